@@ -15,8 +15,9 @@ def identity_of(name):
     return Identity(Ed25519PrivateKey.from_private_bytes(sha256(name.encode()).digest()))
 
 
-def terms_of(names, *, tolerated=1, facts=None):
-    return Terms({name: identity_of(name).public for name in names}, tolerated, facts or {})
+def terms_of(names, *, tolerated=1, facts=None, dropouts=0):
+    keys = {name: identity_of(name).public for name in names}
+    return Terms(keys, tolerated, facts or {}, dropouts)
 
 
 def site_with(name, rows, terms, *, limit=None, ledger=None, entropy=None, store=None, **named):
@@ -31,7 +32,7 @@ def site_with(name, rows, terms, *, limit=None, ledger=None, entropy=None, store
     )
 
 
-def roster_of(rows, *, tolerated=1, facts=None, **named):
+def roster_of(rows, *, tolerated=1, facts=None, dropouts=0, **named):
     """A site for every name; further arguments are those of `site_with`."""
-    terms = terms_of(rows, tolerated=tolerated, facts=facts)
+    terms = terms_of(rows, tolerated=tolerated, facts=facts, dropouts=dropouts)
     return {name: site_with(name, mine, terms, **named) for name, mine in rows.items()}

@@ -62,8 +62,8 @@ def free_steps(self, event, what):
     return "" if "local" in what else PAY(self, event, what)
 
 
-def masked_once(request, site, tables, what, *, contributes):
-    return MASKED(request, site, tables, what, contributes=1)
+def masked_once(request, site, tables, what, *, contributes, **more):
+    return MASKED(request, site, tables, what, contributes=1, **more)
 
 
 def exact_size(site, sigma):

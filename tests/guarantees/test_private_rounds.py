@@ -281,10 +281,10 @@ def of_steps(monkeypatch, change):
     """Let `change` have its way with the event and the integers of every step."""
     honest = Site.release_masked
 
-    def release(self, event, what, counts, cohort):
+    def release(self, event, what, counts, cohort, besides=b""):
         if isinstance(event, SampledSharedGaussian):
             event, counts = change(event, counts)
-        return honest(self, event, what, counts, cohort)
+        return honest(self, event, what, counts, cohort, besides)
 
     monkeypatch.setattr(Site, "release_masked", release)
 
@@ -310,11 +310,11 @@ def test_the_mutant_that_rounds_to_another_grid_than_it_pays_for_is_caught(monke
 
 
 def test_the_mutant_whose_share_of_the_noise_is_too_small_is_caught(monkeypatch):
-    def release(self, event, what, counts, cohort):
+    def release(self, event, what, counts, cohort, besides=b""):
         narrow = msgspec.structs.replace(event, share_sigma=max(1.0, event.share_sigma / 2))
         pay, self.pay = self.pay, lambda _, said: pay(event, said)
         try:
-            return kept(self, narrow, what, counts, cohort)
+            return kept(self, narrow, what, counts, cohort, besides)
         finally:
             del self.pay
 

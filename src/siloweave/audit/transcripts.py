@@ -37,7 +37,9 @@ from siloweave.core.fit import Fit, MarginalModel, Matrix
 from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties, settings_of
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
+from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import WORDS, CheckedReply
+from siloweave.federation.messages import Recovery
 from siloweave.federation.records import TranscriptRecord, read_transcript
 from siloweave.methods.distaim.coordinator import opened_tables as opened_by_servers
 from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords
@@ -57,7 +59,7 @@ from siloweave.protocols.secure_marginals import (
     Tables,
     opened_tables,
 )
-from siloweave.protocols.secure_sums import Count, Counts, summed
+from siloweave.protocols.secure_sums import Count, Counts, MaskShares, opened_sum, summed
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
@@ -72,6 +74,7 @@ _SUMS: dict[str, type[Count | MeasureQueries]] = {
     "sum/count": Count,
     "flaim/measure": MeasureQueries,
 }
+_VANISHING = {"tolerated": 1, "dropouts": 0}  # settings, where a method has them
 _QUICK: tuple[Inverter, ...] = ("ridge", "neighbours")
 
 
@@ -95,22 +98,35 @@ class NoisyMarginal:
     measurement: Measurement
 
 
-def noisy_marginals(path: Path, domain: Domain) -> list[NoisyMarginal]:
+def noisy_marginals(
+    path: Path, domain: Domain, *, tolerated: int = 1, dropouts: int = 0
+) -> list[NoisyMarginal]:
     """Read every marginal of a run's own codes that the coordinator could compute, in its order.
 
     What was learned before the run is left out: its tables are of other codes. A transcript that is
-    not there raises `InputError`; one that is damaged, or of another domain, `WireError`.
+    not there raises `InputError`; one that is damaged, or of another domain, `WireError`. Where
+    parties may vanish, `tolerated` and `dropouts` are those of the run.
     """
     found: list[NoisyMarginal] = []
+    records: list[TranscriptRecord] = []
     chosen: Mapping[str, set[Clique]] = {}
-    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
-        records = list(answers)
-        tag = msgspec.msgpack.decode(records[0].question)["type"]
+    for _, answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
+        before, records = records, list(answers)
+        tag = _tag(records)
         if tag == "flaim/select":
             chosen = _choices(records) or chosen
         if tag in _SUMS:
-            found += _marginals(step, records, _SUMS[tag], chosen, domain)
+            found += _marginals(records, _SUMS[tag], chosen, domain)
+        if tag == "sum/open" and _tag(before) in _SUMS:
+            names = messages.decode(before[0].question, _SUMS[_tag(before)]).keys
+            plan = MaskPlan.of(names, tolerated, dropouts)
+            opened = plan, {r.party: messages.decode(r.answer, MaskShares) for r in records}
+            found += _marginals(before, _SUMS[_tag(before)], chosen, domain, opened)
     return found
+
+
+def _tag(records: Sequence[TranscriptRecord]) -> str:
+    return str(msgspec.msgpack.decode(records[0].question)["type"]) if records else ""
 
 
 def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
@@ -186,23 +202,32 @@ def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
 
 
 def _marginals(
-    step: int,
     records: Sequence[TranscriptRecord],
     kind: type[Count | MeasureQueries],
     chosen: Mapping[str, set[Clique]],
     domain: Domain,
+    opened: tuple[MaskPlan, Mapping[str, MaskShares]] | None = None,
 ) -> Iterator[NoisyMarginal]:
+    """The marginals of a sum; where parties may vanish, from what `opened` it."""
     request = messages.decode(records[0].question, kind)
-    if len(records) < len(request.keys):  # the run was cut short; the masks do not cancel
-        return
+    replies = {r.party: messages.decode(r.answer, Counts) for r in records}
+    masked = any(isinstance(r.sums.recovery, Recovery) for r in replies.values())
+    few = opened is not None and len(opened[1]) < opened[0].threshold
+    if few or masked != (opened is not None) or not (masked or len(records) == len(request.keys)):
+        return  # it opens later, or the run was cut short: masks do not cancel
     cliques = request.cliques if isinstance(request, Count) else request.queries
     times = (isinstance(request, Count) and request.times) or (1,) * len(cliques)
     absent = sorted({a for c in cliques for a in c} - set(domain.names))
     if absent:
         raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
-    replies = [(r.party, messages.decode(r.answer, Counts)) for r in records]
-    tables = summed(replies, [domain.shape(c) for c in cliques])
-    sigma, cohort = request.share_sigma * sqrt(len(request.keys)), tuple(request.keys)
+    shapes, step = [domain.shape(c) for c in cliques], records[0].step
+    if opened is None:
+        tables = summed(replies.items(), shapes)
+    else:
+        plan, shares = opened
+        tables = opened_sum(f"{records[0].run}/{step}/1", replies, shares, plan, shapes)
+    sigma = request.share_sigma * sqrt(len(replies))
+    cohort = tuple(name for name in request.keys if name in replies)
     for clique, table, k in zip(cliques, tables, times, strict=True):
         contributors = cohort
         if isinstance(request, MeasureQueries):
@@ -310,7 +335,8 @@ def attack_run(
     if fitted.info.name == "distaim":
         seen = shared_counts(folder / TRANSCRIPT, fitted)
     else:
-        seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain)
+        known = {name: int(fitted.settings.get(name, d)) for name, d in _VANISHING.items()}
+        seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain, **known)
     return tuple(
         _exposure(name, parts, others, seen, ledgers[name].rho, targets // 2, fold_in(seed, name))
         for name in parts

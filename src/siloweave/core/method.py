@@ -75,9 +75,10 @@ BARE_READERS = View("readers", READERS.sees, "nothing: no noise was added")
 """Where nothing is noisy."""
 
 
-def masked_sums(tolerated: int, what: str = "counts") -> View:
+def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> View:
     """The coordinator's line about sums over parties, of whom `tolerated` may help it."""
     some = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
+    some += f" and {dropouts} vanish" if dropouts else ""
     why = f"masks between every pair of parties, and noise: enough even if {some}"
     sees = f"sums of {what} over all parties that take part, with noise"
     return View(COORDINATOR, sees, why, ("Counts.sums",))

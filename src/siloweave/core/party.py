@@ -226,7 +226,7 @@ class Host:
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
         rows = side.prepare(self._table, setup, place_of(setup, side, job, self.name, self._home))
-        terms = Terms(self._roster, job.tolerated, side.facts(setup))
+        terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))

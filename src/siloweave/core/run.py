@@ -307,6 +307,7 @@ class Job:
             party without rows is refused by name.
         learn: Share of the budget for facts that the schema leaves open.
         tolerated: Parties that may pool what they know with the coordinator.
+        dropouts: Parties of a masked sum that may vanish.
         stores: Without a folder, what every party has, which the job's stages share.
         total: Most that all runs in a party's ledger may cost together; None for a run that needs
             the ledger for itself.
@@ -323,6 +324,7 @@ class Job:
     limited: bool = True
     learn: float = 0.0
     tolerated: int = 1
+    dropouts: int = 0
     stores: dict[str, PartyStores] = field(default_factory=dict, repr=False, compare=False)
     total: Budget | None = None
     at_once: int = 1
@@ -368,10 +370,12 @@ def job_for(synth: Synthesizer, budget: Budget | None, **facts: Any) -> Job:
 
     BudgetError if the budget is missing, or asks for what these settings do not give.
     """
-    tolerated = int(getattr(synth, "tolerated", 1))
+    tolerated, dropouts = (
+        int(getattr(synth, n, d)) for n, d in (("tolerated", 1), ("dropouts", 0))
+    )
     limited = synth.info.guarantee == "dp"
     allowed = synth.method.allowed(synth, budget)
-    return Job(allowed, limited=limited, tolerated=tolerated, **facts)
+    return Job(allowed, limited=limited, tolerated=tolerated, dropouts=dropouts, **facts)
 
 
 def run_method(
@@ -418,7 +422,7 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
     fitted, closing = _run(setup, job, parties)
     for i, name in enumerate(setup.roster):  # copies, by which anyone can check the fit's epsilon
         home = _home(job, i)
-        if home is not None:
+        if home is not None and name in closing.files:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(home / LEDGER_FILE, closing.files[name])
     return replace(fitted, columns=setup.columns, simulated=False)
@@ -450,13 +454,15 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
             model = method.gather(model, setup, recall)
         elif method.decode is not None:
             model = method.decode(session, task, result, job.rows)
+        gone = sorted(session.gone)
         closing = session.close()
     for store in job.folder.glob(f"*/**/{_training(job)}") if job.folder else ():
         rmtree(store, ignore_errors=True)  # replies and model are stored now
     cost += Cost(session.traffic, session.rounds, {method.phase: time.perf_counter() - start})
+    facts = {**result.facts, "vanished": gone} if gone else result.facts
     fitted = Fit(
         model, info, job.budget, job.noise == "os" and info.guarantee == "dp",
-        {**synth.settings(), **result.facts}, closing.ledgers, closing.heads, cost,
+        {**synth.settings(), **facts}, closing.ledgers, closing.heads, cost,
         result.num_rows,
     )  # fmt: skip
     return fitted, closing
@@ -825,7 +831,7 @@ def in_process(
         for i, name in enumerate(held):
             stores[name] = open_stores(name, job, _home(job, i))
         keys = {name: ledger.key for name, (ledger, _) in stores.items()}
-        terms = Terms(keys, job.tolerated, facts or {})
+        terms = Terms(keys, job.tolerated, facts or {}, job.dropouts)
         sites = {
             name: site_of(name, data, job, i, stores[name], terms)
             for i, (name, data) in enumerate(held.items())
@@ -858,6 +864,8 @@ def session_with(
         transcript=transcript,
         receipts=receipts,
         at_once=at_once,
+        tolerated=job.tolerated,
+        dropouts=job.dropouts,
     )
 
 

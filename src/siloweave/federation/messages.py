@@ -84,18 +84,38 @@ class Released(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=Tr
     seal: bytes
 
 
+class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What opens a party's masks if others, or it, vanish; see dropouts.py.
+
+    Attributes:
+        digests: Of its seeds.
+        sealed: Shares of them, encrypted to every party of the cohort.
+    """
+
+    digests: bytes
+    sealed: dict[str, bytes]
+
+
 class Masked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One party's noisy counts under masks that cancel in the sum over the cohort.
 
     Attributes:
         words: Counts plus noise plus masks, modulo 2^32.
         entry: Hash of the ledger entry that paid.
-        seal: Keyed digest over both, checked by the wire on the way out.
+        seal: Keyed digest over all else, checked by the wire on the way out.
+        recovery: Where parties may vanish.
     """
 
     words: Array
     entry: str
     seal: bytes
+    recovery: Recovery | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def value(self) -> Any:
+        """What is sealed beside the entry."""
+        unset = isinstance(self.recovery, msgspec.UnsetType)
+        return self.words if unset else [self.words, self.recovery]
 
 
 class Relayed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

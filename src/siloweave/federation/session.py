@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -34,6 +34,7 @@ import msgspec
 
 from siloweave.errors import LedgerError, RosterError, WireError
 from siloweave.federation import messages
+from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
     Envelope,
     Public,
@@ -148,6 +149,8 @@ class Session:
         transcript: Where every answer is stored; nowhere if None.
         receipts: Where the payments in answers are kept; nowhere if None.
         at_once: Parties that are asked at the same time, at least.
+        tolerated: Parties that may pool what they know with the coordinator.
+        dropouts: Parties of a sum that may vanish.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -163,6 +166,8 @@ class Session:
         transcript: Transcript | None = None,
         receipts: Receipts | None = None,
         at_once: int = 1,
+        tolerated: int = 1,
+        dropouts: int = 0,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -176,6 +181,9 @@ class Session:
         self.sender = sender
         self.traffic = {name: Traffic() for name in roster}
         self.rounds = 0
+        self.tolerated, self.dropouts = tolerated, dropouts
+        self.gone: set[str] = set()
+        """Parties that did not answer where some may vanish; they are asked again in `close`."""
         self._paid: dict[str, set[str]] = {name: set() for name in roster}
         self._transport = transport
         self._transcript = transcript
@@ -203,6 +211,64 @@ class Session:
         """Ask some parties in one step, each something else; all else as of `ask`."""
         return self._asked(requests, at_once)
 
+    def plan(self, cohort: Iterable[str]) -> MaskPlan:
+        """Who masks with whom in a sum over a cohort, and how many of it may vanish."""
+        return MaskPlan.of(cohort, self.tolerated, self.dropouts)
+
+    def present(self, names: Iterable[str]) -> list[str]:
+        """Those that are not gone."""
+        return [name for name in names if name not in self.gone]
+
+    def ask_present(
+        self, requests: Mapping[str, Request[R]], may_vanish: int, *, at_once: int = 1
+    ) -> dict[str, R]:
+        """Ask some parties in one step, of whom so many may vanish: the replies of the others.
+
+        A party whose transport raises RosterError is gone, and is not asked.
+
+        Raises:
+            RosterError: if more are gone; names them. Nobody else is asked from there on.
+            WireError: as of `ask`.
+        """
+        if not requests or not self.traffic.keys() >= requests.keys():
+            raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
+        self._require(requests, may_vanish)
+        if not self.dropouts:
+            return dict(zip(requests, self._asked(requests, at_once), strict=True))
+        asked = {name: one for name, one in requests.items() if name not in self.gone}
+        envelopes = list(self._envelopes(asked, self.rounds))
+        self.rounds += 1
+
+        def sent(one: Envelope) -> tuple[bytes, bytes] | None:
+            self._require(requests, may_vanish)
+            try:
+                return self._sent(one)
+            except RosterError:
+                self.gone.add(one.to)
+                return None
+
+        at_once = max(at_once, self._at_once)
+        if at_once == 1:
+            answers = [sent(one) for one, _ in envelopes]
+        else:
+            with ThreadPoolExecutor(at_once) as pool:
+                answers = list(pool.map(sent, [one for one, _ in envelopes]))
+        self._require(requests, may_vanish)
+        return {
+            one.to: self._received(one, kind, *answer)
+            for (one, kind), answer in zip(envelopes, answers, strict=True)
+            if answer is not None
+        }
+
+    def _require(self, names: Iterable[str], may_vanish: int) -> None:
+        if sum(name in self.gone for name in names) > may_vanish:
+            gone = ", ".join(f"party {name!r}" for name in self.roster if name in self.gone)
+            raise RosterError(
+                f"{gone} did not answer, and {self.dropouts} may vanish from a sum, of few "
+                "parties fewer. Nothing was opened; start a new run when they are back, or with "
+                "more dropouts"
+            )
+
     def _asked(self, requests: Mapping[str, Request[R]], at_once: int) -> list[R]:
         if not requests or not self.traffic.keys() >= requests.keys():
             raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
@@ -227,11 +293,13 @@ class Session:
             yield Envelope(self.run, step, self.sender, name, body), kind
 
     def close(self) -> Closing:
-        """End the run: every party sends its ledger.
+        """End the run: every party sends its ledger, but for those that are gone and not back.
 
         WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
-        replies = dict(zip(self.roster, self.ask(Close()), strict=True))
+        gone, self.gone = self.gone, set()  # who is back sends its ledger, too
+        asked = dict.fromkeys(self.roster, Close())
+        replies = self.ask_present(asked, len(gone), at_once=max(1, len(gone)))
         ledgers = {name: _entries_in(name, one, self._paid[name]) for name, one in replies.items()}
         return Closing(
             ledgers,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -31,11 +31,13 @@ import numpy.typing as npt
 
 from siloweave.errors import BudgetError, InputError, LedgerError, SiloweaveError, WireError, whole
 from siloweave.federation import masking, messages
+from siloweave.federation.dropouts import SEED, MaskPlan, digests_of, new_seed, pair_seed, split
 from siloweave.federation.messages import (
     Array,
     Envelope,
     Masked,
     Public,
+    Recovery,
     Refusal,
     Relayed,
     Released,
@@ -54,6 +56,7 @@ Handlers = Mapping[type[Request[Any]], Callable[[Any, Any], Reply]]
 """A party's side of a method: which function answers which request."""
 
 _log = logging.getLogger("siloweave")
+_packed = msgspec.msgpack.encode
 
 _SHOWN = 60  # characters of a value in a message
 _DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
@@ -74,9 +77,11 @@ class Terms:
             holds. Each party knows its own share of the noise, so at least 1 where there are two
             parties or more.
         facts: What else requests may repeat: the method's public settings, by name.
+        dropouts: Parties of a sum that may vanish; in a small one fewer, see dropouts.py.
 
     Raises:
-        InputError: `tolerated` is too low, or no whole number.
+        InputError: `tolerated` is too low, or no whole number, or so many parties of this roster
+            cannot vanish.
 
     Example:
         >>> Terms({"north": b"1", "south": b"2"}, tolerated=0)
@@ -87,13 +92,23 @@ class Terms:
     roster: Mapping[str, bytes] = field(default_factory=dict)
     tolerated: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
+    dropouts: int = 0
 
     def __post_init__(self) -> None:
         whole("tolerated", self.tolerated, 1 if len(self.roster) > 1 else 0)
+        MaskPlan.require(len(self.roster), self.tolerated, self.dropouts)
+
+    def plan(self, cohort: Iterable[str]) -> MaskPlan:
+        """Who masks with whom in a sum over a cohort, and how many of it may vanish."""
+        return MaskPlan.of(cohort, self.tolerated, self.dropouts)
+
+    @property
+    def _missing(self) -> str:
+        return "colluders and dropouts" if self.dropouts else "colluders"
 
     def missing(self, size: int) -> int:
         """Shares of the noise that a sum over `size` parties must do without."""
-        return min(self.tolerated, size - 1)
+        return MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
 
     def check_cohort(self, party: str, cohort: Mapping[str, bytes], tolerated: int) -> None:
         """Raise WireError for a sum over other parties, or with less noise than promised."""
@@ -106,8 +121,8 @@ class Terms:
         if tolerated != self.missing(len(cohort)):
             raise WireError(
                 f"party {party!r} was asked for a sum of {len(cohort)} parties that withstands "
-                f"{tolerated} colluders; the study says {self.missing(len(cohort))}. Nothing was "
-                "released"
+                f"{tolerated} {self._missing}; the study says "
+                f"{self.missing(len(cohort))}. Nothing was released"
             )
 
     def require(self, party: str, **stated: Any) -> None:
@@ -205,6 +220,32 @@ def _checksum(name: str, data: bytes) -> bytes:
     return blake2b(name.encode() + b"\0" + data, digest_size=_DIGEST).digest()
 
 
+class _Sum(msgspec.Struct, frozen=True):
+    """What a party remembers of the last sum that it masked."""
+
+    step: int
+    request: bytes  # digest
+    cohort: dict[str, bytes]
+
+    @property
+    def context(self) -> str:
+        return f"sum of step {self.step}, {self.request.hex()}"
+
+
+class _Lists(msgspec.Struct, frozen=True):
+    """Who was in the sum that a party opened last."""
+
+    step: int
+    active: bytes  # digest
+
+
+class _Shares(msgspec.Struct, frozen=True):
+    """Shares for one party, and who was in the sum before by what their sender was shown."""
+
+    shares: bytes
+    before: bytes
+
+
 class Site(Generic[Rows]):
     """One party while a study runs.
 
@@ -278,6 +319,11 @@ class Site(Generic[Rows]):
         """Run and step that are being answered."""
         return f"{self._at.run}/{self._at.step}"
 
+    @property
+    def asked(self) -> bytes:
+        """Digest of the request that is being answered."""
+        return messages.body_digest(self._at.body)
+
     def require_first(self) -> None:
         """Raise WireError for a release that follows another one in its run, before it is paid for.
 
@@ -308,7 +354,7 @@ class Site(Generic[Rows]):
         return entry
 
     def _sealed(self, entry: str, value: Any) -> bytes:
-        body = entry.encode() + b"\0" + msgspec.msgpack.encode(value)
+        body = entry.encode() + b"\0" + _packed(value)
         return blake2b(body, key=self._seal_key, digest_size=32).digest()
 
     def release(self, event: Event, what: str, draw: Callable[[], T]) -> Released[T]:
@@ -401,20 +447,24 @@ class Site(Generic[Rows]):
         what: str,
         counts: npt.NDArray[np.int64],
         cohort: Mapping[str, bytes],
+        besides: bytes = b"",
     ) -> Masked:
         """Pay for this party's part of a sum, add its share of the noise, and mask it.
 
         Counts are exact and flat; zeros where this party adds nothing. Those beyond `masking.room`
         are cut before noise is added, which moves no two neighbours apart. The cohort is the key of
-        every party in the sum, this one included, as `mask_key` gives it.
+        every party in the sum, this one included, as `mask_key` gives it. Where
+        some may vanish, a sum opens only among parties that received the same: this request, and
+        what else is given as `besides`.
 
         Raises:
             WireError: The cohort is not of the study, a key was not signed by its party, or the
                 noise asked for is too wide for a masked sum. Nothing is paid for or drawn.
 
         **Guarantee**: towards everyone who knows at most `event.tolerated` of the shares, the sum
-        over the cohort costs what `event` does; before the sum is taken, nothing is learned at all
-        (see masking.py). After the charge nothing here raises, whatever the counts are.
+        over the cohort costs what `event` does, also if as many parties as the study allows vanish;
+        before the sum is taken, nothing is learned at all (see masking.py and dropouts.py). After
+        the charge nothing here raises, whatever the counts are.
         """
         self.terms.check_cohort(self.name, cohort, event.tolerated)
         if len(cohort) != event.shares or counts.size != event.dimension:
@@ -422,15 +472,107 @@ class Site(Generic[Rows]):
                 f"a sum of {counts.size:,} numbers over {len(cohort)} parties was asked for, with "
                 f"noise for {event.dimension:,} numbers of {event.shares}"
             )
-        shared = self.agree({p: key for p, key in cohort.items() if p != self.name})
+        plan = self.terms.plan(cohort)
+        shared = self.agree({p: k for p, k in cohort.items() if plan.vanish or p != self.name})
         inside = masking.cut(counts, masking.room(len(cohort), event.share_sigma))
         entry = self.pay(event, what)
         noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
         self._masks += 1  # a stream masks one message only
         context = f"{self.context}/{self._masks}".encode()
-        words = masking.mask(self.name, shared, context, noisy.size)
+        if not plan.vanish:
+            words = masking.mask(self.name, shared, context, noisy.size)
+            array = Array.of(masking.masked(noisy, words), "<u4")
+            return Masked(array, entry, self._sealed(entry, array))
+        sum_ = _Sum(self._at.step, messages.body_digest(self._at.body + besides), dict(cohort))
+        seeds, recovery = self._shared_out(sum_, plan, shared)
+        words = plan.masks(self.name, seeds, context, noisy.size)
         array = Array.of(masking.masked(noisy, words), "<u4")
-        return Masked(array, entry, self._sealed(entry, array))
+        self.remember("sum", messages.encode(sum_))
+        return Masked(array, entry, self._sealed(entry, [array, recovery]), recovery)
+
+    def _shared_out(
+        self, sum_: _Sum, plan: MaskPlan, shared: Mapping[str, bytes]
+    ) -> tuple[list[bytes], Recovery]:
+        """Seeds of this party's masks in a sum, and what opens them."""
+        seeds = [new_seed(self.entropy)]
+        for peer in plan.neighbours[self.name]:
+            low, high = sorted((self.name, peer))
+            seeds.append(pair_seed(shared[peer], self._bound_to(low, high, sum_.context)))
+        shares = split(seeds, len(plan.names), plan.threshold, self.entropy)
+        before = self.recall("lists") or b""
+        sealed = {
+            name: masking.sealed(
+                messages.encode(_Shares(share, before)),
+                shared[name],
+                self._bound_to(self.name, name, sum_.context),
+            )
+            for name, share in zip(plan.names, shares, strict=True)
+        }
+        return seeds, Recovery(digests_of(seeds), sealed)
+
+    def open_shares(
+        self, step: int, active: Sequence[str], dead: Sequence[str], sealed: Mapping[str, bytes]
+    ) -> dict[str, bytes]:
+        """This party's shares of what opens the sum of a step, by active party; once a sum.
+
+        Args:
+            step: The last in which this party masked something.
+            active: Parties whose words are in the sum.
+            dead: All others of its cohort.
+            sealed: What each active party sealed for this one.
+
+        Raises:
+            WireError: It masked nothing in that step, the lists are not of the cohort or overlap,
+                too many are dead, other lists were shown before, or a party received another
+                request. Nothing is opened.
+
+        **Guarantee**: that of dropouts.py. Shares are of fresh seeds and of no row.
+        """
+        stored = self.recall("sum")
+        sum_ = messages.decode(stored, _Sum) if stored else None
+        if sum_ is None or sum_.step != step:
+            raise WireError(
+                f"party {self.name!r} was asked to open step {step}, and "
+                f"{sum_.step if sum_ else 'none'} is its last sum that may be. Nothing was opened"
+            )
+        plan = self.terms.plan(sum_.cohort)
+        plan.check_lists(self.name, active, dead)
+        lists = messages.encode(_Lists(step, messages.body_digest(_packed(sorted(active)))))
+        before = self.recall("lists") or b""
+        if before and messages.decode(before, _Lists).step == step and before != lists:
+            raise WireError(
+                f"party {self.name!r} was asked to open the sum of step {step} a second time, over "
+                "other parties. Nothing more was opened; the coordinator must ask once"
+            )
+        shared, found = self.agree(sum_.cohort), {}
+        for name in active:
+            bound = self._bound_to(name, self.name, sum_.context)
+            share = self._share_of(name, sealed.get(name, b""), shared[name], bound, before)
+            places = plan.opened(name, dead)
+            pieces = (share[SEED * i : SEED * (i + 1)] for i in places)
+            found[name] = b"".join(pieces)
+        self.remember("lists", lists)
+        return found
+
+    def _share_of(
+        self, sender: str, sealed: bytes, secret: bytes, bound: bytes, before: bytes
+    ) -> bytes:
+        """A party's share for this one, if both received and were shown the same."""
+        try:
+            sent = messages.decode(masking.unsealed(sealed, secret, bound), _Shares)
+        except WireError as error:
+            raise WireError(
+                f"party {self.name!r} cannot read the share of {sender!r}: it was changed, or the "
+                "coordinator asked both something else in one step. Nothing was opened; find out "
+                "which requests both received"
+            ) from error
+        mine, theirs = (messages.decode(b, _Lists) if b else None for b in (before, sent.before))
+        if mine and theirs and mine.step == theirs.step and mine != theirs:
+            raise WireError(
+                f"parties {self.name!r} and {sender!r} were shown other lists of who is in the sum "
+                f"of step {mine.step}. Nothing more is opened; the coordinator lied to one of them"
+            )
+        return sent.shares
 
     def mask_key(self) -> Public[bytes]:
         """This party's public key for masks in the present run, and its signature of it."""
@@ -522,8 +664,7 @@ class Site(Generic[Rows]):
         """Whether this very object was sealed here."""
         if isinstance(item, Relayed):
             return item.seal == self._sealed("", [item.data, item.keys])
-        value = item.words if isinstance(item, Masked) else item.value
-        return item.seal == self._sealed(item.entry, value)
+        return item.seal == self._sealed(item.entry, item.value)
 
     def answer(self, frame: bytes, handlers: Handlers) -> bytes:
         """Answer a frame, the bytes of an envelope, by the function that handles its request.

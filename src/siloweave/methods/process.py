@@ -124,9 +124,9 @@ def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     line.send(session.KEY, stores[0].key)
     _, data = line.receive()
     roster, tolerated = msgspec.msgpack.decode(data, type=tuple[dict[str, bytes], int])
-    site = site_of(
-        start.name, rows, job, start.index, stores, Terms(roster, tolerated, side.facts(setup))
-    )
+    dropouts = int(getattr(setup.synth, "dropouts", 0))
+    terms = Terms(roster, tolerated, side.facts(setup), dropouts)
+    site = site_of(start.name, rows, job, start.index, stores, terms)
     line.send(session.ROSTER, b"")
     return site, with_closing(side.handlers(setup.synth))
 

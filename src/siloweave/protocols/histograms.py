@@ -39,6 +39,7 @@ from siloweave.privacy.budget import Relation, marginal_sensitivity
 from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.schema import clipped
 from siloweave.protocols.secure_sums import (
+    OPENING,
     Cohort,
     Counts,
     KeyRequest,
@@ -48,6 +49,7 @@ from siloweave.protocols.secure_sums import (
     noisy_sums,
     relation_of,
     send_key,
+    with_openings,
 )
 from siloweave.protocols.workload import queries_of
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
@@ -169,7 +171,9 @@ def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     return Known(Public(site.rows.table.num_rows, "neighbours have the same number of rows"))
 
 
-HANDLERS: Handlers = {KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns}
+HANDLERS: Handlers = {
+    KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns, **OPENING
+}  # fmt: skip
 """A party's side of a noisy histogram alone; its rows are a `HistogramData`."""
 
 
@@ -177,7 +181,12 @@ HANDLERS: Handlers = {KeyRequest: send_key, CountRows: count_rows, CountColumns:
 
 
 def histogram_event(
-    encoder: Encoder, relation: Relation, rho: float, parties: int, tolerated: int
+    encoder: Encoder,
+    relation: Relation,
+    rho: float,
+    parties: int,
+    tolerated: int,
+    dropouts: int = 0,
 ) -> SharedGaussian:
     """The event of a noisy histogram that costs a row `rho` zCDP.
 
@@ -187,12 +196,13 @@ def histogram_event(
         rho: zCDP.
         parties: How many take part.
         tolerated: Of them, how many may pool what they know with the coordinator.
+        dropouts: Of them, how many may vanish.
     """
     levels = ResolutionLevels(encoder)
     moved = levels.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
     unit = sqrt(moved) * marginal_sensitivity(relation, norm="l2")
     cells = levels.cells + 1
-    share, missed = SumNoise(unit / sqrt(2 * rho), tolerated).share(parties, cells)
+    share, missed = SumNoise(unit / sqrt(2 * rho), tolerated, dropouts).share(parties, cells)
     return SharedGaussian(share, parties, missed, unit, cells)
 
 
@@ -219,7 +229,7 @@ def noisy_histogram(
         WireError: A party sent words that are no part of this sum; names it.
     """
     request = CountColumns(keys, event.share_sigma, event.tolerated)
-    counts, rows = noisy_sums(session, request, [(event.dimension - 1,), (1,)])
+    counts, rows = noisy_sums(session, request, [(event.dimension - 1,), (1,)]).tables
     found = max(1, int(rows[0]))
     if public:
         (name,), (known,) = session.roster, session.ask(CountRows())
@@ -285,10 +295,10 @@ def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
 
 def _cut(session: Session, task: Task) -> dict[str, Cuts]:
     setup: Any = task.setup
-    tolerated = int(getattr(setup.synth, "tolerated", 1))
     event = histogram_event(
-        setup.encoder, setup.budget.relation, task.rho, len(session.roster), tolerated
-    )
+        setup.encoder, setup.budget.relation, task.rho, len(session.roster), session.tolerated,
+        session.dropouts,
+    )  # fmt: skip
     return cuts_by_histogram(session, setup.encoder, setup.synth.bins, event, task.seed)
 
 
@@ -314,7 +324,9 @@ BINS = Stage(
     prepare=_prepare,
     handlers=lambda synth: HANDLERS,
     coordinate=_cut,
-    asked=lambda setup: {KeyRequest: 1, CountColumns: 1},
+    asked=lambda setup: with_openings(
+        {KeyRequest: 1, CountColumns: 1}, setup.synth, len(setup.roster)
+    ),
     refine=_refine,
     accepts=_accepts,
 )

@@ -37,6 +37,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, clipped, open_facts
+from siloweave.protocols.secure_sums import with_dropouts
 from siloweave.protocols.workload import queries_of, too_large
 from siloweave.statistics.marginals import closure
 from siloweave.tables.codes import Codes, Domain, Encoder, ResolutionLevels
@@ -197,7 +198,7 @@ def marginal_forecast(
         grown = inf if fills else (20 if all_pairs else 1) * cells
         tree = min(limit * 1e6 / 8, domain.size(), grown)
         work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
-        return Forecast(
+        found = Forecast(
             asked(synth, len(domain.names), case),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
             counted + int(joined * (4 * (one_ways + chosen) + shipped)),
@@ -210,6 +211,7 @@ def marginal_forecast(
             _left_out(synth, domain, limit),
             waits(synth),
         )
+        return with_dropouts(found, synth, parties, cohort) if hasattr(synth, "dropouts") else found
 
     return forecast
 

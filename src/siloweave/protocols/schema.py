@@ -47,6 +47,7 @@ from siloweave.core.method import (
     Views,
 )
 from siloweave.errors import InputError, SchemaError, WireError
+from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.session import Session
@@ -54,7 +55,15 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import marginal_sensitivity, share_sigma
 from siloweave.privacy.events import ThresholdGaussian
-from siloweave.protocols.secure_sums import Cohort, Counts, masked_reply, noisy_sums, relation_of
+from siloweave.protocols.secure_sums import (
+    OPENING,
+    Cohort,
+    Counts,
+    masked_reply,
+    noisy_sums,
+    relation_of,
+    with_openings,
+)
 from siloweave.protocols.workload import queries_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, digest_of
@@ -205,7 +214,7 @@ def measure(request: Magnitudes, site: Site[OpenData]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=len(tables))
 
 
-HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure}
+HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure, **OPENING}
 """A party's side of agreeing on a schema; its rows are a `OpenData`."""
 
 
@@ -222,12 +231,14 @@ class Learning:
             columns with open categories; it comes out of the party's delta.
         tolerated: Parties that may pool what they know with the coordinator.
         unit: L2 sensitivity of a count table under the budget's relation.
+        dropouts: Parties of a sum that may vanish.
     """
 
     rho: float
     delta: float
     tolerated: int = 1
     unit: float = 1.0
+    dropouts: int = 0
 
     def __post_init__(self) -> None:
         if not self.rho > 0:
@@ -358,16 +369,18 @@ def _bounds(
 ) -> dict[str, Column]:
     """Edges of the outermost bins that hold rows beyond what noise explains; `rho` for each."""
     shapes = [(2 * magnitudes(c).size + 1,) for c in columns]
-    bins, tolerated = sum(size for (size,) in shapes), min(learning.tolerated, len(keys) - 1)
+    bins = sum(size for (size,) in shapes)
+    missing = MaskPlan.of(keys, learning.tolerated, learning.dropouts).missing
     share = share_sigma(
         rho * len(columns),
         sensitivity=learning.unit * sqrt(len(columns)),
         shares=len(keys),
-        tolerated=tolerated,
+        tolerated=missing,
         dimension=bins,
     )
-    tables = noisy_sums(session, Magnitudes(keys, share, tolerated, tuple(columns)), shapes)
-    least = share * sqrt(len(keys)) * sqrt(2 * log(bins / _FALSE))
+    asked = Magnitudes(keys, share, missing, tuple(columns))
+    tables, parties = noisy_sums(session, asked, shapes)
+    least = share * sqrt(len(parties)) * sqrt(2 * log(bins / _FALSE))
     known = {}
     for column, table in zip(columns, tables, strict=True):
         (there,) = np.nonzero(table > least)
@@ -444,16 +457,18 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
 
 
 def _learn(session: Session, task: Task) -> Schema:
-    setup, tolerated = task.setup, int(getattr(task.setup.synth, "tolerated", 1))
+    setup = task.setup
     unit = marginal_sensitivity(setup.budget.relation, norm="l2")
-    learning = Learning(task.rho, 0.1 * setup.budget.delta, tolerated, unit)
+    delta = 0.1 * setup.budget.delta
+    learning = Learning(task.rho, delta, session.tolerated, unit, session.dropouts)
     return agree_schema(session, setup.schema, learning)
 
 
 def _asked(setup: Setup) -> Asked:
     facts = open_facts(setup.schema).values()
     named, bounds = ("categories",) in facts, any(one != ("categories",) for one in facts)
-    return {Declare: 1, Name: int(named), Magnitudes: int(bounds)}
+    asked: Asked = {Declare: 1, Name: int(named), Magnitudes: int(bounds)}
+    return with_openings(asked, setup.synth, len(setup.roster))
 
 
 def _views(views: Views, setup: Setup) -> Views:

@@ -2,30 +2,42 @@
 
 Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine learning" (sums
 under masks); Kairouz, Liu & Steinke 2021, "The distributed discrete Gaussian mechanism for
-federated learning with secure aggregation" (noise added in shares before masking).
+federated learning with secure aggregation" (noise added in shares before masking). Where parties
+may vanish, one more question opens the sum of those that did not (federation/dropouts.py).
 
 **Guarantee**: rows, add/remove or replace-one as the party's own budget says. Each party charges
 its ledger for the whole request before it draws its share of the noise, and computes the
 sensitivity itself, from the number of marginals that it contributes to. The claim holds towards
-the coordinator together with at most `tolerated` parties of the cohort; one party alone in a
-cohort adds all the noise itself. Assumed public: domain, cliques, roster and cohort.
+the coordinator together with at most `tolerated` parties of the cohort, also if as many vanish as
+the study says: their shares of the noise are paid for as missing. One party alone in a cohort adds
+all the noise itself. Assumed public: domain, cliques, roster and cohort, and who vanished when.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from siloweave.core.method import Asked, Forecast
 from siloweave.errors import InputError, RosterError, SchemaError, WireError
+from siloweave.federation import dropouts
 from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
-from siloweave.federation.messages import MAX_BYTES, Array, Masked, Public, Reply, Request
+from siloweave.federation.messages import (
+    MAX_BYTES,
+    Array,
+    Masked,
+    Public,
+    Recovery,
+    Reply,
+    Request,
+)
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.junction_tree import tree_cells
@@ -66,6 +78,21 @@ class Cohort(Request[Counts], frozen=True, tag="sum/cohort"):
     tolerated: int
 
 
+class MaskShares(Reply, frozen=True):
+    """A party's shares of the masks that are still in a sum, by active party."""
+
+    shares: Public[dict[str, bytes]]
+
+
+class OpenSum(Request[MaskShares], frozen=True, tag="sum/open"):
+    """Open the sum of a step, your last: active parties are in it, the others are dead."""
+
+    sum_step: int
+    active: tuple[str, ...]
+    dead: tuple[str, ...]
+    sealed: dict[str, bytes]  # by each active party, for the one that is asked
+
+
 class Count(Cohort, frozen=True, tag="sum/count"):
     """Count these cliques, each as often as its `times` says (all once if empty).
 
@@ -100,6 +127,7 @@ class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
 
 _CELL_BYTES = 8  # of a model
 _CELLS = MAX_BYTES // 4  # numbers in a masked sum, at most: a reply holds no more
+_SEALED_BYTES = 250  # around a sealed share, sent and relayed, with names
 _MOST_TIMES = 2**20  # often enough, and a count times it stays within 64 bits
 ROUNDING = 2.0**-20
 """What sums in 64-bit floats may add to how far a row moves a score, as a share of it: distances
@@ -187,6 +215,7 @@ def masked_reply(
     what: str,
     *,
     contributes: int,
+    besides: bytes = b"",
 ) -> Counts:
     """Charge, add this party's share of the noise, mask.
 
@@ -196,6 +225,7 @@ def masked_reply(
         tables: Exact counts, zeros where this party adds nothing.
         what: The release in words.
         contributes: To how many of the tables a row of this party is added (once each).
+        besides: What else all parties of the sum must have received, see `Site.release_masked`.
     """
     flat = np.concatenate([t.reshape(-1) for t in tables])
     event = SharedGaussian(
@@ -205,7 +235,13 @@ def masked_reply(
         sensitivity=sqrt(contributes) * marginal_sensitivity(relation_of(site), norm="l2"),
         dimension=flat.size,
     )
-    return Counts(site.release_masked(event, what, flat, request.keys))
+    return Counts(site.release_masked(event, what, flat, request.keys, besides))
+
+
+def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
+    """Answer with shares of seeds that were drawn for this sum alone."""
+    shares = site.open_shares(request.sum_step, request.active, request.dead, request.sealed)
+    return MaskShares(Public(shares, "shares of masks, drawn without looking at rows"))
 
 
 def count(request: Count, site: Site[Codes]) -> Counts:
@@ -225,16 +261,63 @@ def count(request: Count, site: Site[Codes]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=sum(k * k for k in times))
 
 
-HANDLERS: Handlers = {KeyRequest: send_key, Count: count}
+OPENING: Handlers = {OpenSum: open_sum}
+"""A party's side of opening a masked sum from which parties vanished."""
+
+HANDLERS: Handlers = {KeyRequest: send_key, Count: count, **OPENING}
 """A party's side of a masked sum."""
 
 
 # Coordinator
 
 
+def with_openings(asked: Asked, synth: Any, parties: int) -> Asked:
+    """Questions that a party is asked, and one more for each sum where parties may vanish."""
+    sums = sum(number for kind, number in asked.items() if issubclass(kind, Cohort))
+    return {**asked, OpenSum: sums} if _plan_of(synth, parties).vanish else asked
+
+
+def with_dropouts(found: Forecast, synth: Any, parties: int, cohort: float) -> Forecast:
+    """A forecast, with what it costs that parties may vanish.
+
+    Args:
+        found: The forecast without that.
+        synth: The settings.
+        parties: In the roster.
+        cohort: Parties of a sum, about.
+
+    Raises:
+        InputError: So many parties of this roster cannot vanish.
+    """
+    dropouts.MaskPlan.require(parties, synth.tolerated, synth.dropouts)
+    plan, asked = _plan_of(synth, round(cohort)), with_openings(found.asked, synth, parties)
+    if not synth.dropouts:
+        return found
+    sums, size = asked[OpenSum], len(plan.names)
+    seeds = 1 + len(plan.neighbours[plan.names[0]])
+    each = size * (2 * dropouts.SEED * seeds + _SEALED_BYTES + dropouts.SEED * (1 + plan.vanish))
+    note = (
+        f"{synth.dropouts} parties of a sum may vanish (in cohorts of {size}: {plan.vanish}): one "
+        f"more question for each of {sums:,} sums, {each / 1e3:,.0f} kB more to and from a party, "
+        f"and noise for {size - plan.missing} shares of {size} instead of {size - plan.colluders}"
+    )
+    return replace(
+        found,
+        asked=asked,
+        bytes_per_party=found.bytes_per_party + each * sums,
+        notes=(*found.notes, note),
+        waits=found.waits + found.waits * 2 // 3,
+    )
+
+
+def _plan_of(synth: Any, size: int) -> dropouts.MaskPlan:
+    tolerated, vanish = getattr(synth, "tolerated", 1), getattr(synth, "dropouts", 0)
+    return dropouts.MaskPlan.for_size(size, tolerated, vanish)
+
+
 @dataclass(frozen=True)
 class SumNoise:
-    """How noise is shared in a cohort: total sigma is met with `tolerated` shares missing.
+    """How noise is shared in a cohort: total sigma is met without colluders and dropouts.
 
     Shares are a little wider than sigma / sqrt(shares), because a sum of discrete Gaussians is not
     quite one: a table of sensitivity 1 or more costs no more than it would with one draw of sigma.
@@ -242,6 +325,7 @@ class SumNoise:
 
     sigma: float
     tolerated: int
+    dropouts: int = 0
 
     def share(self, size: int, cells: int = 2**20) -> tuple[float, int]:
         """Each party's sigma, and the shares a cohort of `size` can do without.
@@ -250,20 +334,29 @@ class SumNoise:
             size: Parties in the cohort.
             cells: Numbers in the sum, or more.
         """
-        tolerated = min(self.tolerated, size - 1)
+        missing = dropouts.MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
         rho = 1 / (2 * self.sigma**2)
-        sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=tolerated, dimension=cells)
-        return sigma, tolerated
+        sigma = share_sigma(rho, sensitivity=1.0, shares=size, tolerated=missing, dimension=cells)
+        return sigma, missing
 
 
-def exchange_keys(session: Session, domain: Domain) -> dict[str, bytes]:
-    """Every party's public key, once all rows are known to be coded alike.
+class NoisySum(NamedTuple):
+    """A sum of tables, and whose counts and noise are in it."""
+
+    tables: list[npt.NDArray[np.float64]]
+    parties: tuple[str, ...]
+
+
+def exchange_keys(session: Session, domain: Domain, *, may_vanish: int = 0) -> dict[str, bytes]:
+    """The public key of every party that is there, once all rows are known to be coded alike.
 
     Raises:
+        RosterError: More parties are not there than `may_vanish`.
         SchemaError: Naming the party and the columns that differ from the study's domain.
     """
     keys = {}
-    for name, reply in zip(session.roster, session.ask(KeyRequest()), strict=True):
+    asked = dict.fromkeys(session.roster, KeyRequest())
+    for name, reply in session.ask_present(asked, may_vanish).items():
         theirs, ours = sizes_of(name, reply), dict(zip(domain.names, domain.sizes, strict=True))
         if theirs != ours or reply.names.value != domain.names:
             columns = sorted(a for a in theirs | ours if theirs.get(a) != ours.get(a))
@@ -291,18 +384,31 @@ def drawn_cohort(roster: Sequence[str], participation: float, key: Key) -> list[
     raise InputError(f"participation={participation} leaves every round empty")
 
 
-def noisy_sums(
-    session: Session, request: Cohort, shapes: Sequence[tuple[int, ...]]
-) -> list[npt.NDArray[np.float64]]:
+def noisy_sums(session: Session, request: Cohort, shapes: Sequence[tuple[int, ...]]) -> NoisySum:
     """Ask the cohort of a request for marginals and unmask the sum: one table per shape.
 
     Raises:
-        WireError: A party sent words that are no part of this sum; names it.
+        RosterError: More parties did not answer than may vanish; names them. Nothing was opened.
+        WireError: A party sent words, or shares, that are no part of this sum; names it.
     """
     cohort = [name for name in session.roster if name in request.keys]
     if not cohort:
         raise RosterError("a sum over no party was asked for; raise participation")
-    return summed(zip(cohort, session.ask(request, cohort), strict=True), shapes)
+    plan, step = session.plan(cohort), session.rounds
+    if not plan.vanish:
+        replies = zip(cohort, session.ask(request, cohort), strict=True)
+        return NoisySum(summed(replies, shapes), tuple(cohort))
+    masked = session.ask_present(dict.fromkeys(cohort, request), plan.vanish)
+    dead = tuple(name for name in cohort if name not in masked)
+    recoveries = {name: _recovery(name, reply, plan) for name, reply in masked.items()}
+    asked = {
+        name: OpenSum(step, tuple(masked), dead, {p: r.sealed[name] for p, r in recoveries.items()})
+        for name in masked
+    }
+    opened = session.ask_present(asked, plan.vanish - len(dead))
+    return NoisySum(
+        opened_sum(f"{session.run}/{step}/1", masked, opened, plan, shapes), tuple(masked)
+    )
 
 
 def noisy_marginals(
@@ -313,8 +419,8 @@ def noisy_marginals(
     noise: SumNoise,
     request: Callable[..., Cohort] = Count,
     *more: Any,
-) -> tuple[list[npt.NDArray[np.float64]], float]:
-    """Marginals over a cohort, and the standard deviation of their noise when all parties add it.
+) -> tuple[list[npt.NDArray[np.float64]], float, tuple[str, ...]]:
+    """Marginals over those of a cohort who answer, the sigma of their noise, and who they are.
 
     Args:
         session: With the parties.
@@ -326,10 +432,10 @@ def noisy_marginals(
         *more: Other fields of the request.
     """
     cells = sum(domain.size(c) for c in cliques)
-    share, tolerated = noise.share(len(keys), cells)
-    asked = request(dict(keys), share, tolerated, tuple(cliques), *more)
-    tables = noisy_sums(session, asked, [domain.shape(c) for c in cliques])
-    return tables, share * sqrt(len(keys))
+    share, missing = noise.share(len(keys), cells)
+    asked = request(dict(keys), share, missing, tuple(cliques), *more)
+    tables, parties = noisy_sums(session, asked, [domain.shape(c) for c in cliques])
+    return tables, share * sqrt(len(parties)), parties
 
 
 def summed(
@@ -340,7 +446,63 @@ def summed(
     Raises:
         WireError: A party sent words that are no part of this sum; names it.
     """
-    sizes = [int(np.prod(s)) for s in shapes]
-    words = [CheckedReply(n).array("sums", r.sums.words, WORDS, (sum(sizes),)) for n, r in replies]
-    pieces = np.split(unmask_sum(words).astype(np.float64), np.cumsum(sizes)[:-1])
+    return _tables(unmask_sum(_words(replies, shapes)), shapes)
+
+
+def opened_sum(
+    context: str,
+    masked: Mapping[str, Counts],
+    opened: Mapping[str, MaskShares],
+    plan: dropouts.MaskPlan,
+    shapes: Sequence[tuple[int, ...]],
+) -> list[npt.NDArray[np.float64]]:
+    """The sum of those who masked something, from shares of their masks: one table per shape.
+
+    Args:
+        context: Run, step and number of the sum.
+        masked: Their replies.
+        opened: Who answered then; as many as `plan` says, or more.
+        plan: Of the cohort.
+        shapes: Of the tables.
+
+    Raises:
+        WireError: A party sent words, or shares, that are no part of this sum; names it.
+    """
+    dead = [name for name in plan.names if name not in masked]
+    digests = {name: _recovery(name, reply, plan).digests for name, reply in masked.items()}
+    sizes = {name: dropouts.SEED * len(plan.opened(name, dead)) for name in masked}
+    shares = {}
+    for name, reply in opened.items():
+        checked, shares[name] = CheckedReply(name), reply.shares.value
+        checked.items("shares", shares[name], count=len(masked), among=tuple(masked))
+        for party, share in shares[name].items():
+            checked.items(f"bytes of a share of {party!r}", share, count=sizes[party])
+    total: Any = sum(_words(masked.items(), shapes))
+    total = plan.without_masks(total, digests, shares, context.encode())
+    return _tables(unmask_sum([total]), shapes)
+
+
+def _recovery(party: str, reply: Counts, plan: dropouts.MaskPlan) -> Recovery:
+    """What opens a party's masks; raises WireError, naming it, where that is missing."""
+    checked, sent = CheckedReply(party), reply.sums.recovery
+    if not isinstance(sent, Recovery):
+        raise checked.wrong("a masked sum alone", "with shares of its masks, as parties may vanish")
+    seeds = 1 + len(plan.neighbours[party])
+    checked.items("bytes of digests", sent.digests, count=dropouts.SEED * seeds)
+    checked.items("sealed shares", sent.sealed, count=len(plan.names), among=plan.names)
+    return sent
+
+
+def _words(
+    replies: Iterable[tuple[str, Counts]], shapes: Sequence[tuple[int, ...]]
+) -> list[npt.NDArray[np.uint32]]:
+    size = sum(int(np.prod(shape)) for shape in shapes)
+    return [CheckedReply(n).array("sums", r.sums.words, WORDS, (size,)) for n, r in replies]
+
+
+def _tables(
+    total: npt.NDArray[np.int64], shapes: Sequence[tuple[int, ...]]
+) -> list[npt.NDArray[np.float64]]:
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    pieces = np.split(total.astype(np.float64), ends)
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]

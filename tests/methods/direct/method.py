@@ -61,7 +61,7 @@ def direct(
         queries += fitting(domain, {query: 1.0}, queries, settings.max_model_mb)
     keys = exchange_keys(session, domain)
     noise = SumNoise(unit * sqrt(len(queries) / (2 * rho)), settings.tolerated)
-    tables, sigma = noisy_marginals(session, keys, domain, queries, noise)
+    tables, sigma, _ = noisy_marginals(session, keys, domain, queries, noise)
     counts = [Measurement(q, table, sigma) for q, table in zip(queries, tables, strict=True)]
     return fit(domain, counts), [Measured(tuple(queries), sigma)]
 

@@ -82,7 +82,7 @@ class _Run:
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
         request = Count(self.keys, sigma, 0, tuple(cliques))
-        tables = noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques])
+        tables = noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques]).tables
         self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
         self.rounds.append(Measured(tuple(cliques), sigma))
 

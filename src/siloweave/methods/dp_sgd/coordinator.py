@@ -39,8 +39,9 @@ def counts_event(setup: Setup) -> SharedGaussian:
         Encoder(setup.schema, synth.finest_bins),
         synth.counts_share * rho_for(setup.budget),
     )
-    tolerated = getattr(synth, "tolerated", 0)
-    return histogram_event(encoder, setup.budget.relation, rho, len(setup.roster), tolerated)
+    tolerated, dropouts = getattr(synth, "tolerated", 0), getattr(synth, "dropouts", 0)
+    parties = len(setup.roster)
+    return histogram_event(encoder, setup.budget.relation, rho, parties, tolerated, dropouts)
 
 
 def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:
@@ -85,7 +86,9 @@ def coordinate(trainer: PrivateTrainer, session: Session, task: Task) -> Result:
         setup.budget, rate=rate, steps=steps, shares=event.shares, tolerated=event.tolerated,
         dimension=max(map(flat_size, nets)), others=[event], order=training_order(trainer, setup),
     )  # fmt: skip
-    session.ask(BeginTraining(features.to_json(), noise.levels, rate))
+    begin = BeginTraining(features.to_json(), noise.levels, rate)
+    vanish = session.plan(session.roster).vanish
+    session.ask_present(dict.fromkeys(session.roster, begin), vanish)
     ask = partial(Step, keys, noise.share_sigma, event.tolerated)
     unit = synth.clip / noise.levels / (rate * seen.rows)
     drawn = training.keys(jax_key(fold_in(fold_in(task.seed, "train"), "model")))
@@ -116,8 +119,10 @@ def _steps(
         key = jax.random.fold_in(keys.steps, number)
         message = training.message(state, key)
         net, _ = training.task(message)
-        (noisy,) = noisy_sums(session, ask(number, packed(message)), [(flat_size(net),)])
-        state = training.moved(state, unflattened(noisy * unit, net), key)
+        asked = ask(number, packed(message))
+        (noisy,), parties = noisy_sums(session, asked, [(flat_size(net),)])
+        mean = noisy * (unit * len(asked.keys) / len(parties))  # the others' rows stand for theirs
+        state = training.moved(state, unflattened(mean, net), key)
         check_finite(state, number + 1)
     return state
 

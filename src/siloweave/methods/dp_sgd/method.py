@@ -39,7 +39,8 @@ which follow from noisy sums. Every noisy number is a whole number of units, at 
 nothing of the noise is a float. Assumed public: schema, bins, settings, roster, and how long a
 party takes. The coordinator is taken to follow the protocol; whatever it asks, weights and
 generated rows of any kind, a row's gradient is clipped and a party's ledger pays for what it does.
-Per-step noise holds with `tolerated` shares missing; a party that does not answer stops the run.
+Per-step noise holds with `tolerated` shares known, and with those of `dropouts` parties missing,
+which may vanish (federation/dropouts.py); one more that does not answer stops the run.
 Noise is drawn within `mechanisms.TV_PER_DRAW` of its distribution, as everywhere. That a row's
 gradient is the same at any place of a batch but for its last bits is taken from the compiler (seen
 on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them. What the budget cannot pay for
@@ -109,7 +110,7 @@ from siloweave.protocols.networks import (
     check_trainable,
     training_forecast,
 )
-from siloweave.protocols.secure_sums import KeyRequest
+from siloweave.protocols.secure_sums import KeyRequest, with_dropouts
 from siloweave.tables.features import Features
 
 if TYPE_CHECKING:
@@ -157,13 +158,16 @@ class PrivateRowsSettings(PrivateSettings):
 
     Attributes:
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
+        dropouts: Parties that may vanish once columns are counted, in the whole training.
         clip, counts_share, finest_bins: See `PrivateSettings`.
     """
 
     tolerated: int = 1
+    dropouts: int = 0
 
     def __post_init__(self) -> None:
         whole("tolerated", self.tolerated, 1)
+        whole("dropouts", self.dropouts, 0)
 
 
 # Records
@@ -189,7 +193,7 @@ def _rows_views(sent: str, synth: Any) -> Views:
     sees = f"how columns are encoded, and in every step {sent}"
     return (
         OWN_ROWS,
-        masked_sums(synth.tolerated, "counts and of clipped gradients"),
+        masked_sums(synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts),
         View(OTHERS, sees, OTHERS_NOISE, ("BeginTraining", "Step")),
         READERS,
     )
@@ -199,11 +203,13 @@ def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
     steps, _ = trainer.length(synth)
     alone = case.parties == 1 and case.budget.relation is Relation.REPLACE_ONE
     before: Asked = {KeyRequest: 1, CountColumns: 1, CountRows: int(alone), BeginTraining: 1}
-    return training_forecast(
+    found = training_forecast(
         case, synth.settings(), {**before, Step: steps, TrainDiffusion: int(trains_unpaid(synth))},
         lambda weights, width: 2 * 4 * weights * steps,
         numeric=trainer.numeric, private=True, bounded=False,
     )  # fmt: skip
+    shared = hasattr(synth, "dropouts")
+    return with_dropouts(found, synth, case.parties, case.parties) if shared else found
 
 
 def _method(
@@ -283,6 +289,7 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
         together, and
         clip, counts_share, finest_bins: See `DPCTGAN`.
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
+        dropouts: Parties that may vanish once columns are counted, in the whole training.
 
     Example:
         >>> import siloweave as sw
@@ -394,6 +401,7 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
         parties together, with smaller networks than without privacy, and
         target, clip, counts_share, finest_bins: See `DPTabDDPM`.
         tolerated: Parties that may pool what they know with the coordinator; at most all but one.
+        dropouts: Parties that may vanish once columns are counted, in the whole training.
     """
 
     hidden: tuple[int, ...] = _SMALL.hidden
@@ -515,7 +523,7 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     Args:
         autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
-        clip, counts_share, finest_bins, tolerated: See `DPFedTabDDPM`.
+        clip, counts_share, finest_bins, tolerated, dropouts: See `DPFedTabDDPM`.
 
     Example:
         >>> import siloweave as sw

@@ -43,7 +43,7 @@ from siloweave.protocols.histograms import (
 )
 from siloweave.protocols.networks import jax_key, saved_bytes
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
-from siloweave.protocols.secure_sums import Counts, KeyRequest, relation_of, send_key
+from siloweave.protocols.secure_sums import OPENING, Counts, KeyRequest, relation_of, send_key
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -251,7 +251,8 @@ def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[Histogra
     )
     whole = quantised(total, clip=synth.clip, levels=state.begun.levels, parties=shares)
     what = f"step {request.number + 1} of {synth.method.title}"
-    return Counts(site.release_masked(event, what, whole, request.keys))
+    begun = site.recall("begin") or b""
+    return Counts(site.release_masked(event, what, whole, request.keys, begun))
 
 
 # DP-TLDM's second stage, in the paper's scope
@@ -321,4 +322,4 @@ def handlers(trainer: PrivateTrainer, synth: Any) -> Handlers:
     if trains_unpaid(synth):
         answers[TrainDiffusion] = train_diffusion
     own = {request: partial(answer, synth, trainer) for request, answer in answers.items()}
-    return {KeyRequest: send_key, CountRows: count_rows, CountColumns: count, **own}
+    return {KeyRequest: send_key, CountRows: count_rows, CountColumns: count, **OPENING, **own}

@@ -19,7 +19,7 @@ Who joins when is drawn before the run, from the roster and the key alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING
@@ -120,33 +120,32 @@ class _Run:
         cliques: Sequence[Clique],
         sigma: float,
         request: type[Count | MeasureQueries] = Count,
-    ) -> tuple[list[Floats], float]:
-        """Noisy sums over a cohort, and their noise."""
+    ) -> tuple[list[Floats], float, tuple[str, ...]]:
+        """Noisy sums over those of a cohort who answer, their noise, and who they are."""
         keys = {name: self.keys[name] for name in cohort}
-        noise = SumNoise(sigma, self.settings.tolerated)
-        tables, total = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
-        self.rounds.append(Measured(tuple(cliques), total))
-        return tables, total
+        noise = SumNoise(sigma, self.settings.tolerated, self.settings.dropouts)
+        found = noisy_marginals(self.session, keys, self.domain, cliques, noise, request)
+        self.rounds.append(Measured(tuple(cliques), found[1]))
+        return found
 
     def one_ways(self, cohort: Sequence[str], cliques: Sequence[Clique], sigma: float) -> float:
-        """Measure marginals over all rows of a cohort; returns its estimated number of rows."""
-        tables, total = self.counted(cohort, cliques, sigma)
+        """Measure marginals over all rows of a cohort; returns how many these are, about."""
+        tables, total, parties = self.counted(cohort, cliques, sigma)
         weights = [1.0 / t.size for t in tables]
         rows = max(1.0, float(np.average([t.sum() for t in tables], weights=weights)))
-        self.joined, self.joined_rows = self.joined + len(cohort), self.joined_rows + rows
+        self.joined, self.joined_rows = self.joined + len(parties), self.joined_rows + rows
         self.taken += [_Taken(c, y, total, rows) for c, y in zip(cliques, tables, strict=True)]
         return rows
 
-    def measure(
-        self, cohort: Sequence[str], chosen: Sequence[Sequence[Clique]], sigma: float, rows: float
-    ) -> None:
+    def measure(self, chosen: Mapping[str, Sequence[Clique]], sigma: float, rows: float) -> None:
         """Measure what the parties of a cohort chose, each only over those who chose it."""
-        behind = {q: sum(q in mine for mine in chosen) for mine in chosen for q in mine}
-        queries = tuple(behind)
-        tables, total = self.counted(cohort, queries, sigma, MeasureQueries)
+        queries = tuple(dict.fromkeys(q for mine in chosen.values() for q in mine))
+        tables, total, parties = self.counted(list(chosen), queries, sigma, MeasureQueries)
+        rows *= len(parties) / len(chosen)
         for q, y in zip(queries, tables, strict=True):
-            n = _rows_behind(y, total, behind[q], len(cohort), rows)
-            self.taken.append(_Taken(q, y, total, n))
+            if behind := sum(q in chosen[name] for name in parties):
+                n = _rows_behind(y, total, behind, len(parties), rows)
+                self.taken.append(_Taken(q, y, total, n))
 
     def pooled(self) -> list[_Taken]:
         """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""
@@ -225,13 +224,15 @@ def flaim(
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
     firsts = [r for r in weights if len(r) == 1]
-    run = _Run(session, domain, settings, exchange_keys(session, domain), weights, unit, key)
+    vanish = session.plan(session.roster).vanish
+    keys = exchange_keys(session, domain, may_vanish=vanish)
+    run = _Run(session, domain, settings, keys, weights, unit, key)
     size_rho = settings.size_share * rho if chooses(settings) else 0.0
     budget = FLAIMPlan(settings, len(firsts), unit, rho - size_rho)
     truth = run.truth() if settings.variant == "oracle" else None
     if not budget.every_round:
         for r in firsts:
-            run.one_ways(run.cohort("first", *r), [r], budget.sigma)
+            run.one_ways(session.present(run.cohort("first", *r)), [r], budget.sigma)
     model = run.fit(None, settings.sweeps) if run.taken else MRF.uniform(domain, 1.0)
     t, last = 0, False
     while not last:
@@ -251,11 +252,12 @@ def _round(
     size_rho: float,
     t: int,
 ) -> MRF:
-    if not (cohort := run.scheduled(t)):  # fewer parties than rounds
+    if not (cohort := run.session.present(run.scheduled(t))):  # fewer parties than rounds
         return model
     rows = run.per_party * len(cohort)
     if budget.every_round:
         rows = run.one_ways(cohort, firsts, budget.sigma)
+        cohort = run.session.present(cohort)
         model = run.fit(model, run.settings.sweeps)
     budget.spent += budget.round_cost
     if run.settings.variant == "naive_bayes":
@@ -284,10 +286,10 @@ def _round(
 
 
 def _choose_and_measure(run: _Run, request: Select, cohort: Sequence[str], rows: float) -> None:
-    replies = run.session.ask(request, cohort)
-    asked = zip(cohort, replies, strict=True)
-    chosen = [sorted(chosen_by(name, reply, request)) for name, reply in asked]
-    run.measure(cohort, chosen, request.sigma, rows)
+    asked, vanish = dict.fromkeys(cohort, request), run.session.plan(cohort).vanish
+    replies = run.session.ask_present(asked, vanish)
+    chosen = {name: sorted(chosen_by(name, reply, request)) for name, reply in replies.items()}
+    run.measure(chosen, request.sigma, rows * (len(chosen) / len(cohort)))
 
 
 def _quiet(run: _Run, before: int, old: MRF, new: MRF) -> bool:

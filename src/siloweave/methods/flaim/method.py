@@ -21,6 +21,7 @@ Where this departs from the paper, and why:
 * Each party adds its share of the noise before masking, zeros for what it did not choose, so the
   coordinator never sees an exact marginal, not even one that a single party chose.
 * The size of a cohort, and of the parties behind a query, is estimated from noisy sums.
+* A cohort may go on without `dropouts` parties (federation/dropouts.py): noise is sized for that.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def _check(synth: FLAIM) -> None:
         if getattr(synth, name) is not None:
             whole(name, getattr(synth, name), 1)
     whole("tolerated", synth.tolerated, 1)
+    whole("dropouts", synth.dropouts, 0)
     number("size_share", synth.size_share, 0, 1, "()")
     if synth.cap is not None and not (synth.rounds and 1 <= synth.cap <= synth.rounds):
         raise InputError(
@@ -86,7 +88,7 @@ def _guarantee(synth: FLAIM) -> Guarantee:
 
 
 def _visibility(synth: FLAIM) -> Views:
-    seen = [masked_sums(synth.tolerated)]
+    seen = [masked_sums(synth.tolerated, dropouts=synth.dropouts)]
     sent = "where columns are cut, and which queries are counted"
     carries: tuple[str, ...] = ("Count",)
     if chooses(synth):
@@ -137,6 +139,8 @@ class FLAIM(Synthesizer, MarginalSettings):
             every round.
         local_steps: s, choices per party and round.
         tolerated: Parties of a cohort that may pool what they know with the coordinator.
+        dropouts: Parties of a cohort that may vanish; in a small cohort fewer. One that did is not
+            asked again before the run ends.
         gaussian_share: r, share of the budget for measurements.
         size_share: Share of the budget for a party's noisy number of rows.
         sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
@@ -157,6 +161,7 @@ class FLAIM(Synthesizer, MarginalSettings):
     cap: int | None = None
     local_steps: int = 1
     tolerated: int = 1
+    dropouts: int = 0
     gaussian_share: float = 0.9
     size_share: float = 0.02
     sweeps: int = 10

@@ -145,6 +145,7 @@ def select(request: Select, site: Site[Codes]) -> Chosen:
             model = _local_step(site, model, q, request.sigma, size)
     queries = [request.candidates[c.value] for c in chosen]
     site.remember("chosen", msgspec.msgpack.encode(queries))
+    site.remember("selected", site.asked)
     return Chosen(tuple(chosen))
 
 
@@ -173,7 +174,8 @@ def measure(request: MeasureQueries, site: Site[Codes]) -> Counts:
     ]
     what = f"its part of {len(tables)} chosen marginals"
     added = sum(q in mine for q in request.queries)
-    return masked_reply(request, site, tables, what, contributes=max(1, added))
+    model = site.recall("selected") or b""
+    return masked_reply(request, site, tables, what, contributes=max(1, added), besides=model)
 
 
 def reveal(request: Reveal, site: Site[Codes]) -> Exact:

@@ -53,7 +53,7 @@ class _Asked:
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
         request = Count(dict(self.keys), sigma, 0, tuple(cliques))
-        return noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques])
+        return noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques]).tables
 
 
 def privmrf(

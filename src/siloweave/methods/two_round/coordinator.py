@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from siloweave.core.fit import Measured
 from siloweave.core.method import Result, Task
 from siloweave.federation.session import Session
-from siloweave.models.estimate import Measurement
+from siloweave.models.estimate import Measurement, estimate_total
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import marginal_result
@@ -41,18 +41,30 @@ def two_round(
     Arguments are those of `aim` (methods/aim/coordinator.py).
     """
     keys: dict[str, bytes] = {}
+    rows: dict[tuple[str, ...], float] = {}  # of the parties in a sum, the first sum's first
 
     def measure(
         cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
-        """Count over everyone; noise is one, so a table that needs less is counted more often."""
-        keys.update(keys or exchange_keys(session, domain))
+        """Count over everyone; noise is one, so a table that needs less is counted more often.
+
+        Where parties vanished since the first sum, the others stand for their rows.
+        """
+        vanish = session.plan(session.roster).vanish
+        keys.update(keys or exchange_keys(session, domain, may_vanish=vanish))
         times = tuple(_times(sigmas))
-        noise = SumNoise(unit * sqrt(sum(k * k for k in times) / (2 * rho)), settings.tolerated)
-        sums, sigma = noisy_marginals(session, keys, domain, cliques, noise, Count, times)
-        return [
+        present = {name: keys[name] for name in session.present(keys)}
+        sigma = unit * sqrt(sum(k * k for k in times) / (2 * rho))
+        noise = SumNoise(sigma, settings.tolerated, settings.dropouts)
+        sums, sigma, parties = noisy_marginals(
+            session, present, domain, cliques, noise, Count, times
+        )
+        found = [
             Measurement(c, y / k, sigma / k) for c, y, k in zip(cliques, sums, times, strict=True)
         ]
+        rows.setdefault(parties, estimate_total(found))
+        scale = max(1.0, next(iter(rows.values()))) / max(1.0, rows[parties])
+        return [Measurement(m.clique, scale * m.counts, scale * m.sigma) for m in found]
 
     return plan_and_fit(domain, workload, rho, settings, measure, unit=unit, progress=progress)
 

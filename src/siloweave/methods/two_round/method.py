@@ -18,7 +18,8 @@ budget goes to selections or to counting the one-ways again every round.
 coordinator together with at most `tolerated` parties, and everyone who sees the model. A row pays
 for two masked sums (protocols/secure_sums.py); the plan is computed from the first
 (post-processing). Assumed public: domain (where numbers are cut into bins is paid for before, see
-protocols/histograms.py), workload, roster. All parties must answer both times.
+protocols/histograms.py), workload, roster. `dropouts` parties may vanish in a sum, for which its
+noise is sized (federation/dropouts.py); what the others counted is then scaled to the first sum.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ from siloweave.protocols.two_rounds import TwoRoundSettings
 
 def _check(synth: TwoRound) -> None:
     whole("tolerated", synth.tolerated, 1)
+    whole("dropouts", synth.dropouts, 0)
 
 
 def _visibility(synth: TwoRound) -> Views:
     sent = "where columns are cut, and which tables are counted in the second round"
     others = View(OTHERS, sent, OTHERS_NOISE, ("Count",))
-    return (OWN_ROWS, masked_sums(synth.tolerated), others, READERS)
+    return (OWN_ROWS, masked_sums(synth.tolerated, dropouts=synth.dropouts), others, READERS)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class TwoRound(Synthesizer, TwoRoundSettings):
         degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
         pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
         tolerated: Parties that may pool what they know with the coordinator.
+        dropouts: Parties that may vanish in one sum.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -77,6 +80,7 @@ class TwoRound(Synthesizer, TwoRoundSettings):
     """
 
     tolerated: int = 1
+    dropouts: int = 0
 
     method: ClassVar[Method] = marginal_method(
         name="two_round",
