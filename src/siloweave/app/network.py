@@ -18,6 +18,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import Parties
 from siloweave.errors import InputError, RosterError, naming_party
+from siloweave.federation.alignment_party import AlignmentData
 from siloweave.federation.frames import (
     ROSTER_FILE,
     Nonces,
@@ -49,6 +51,7 @@ from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
+from siloweave.tables.ids import IdPolicy
 from siloweave.tables.read import read, table_file
 
 COORDINATOR = "coordinator"
@@ -198,7 +201,11 @@ def party_in(
     if policy.studies.approval == "by hand":
         require_approved(folder, plan_in(folder, data))
     facts, job = agreed(study.facts()), study.job(noise=noise)
-    host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow)
+    ids = None
+    if (asked := study.alignment) is not None:
+        rule = IdPolicy(asked.missing, asked.duplicates)
+        ids = AlignmentData(table, asked.on, rule, os.cpu_count() or 1, asked.most)
+    host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow, ids)
     try:
         yield host, seals
     finally:

@@ -27,7 +27,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,10 +49,11 @@ from siloweave.app.ledgers import (
 )
 from siloweave.app.report import check_page, disjoined, owner_rows, record_of
 from siloweave.app.study import AlignmentTable, Study
-from siloweave.core.fit import Fit
+from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Case
-from siloweave.core.run import TRANSCRIPT, Parties, Synthesizer, run_over
+from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
 from siloweave.errors import DataError, InputError, RosterError, naming_party
+from siloweave.federation.alignment import Alignment
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
 from siloweave.protocols.columns import DrawnRows
@@ -111,16 +112,7 @@ def execute(
         progress(text, _READ + (_FITTED - _READ) * done)
 
     if parties is not None:
-        if study.alignment is not None:
-            raise NotImplementedError("[alignment] over a network: align the tables before")
-        with _claimed(study):
-            job = study.job(
-                folder=study.folder, noise=noise, progress=fitting, rows=study.output.rows
-            )
-            fitted = run_over(study.setup(), job, parties)
-            return _write_outputs(
-                study, fitted, {}, dict(fitted.cost.phases), progress, None
-            ), False
+        return _executed_over(study, parties, noise, fitting, progress), False
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
@@ -146,6 +138,20 @@ def execute(
         summary = _write_outputs(study, fitted, tables, seconds, progress, alignment)
     progress("done", 1.0)
     return summary, False
+
+
+def _executed_over(
+    study: Study, parties: Parties, noise: str, fitting: Progress, progress: Progress
+) -> RunSummary:
+    """Run a study with parties elsewhere; what was answered stays in its folder if it is ended."""
+    folder, found = study.folder, None
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    job = study.job(folder=folder, noise=noise, progress=fitting, rows=study.output.rows)
+    if study.alignment is not None:
+        found = _aligned_over(study, study.alignment, job, parties, progress)
+    fitted = run_over(study.setup(), job, parties)
+    seconds = {ALIGNED: found.seconds} if found else {}
+    return _write_outputs(study, fitted, {}, seconds | dict(fitted.cost.phases), progress, found)
 
 
 @contextmanager
@@ -253,26 +259,52 @@ def _aligned(
         run=study.run_name,
         progress=lambda text, _: progress(text, _READ),
     )
-    if found.report.common < _LEAST:
-        raise DataError(
-            f"{found.report.common} row is common to all parties; a study needs {_LEAST} or more. "
-            "Check the rules in [alignment], and that the files are about the same people."
-        )
-    traffic = found.cost.parties
-    sent = {
-        name: {"bytes_sent": one.bytes_from_party, "bytes_received": one.bytes_to_party}
-        for name, one in traffic.items()
-    }
-    facts = {**asdict(found.report), "questions": found.cost.rounds, "parties": sent}
-    write_text(folder / "alignment.json", json_of(facts) + "\n")  # all of it was released
+    summary = _summarised(study, found.report, found.cost)
     gone = {name for name in asked.on if name in schema.names and schema[name].kind == "id"}
     kept = {
         name: table.select([one for one in table.names if one not in gone])
         for name, table in found.tables.items()
     }
+    return kept, summary
+
+
+def _aligned_over(
+    study: Study, asked: AlignmentTable, job: Job, parties: Parties, progress: Progress
+) -> AlignmentSummary:
+    """Let parties elsewhere find their common rows, which stay there; errors as of `_aligned`."""
+    from siloweave.federation.alignment import align
+
+    start = time.perf_counter()
+    setup, own = replace(study.setup(), stage=ALIGNED), replace(job, folder=study.folder / ALIGNED)
+    with parties(setup, setup.synth.method, own) as (session, _, _):
+        report = align(
+            session,
+            asked.on,
+            rules=asked.rules,
+            progress=lambda text, _: progress(text, _READ),
+        )
+        closing = session.close()
+    write_ledgers(own, study.names, closing)
+    phases = {ALIGNED: time.perf_counter() - start}
+    return _summarised(study, report, Cost(session.traffic, session.rounds, phases))
+
+
+def _summarised(study: Study, report: Alignment, cost: Cost) -> AlignmentSummary:
+    """Write down what an alignment found; DataError where that is too little."""
+    if report.common < _LEAST:
+        raise DataError(
+            f"{report.common} row is common to all parties; a study needs {_LEAST} or more. "
+            "Check the rules in [alignment], and that the files are about the same people."
+        )
+    folder, traffic = study.folder / ALIGNED, cost.parties
+    sent = {
+        name: {"bytes_sent": one.bytes_from_party, "bytes_received": one.bytes_to_party}
+        for name, one in traffic.items()
+    }
+    facts = {**asdict(report), "questions": cost.rounds, "parties": sent}
+    write_text(folder / "alignment.json", json_of(facts) + "\n")  # all of it was released
     parties = party_summaries(folder, study.names, traffic, study.terms().delta)
-    seconds = sum(found.cost.phases.values())
-    return kept, AlignmentSummary(found.cost.rounds, seconds, parties)
+    return AlignmentSummary(cost.rounds, sum(cost.phases.values()), parties)
 
 
 # Outputs

@@ -232,10 +232,11 @@ class Study(Section, frozen=True):
                         f"[[parties]] columns is missing for {party.name!r}. Over a network the "
                         "study names every party's columns, since nobody sees another's table."
                     )
-            owners = owners_of({one.name: one.columns for one in self.parties}, schema)
+            ids = self.alignment.on if self.alignment else ()
+            held = {p.name: [c for c in p.columns if c not in ids] for p in self.parties}
+            owners = owners_of(held, schema)
             columns = {
-                one.name: tuple(c for c in one.columns if owners.get(c) == one.name)
-                for one in self.parties
+                name: tuple(c for c in own if owners.get(c) == name) for name, own in held.items()
             }
         budget = synth.method.allowed(synth, self.terms() if self.budget else None)
         return Setup(synth, schema, budget, self.names, columns)

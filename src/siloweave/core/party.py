@@ -36,6 +36,7 @@ from siloweave.core.run import (
 )
 from siloweave.errors import InputError, WireError
 from siloweave.federation import messages
+from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.frames import Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Session, with_closing
@@ -45,6 +46,8 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
+ALIGNMENT = "alignment"
+"""The stage before all others, where parties hold different columns; and its folder."""
 Facts = Mapping[str, Any]
 """Everything public that a study is, as plain values: both ends must have the same."""
 
@@ -124,6 +127,8 @@ class Host:
         identity: Its private key.
         allow: Called before anything is paid for, and before every stage, with the ledger; raises
             what forbids the study.
+        aligned: What it brings to find the rows that all parties have, where that is done first;
+            a ledger of its own, below `home`, has what that releases.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -142,10 +147,13 @@ class Host:
         roster: Mapping[str, bytes],
         identity: Identity,
         allow: Callable[[Ledger], None] = lambda ledger: None,
+        aligned: AlignmentData | None = None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
-        self._job, self._home, self._roster = job, home, roster
+        self._job, self._home, self._roster, self._identity = job, home, roster, identity
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
+        self._aligned = aligned
+        self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow = allow
         self._stores: PartyStores = open_stores(name, job, home, identity)
@@ -163,8 +171,10 @@ class Host:
         return self._stores[0]
 
     def close(self) -> None:
-        """Close the ledger."""
+        """Close the ledgers."""
         self._stores[0].close()
+        if self._aligning is not None:
+            self._aligning.ledger.close()
 
     def reply(self, question: Opened) -> bytes:
         """The answer to a question, as `Seals.answered` takes it.
@@ -204,6 +214,8 @@ class Host:
                 f"party {self.name!r} has another study than the coordinator: {'; '.join(odd[:5])}."
                 " Agree on one study.toml and schema.json, and start both ends again"
             )
+        if facts.stage == ALIGNMENT and self._aligned is not None:
+            return self._alignment(run), with_closing(PARTY)
         setup, method = base, base.synth.method
         names = [stage.name for stage in method.before]
         if facts.stage not in (*names, "method"):
@@ -225,11 +237,33 @@ class Host:
         if run != job.named(setup.stage):
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
-        rows = side.prepare(self._table, setup, place_of(setup, side, job, self.name, self._home))
+        place = place_of(setup, side, job, self.name, self._home)
+        rows = side.prepare(self._rows(), setup, place)
         terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))
+
+    def _alignment(self, run: str) -> Site[AlignmentData]:
+        """Its side of finding common rows, whose releases no budget covers."""
+        if run != self._job.named(ALIGNMENT):
+            raise WireError(f"party {self.name!r}: {run!r} aligns no rows of {self._job.run!r}")
+        if self._aligning is None and self._aligned is not None:
+            job = replace(self._job, limited=False)
+            stores = open_stores(self.name, job, self._home / ALIGNMENT, self._identity)
+            index, terms = self._setup.roster.index(self.name), Terms(self._roster)
+            self._aligning = site_of(self.name, self._aligned, job, index, stores, terms)
+        assert self._aligning is not None
+        return self._aligning
+
+    def _rows(self) -> Table:
+        """Its table: where rows are aligned first, those that all parties have, without the ids."""
+        if self._aligned is None:
+            return self._table
+        run, schema = self._job.named(ALIGNMENT), self._setup.schema
+        found = common_rows(self._alignment(run), run)
+        gone = {c for c in self._aligned.columns if c not in schema.names or schema[c].kind == "id"}
+        return found.select([name for name in found.names if name not in gone])
 
 
 def _shown(facts: bytes) -> bytes:

@@ -420,12 +420,17 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
     setup.synth.method.check_schema(setup.synth, setup.schema)
     setup.synth.method.affordable(setup)
     fitted, closing = _run(setup, job, parties)
-    for i, name in enumerate(setup.roster):  # copies, by which anyone can check the fit's epsilon
+    write_ledgers(job, setup.roster, closing)
+    return replace(fitted, columns=setup.columns, simulated=False)
+
+
+def write_ledgers(job: Job, roster: Sequence[str], closing: Closing) -> None:
+    """Write copies of ledgers of parties elsewhere, by which anyone can check an epsilon."""
+    for i, name in enumerate(roster):
         home = _home(job, i)
         if home is not None and name in closing.files:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(home / LEDGER_FILE, closing.files[name])
-    return replace(fitted, columns=setup.columns, simulated=False)
 
 
 def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tuple[Fit, Closing]:
