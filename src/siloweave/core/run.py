@@ -34,7 +34,7 @@ import numpy as np
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
-from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts
+from siloweave.federation.records import ABSENCES, RECEIPTS, Absences, FolderTranscript, Receipts
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
@@ -858,10 +858,11 @@ def session_with(
     at_once: int = 1,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
-    transcript = receipts = None
+    transcript = receipts = absences = None
     if job.folder is not None:
         transcript = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
         receipts = Receipts(job.folder / RECEIPTS, keys)
+        absences = Absences(job.folder / ABSENCES) if job.dropouts else None
     return Session(
         tuple(keys),
         transport,
@@ -871,6 +872,7 @@ def session_with(
         at_once=at_once,
         tolerated=job.tolerated,
         dropouts=job.dropouts,
+        absences=absences,
     )
 
 
