@@ -481,7 +481,7 @@ def test_a_release_beyond_the_budget_is_refused_as_such_when_asked_again(party):
     assert len(party.ledger.entries) == 1
 
 
-def test_whatever_fails_in_a_handler_ends_in_our_own_errors(party):
+def test_whatever_fails_in_a_handler_ends_in_our_own_errors(party, caplog):
     def broken(request, site):
         raise KeyError("n" + "o" * request_size)
 
@@ -489,6 +489,9 @@ def test_whatever_fails_in_a_handler_ends_in_our_own_errors(party):
     with pytest.raises(WireError, match="its Ask cannot be answered") as refused:
         party.site.answer(frame(Ask(50.0)), {Ask: broken})
     assert "nooo" not in str(refused.value)
+    assert "nooo" not in caplog.text  # it may be a value of a row
+    assert "KeyError in" in caplog.text
+    assert "broken (test_site.py:" in caplog.text
     assert not party.ledger.entries
 
 

@@ -16,7 +16,7 @@ import siloweave
 from siloweave.app import network_cli
 from siloweave.app.files import keep_programs
 from siloweave.app.options import AsJson, StudyFile, reported, stopped
-from siloweave.app.party_cli import party
+from siloweave.app.party_cli import party, status
 
 #: The command line as Typer sees it.
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(party)
+app.command()(status)
 
 Names = list[str] | None
 SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
@@ -103,27 +104,13 @@ def init(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
     name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    separator: Annotated[str | None, typer.Option(help="What divides fields of a CSV.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Of a CSV, such as latin-1.")] = None,
-    decimal: Annotated[str, typer.Option(help="The mark before decimals of a CSV.")] = ".",
-    missing: Annotated[
-        Names, typer.Option(help="A text that means a missing value; several times.")
-    ] = None,
-    header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
-    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Write a first study.toml and schema.json for files that you may see.
-
-    How a CSV is written, and what each column holds, is decided from the files and said.
-    """
+    """Write a first study.toml and schema.json for files that you may see."""
     from siloweave.app.console import print_proposal
     from siloweave.app.init import propose, write_proposal
-    from siloweave.tables.read import Dialect
 
-    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()))
-    proposal = propose(files, folder=folder, name=name, dialect=dialect)
+    proposal = propose(files, folder=folder, name=name)
     print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 
 

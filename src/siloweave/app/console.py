@@ -16,6 +16,7 @@ from siloweave.app.check import StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
+from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.privacy.ledger import spelled_key
 from siloweave.report import words
 
@@ -149,8 +150,6 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
             console.print(escape(_ONE_ROOM))
     for note in found.notes:
         console.print(escape(f"({note})"))
-    if found.columns:
-        console.print(_grid(("column", "kind", "why it was proposed"), found.columns))
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
     if found.finished:
         console.print("This run has finished; running it again releases nothing.")
@@ -233,29 +232,60 @@ def _planned(one: PlannedMessage) -> tuple[str, ...]:
     return one.stage, question, f"{one.times:,}", one.replies, why, one.ledger
 
 
+def print_status(found: CoordinatorStatus | PartyStatus, *, json: bool) -> None:
+    """How far a study is, at one of its ends."""
+    if json:
+        _print_json(found)
+    elif isinstance(found, PartyStatus):
+        _print_at_party(found)
+    else:
+        _print_at_coordinator(found)
+
+
+def _print_at_coordinator(found: CoordinatorStatus) -> None:
+    console = _out()
+    console.print(f"[bold]{escape(found.study)}[/] at the coordinator: {escape(found.state)}")
+    left = "not known" if found.left is None else f"at most {words.duration(found.left)}"
+    bound = "ε = ∞" if isinf(found.epsilon) else f"ε = {words.epsilon(found.epsilon)}"
+    if found.question:
+        at = f"{found.question}, step {found.step} of stage {found.stage}"
+        console.print(escape(f"{at}; question {found.questions} of at most {found.at_most}"))
+    console.print(f"{words.duration(found.seconds)} so far; left at this pace: {left}")
+    console.print(f"a row costs at most {bound} at δ = {words.small(found.delta)}")
+    heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
+    lines = []
+    for one in found.parties:
+        now = "" if one.waited is None else f"awaited for {words.duration(one.waited)}"
+        sizes = words.size(one.bytes_sent), words.size(one.bytes_received)
+        lines.append((one.name, one.messages, *sizes, one.payments, now))
+    console.print(_grid(heads, lines))
+
+
+def _print_at_party(found: PartyStatus) -> None:
+    console = _out()
+    most = "" if found.at_most is None else f" of at most {found.at_most:,}"
+    quiet = "" if found.quiet is None else f", the last {words.duration(found.quiet)} ago"
+    state = f"{found.state}: {found.why}" if found.why else found.state
+    console.print(f"[bold]{escape(found.study)}[/] at party {escape(found.party)}: {escape(state)}")
+    console.print(f"{_count(found.answered, 'question', 'questions')}{most} answered{quiet}")
+    console.print(
+        f"ε of a row by the ledger: {words.epsilon(found.epsilon)} of "
+        f"{words.epsilon(found.allowed)} at δ = {words.small(found.delta)}, "
+        f"{_count(found.releases, 'release', 'releases')}"
+    )
+    if found.run:
+        console.print(escape(f"last paid: step {found.step} of {found.run}"))
+    console.print(f"answers that are kept: {words.size(found.stored)}")
+
+
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:
     """What `init` wrote, and which facts must be reviewed."""
     study, schema = (str(path) for path in paths)
     if json:
-        reasons = {column.name: column.why for column in proposal.schema.columns}
-        _print_json(
-            {
-                "study": study,
-                "schema": schema,
-                "from_data": dict(proposal.review),
-                "reasons": reasons,
-                "files": proposal.files,
-            }
-        )
+        _print_json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
         return
     console = _out()
-    for line in proposal.files:
-        console.print(escape(line))
-    taken = dict(proposal.review)
-    rows = [(c.name, c.kind, c.why, taken.get(c.name, "")) for c in proposal.schema.columns]
-    console.print(_grid(("column", "kind", "why", "taken from the rows"), rows))
-    for line in proposal.strays:
-        print_warning(line)
+    console.print(_grid(("column", "taken from the rows"), proposal.review))
     console.print(f"Wrote {escape(study)} and {escape(schema)}.")
     console.print(
         "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "

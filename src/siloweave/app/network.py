@@ -52,7 +52,7 @@ from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
 from siloweave.tables.ids import IdPolicy
-from siloweave.tables.read import table_file
+from siloweave.tables.read import read, table_file
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -188,11 +188,11 @@ def party_in(
         RosterError: The roster does not know the party's key.
         SiloweaveError: Rows do not fit the study.
     """
-    study, home, roster, identity, entry = _member(folder)
+    study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     with naming_party(name):
-        table = entry.read(data or study.path(entry))
+        table = read(data or study.path(entry), columns=entry.columns or None)
     setup = study.setup()
 
     def allow(ledger: Ledger) -> None:
@@ -212,7 +212,7 @@ def party_in(
         host.close()
 
 
-def _member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
+def member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
     """A party's study, the folder of its key, the roster, its key, and its entry in the study."""
     study, home = Study.load(folder), home_of(folder)
     roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
@@ -241,7 +241,7 @@ def _check(
 
 def refusal_in(folder: Path) -> str:
     """What the policy in a party's folder says against its study; empty where it allows it."""
-    study, home, _, _, entry = _member(folder)
+    study, home, _, _, entry = member(folder)
     ledger, others = folder / LEDGER_FILE, other_studies(home, folder)
     entries = Ledger.read(ledger).entries if ledger.exists() else ()
     try:
@@ -253,7 +253,7 @@ def refusal_in(folder: Path) -> str:
 
 def plan_in(folder: Path, data: Path | None = None) -> Plan:
     """What the study in a party's folder will send; arguments and errors as of `party_in`."""
-    study, _, roster, _, entry = _member(folder)
+    study, _, roster, _, entry = member(folder)
     setup, file = study.setup(), table_file(data or study.path(entry))
     columns = setup.columns.get(entry.name, setup.schema.names)
     rows = [rows_in(file, len(columns))] * len(study.names)

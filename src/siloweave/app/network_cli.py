@@ -64,11 +64,13 @@ def start(
 ) -> None:
     """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue."""
     from siloweave.app.network import party_in
+    from siloweave.app.status import log_into
     from siloweave.errors import InputError
     from siloweave.federation.spool import serve
 
     if spool is None:
         raise InputError("say how questions come: --spool FOLDER")
+    log_into(folder)
     with party_in(folder, data, noise=_noise(seeded_noise)) as (host, seals):
         typer.echo(f"party {host.name!r} answers over {spool}; Ctrl-C stops it", err=True)
         serve(spool, seals, host.reply)
@@ -86,6 +88,7 @@ def coordinator(
     from siloweave.app.console import print_summary
     from siloweave.app.network import office_in
     from siloweave.app.run import execute
+    from siloweave.app.status import log_into
     from siloweave.errors import InputError
     from siloweave.federation.spool import Spool as Files
     from siloweave.progress import Bar
@@ -93,6 +96,7 @@ def coordinator(
     if spool is None:
         raise InputError("say how questions travel: --spool FOLDER")
     office = office_in(folder)
+    log_into(folder)
     carrier = Files(spool, office.seals, seconds=wait)
     with Bar(quiet=json) as progress:
         summary, before = execute(

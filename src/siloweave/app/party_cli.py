@@ -1,4 +1,4 @@
-"""`siloweave party`: the commands of a party's owner."""
+"""`siloweave party`: the commands of a party's owner; and `siloweave status`, at either end."""
 
 from __future__ import annotations
 
@@ -61,3 +61,12 @@ def approve(
     file = store(folder, plan, digest)
     text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
     print_result({"approved": plan.digest, "file": str(file)}, text, json=json)
+
+
+@reported()
+def status(folder: StudyFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
+    """Show how far a study between organisations is, at the coordinator or at a party."""
+    from siloweave.app.console import print_status
+    from siloweave.app.status import status_of
+
+    print_status(status_of(folder, data), json=json)

@@ -244,8 +244,10 @@ def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
     column = encoder.schema[name]
     if column.kind in BINNED:
         labels = [_span(column, a, b) for a, b in pairwise(encoder.edges(name).tolist())]
+    elif column.kind == "boolean":
+        labels = ["False", "True"]
     else:
-        labels = [str(option) for option in column.options]
+        labels = [str(c) for c in column.categories]
     return tuple(labels + (["missing"] if column.missing else []))
 
 

@@ -13,6 +13,7 @@ others. Everything else a party has from its own copy of the study.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.frames import Opened
 from siloweave.federation.messages import Envelope
+from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms
 from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
@@ -48,6 +50,8 @@ from siloweave.tables.schema import Schema
 
 ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""
+_log = logging.getLogger("siloweave")
+
 Facts = Mapping[str, Any]
 """Everything public that a study is, as plain values: both ends must have the same."""
 
@@ -188,7 +192,14 @@ class Host:
             if run not in self._sites or question.facts:
                 self._begin(run, question.facts)
             site, handlers = self._sites[run]
-            return site.answer(question.data, handlers)
+            answer = site.answer(question.data, handlers)
+            _log.info(
+                "run %s: a question of %d bytes, answered with %d",
+                run,
+                len(question.data),
+                len(answer),
+            )
+            return answer
 
     def _begin(self, run: str, facts: bytes) -> None:
         """Prepare a stage, with the facts that it began with the first time."""
@@ -312,8 +323,18 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> P
         encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
         facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder)
         line = _Line(carrier, messages.encode(facts), set())
-        transcribed = setup.synth.method.transcribed
-        session = session_with(line, keys, job, job.named(setup.stage), transcribed=transcribed)
-        yield session, task_of(setup, side, job), None
+        transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
+        status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
+        session = session_with(
+            line, keys, job, run, transcribed=transcribed, at_once=len(keys), status=status
+        )
+        try:
+            yield session, task_of(setup, side, job), None
+        except BaseException as error:
+            if status is not None:
+                status.end(type(error).__name__)
+            raise
+        if status is not None and setup.stage == "method":
+            status.end(FINISHED)
 
     return opened

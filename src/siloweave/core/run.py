@@ -34,7 +34,7 @@ import numpy as np
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
-from siloweave.federation.records import ABSENCES, RECEIPTS, Absences, FolderTranscript, Receipts
+from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts, StatusFile
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
@@ -383,10 +383,6 @@ def run_method(
 ) -> Fit:
     """Run all stages of a method, the method last; the arguments are those of `Synthesizer.fit`."""
     method = synth.method
-    if isinstance(schema, Encoder):
-        schema = replace(schema, schema=schema.schema.without_reasons())
-    else:
-        schema = schema.without_reasons()
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
     method.check_schema(synth, facts)
     parts = parties_of(method, data, names)
@@ -596,7 +592,7 @@ def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str,
                     f"party {party!r}: the schema lacks its column {name!r}. Declare it, or leave "
                     "it out of the party's table."
                 )
-            if not schema[name].modelled:
+            if schema[name].kind == "id":
                 continue
             if name in owners:
                 raise SchemaError(
@@ -604,7 +600,7 @@ def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str,
                     "from one of them. Only ids may be at several parties."
                 )
             owners[name] = party
-    absent = [c.name for c in schema.coded if c.name not in owners]
+    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in owners]
     if absent:
         raise SchemaError(
             f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "
@@ -860,13 +856,13 @@ def session_with(
     *,
     transcribed: bool,
     at_once: int = 1,
+    status: StatusFile | None = None,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
-    transcript = receipts = absences = None
+    transcript = receipts = None
     if job.folder is not None:
         transcript = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
         receipts = Receipts(job.folder / RECEIPTS, keys)
-        absences = Absences(job.folder / ABSENCES) if job.dropouts else None
     return Session(
         tuple(keys),
         transport,
@@ -876,7 +872,7 @@ def session_with(
         at_once=at_once,
         tolerated=job.tolerated,
         dropouts=job.dropouts,
-        absences=absences,
+        status=status,
     )
 
 

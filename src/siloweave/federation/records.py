@@ -1,4 +1,4 @@
-"""What a coordinator writes down of a run: the transcript, receipts of payments, and who vanished.
+"""What a coordinator writes down of a run: the transcript, and receipts of payments.
 
 The transcript holds every question and every answer's bytes, in the order they came. Nothing in it
 is secret from the coordinator: whoever wants to know what the coordinator could learn can attack
@@ -8,17 +8,23 @@ Receipts hold the parties' keys and the hash of every ledger entry that paid for
 A hash covers everything in the ledger up to its entry, so its holder notices later that this part
 of the ledger was changed, cut off or written anew, also by the party itself.
 
-**Guarantee**: both hold nothing of rows but what the replies brought. A record is one write; when
-the coordinator's machine stops suddenly the last ones may be missing, and with a receipt what it
-would have shown.
+The status says which question is asked, who was asked it and has answered, and how many bytes
+crossed; it is a file that is written whole, so anyone may read it while a run goes on.
+
+**Guarantee**: transcript and receipts hold nothing of rows but what the replies brought, status and
+log nothing of them at all. A record is one write; when the coordinator's machine stops suddenly the
+last ones may be missing, and with a receipt what it would have shown.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, Protocol
 
 import msgspec
@@ -26,7 +32,7 @@ import msgspec
 from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Masked, Released, Reply, items
-from siloweave.privacy.journal import for_its_owner, write_whole
+from siloweave.privacy.journal import NEW, for_its_owner
 from siloweave.privacy.ledger import spelled_key
 
 _LENGTH = 8  # bytes before each record
@@ -212,31 +218,110 @@ def read_receipts(path: Path) -> tuple[Receipt, ...]:
     return tuple(found)
 
 
-ABSENCES = Path("coordinator") / "absences.json"
-"""Where, in a run's folder, a coordinator notes who vanished from masked sums."""
+STATUS = Path("coordinator") / "status.json"
+"""Where, in a run's folder, a coordinator writes how far the run is."""
+FINISHED = "finished"
+"""How a run ends in its status, where no error ends it."""
+
+_log = logging.getLogger("siloweave")
 
 
-class Absences:
-    """A file of the steps in which parties vanished, by run.
+class WireCount(msgspec.Struct):
+    """What crossed to and from a party: questions that it answered, and bytes."""
 
-    A coordinator that starts again must ask the same parties as before: a sum is opened once, for
-    one list of parties. InputError if the file is damaged.
+    messages: int = 0
+    bytes_to_party: int = 0
+    bytes_from_party: int = 0
+
+
+class Status(msgspec.Struct):
+    """How far a run over a network is; times are seconds of this machine's clock.
+
+    Attributes:
+        run: Name of the stage that runs.
+        process: Number of the coordinator's process.
+        began: When the process began with the run.
+        step: Of the stage, from 0; -1 before the first.
+        question: Tag of the question.
+        questions: How many were asked in all stages, this one included.
+        asked: When each party was asked it.
+        answered: When each party answered it.
+        traffic: What crossed to and from each party, in all stages.
+        ended: Empty while it runs; `FINISHED`, or the kind of error that ended it.
+        written: When this was written.
     """
 
-    def __init__(self, path: Path) -> None:
+    run: str
+    process: int
+    began: float
+    step: int = -1
+    question: str = ""
+    questions: int = 0
+    asked: dict[str, float] = {}
+    answered: dict[str, float] = {}
+    traffic: dict[str, WireCount] = {}
+    ended: str = ""
+    written: float = 0.0
+
+
+class StatusFile:
+    """Writes a run's status at every question and answer, and a line of the log.
+
+    A stage continues the numbers of those before it in the same process.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = path
-        try:
-            data = path.read_bytes() if path.is_file() else b"{}"
-            self._steps = msgspec.json.decode(data, type=dict[str, dict[str, int]])
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{path}: is damaged ({error}); put it back from a backup") from error
+        self._path, self._guard = path, Lock()
+        before, mine = read_status(path), os.getpid()
+        if before is None or before.process != mine or before.ended:
+            before = Status(run, mine, time.time())
+        self._now = msgspec.structs.replace(before, run=run, step=-1)
 
-    def of(self, run: str) -> dict[str, int]:
-        """The step in which a party vanished, by party."""
-        return dict(self._steps.get(run, {}))
+    def asked(self, step: int, question: str, party: str) -> None:
+        """A party is asked a question now."""
+        with self._guard:
+            now = self._now
+            if step != now.step:
+                now.step, now.question, now.questions = step, question, now.questions + 1
+                now.asked, now.answered = {}, {}
+            now.asked[party] = time.time()
+            self._write()
+        _log.info("run %s, step %d: asked %s %s", now.run, step, party, question)
 
-    def record(self, run: str, step: int, party: str) -> None:
-        """Note a party; forced to disk."""
-        self._steps.setdefault(run, {}).setdefault(party, step)
-        write_whole(self._path, msgspec.json.encode(self._steps))
+    def answered(self, party: str, sent: int, received: int) -> None:
+        """A party has answered it."""
+        with self._guard:
+            now = self._now
+            now.answered[party] = time.time()
+            one = now.traffic.setdefault(party, WireCount())
+            one.messages += 1
+            one.bytes_to_party += sent
+            one.bytes_from_party += received
+            self._write()
+        _log.info(
+            "run %s, step %d: %s answered, %d bytes there and %d back",
+            *(now.run, now.step, party, sent, received),
+        )
+
+    def end(self, how: str) -> None:
+        """The run has ended."""
+        with self._guard:
+            self._now.ended = how
+            self._write()
+        _log.info("run %s, step %d: ended, %s", self._now.run, self._now.step, how)
+
+    def _write(self) -> None:
+        self._now.written = time.time()
+        temporary = self._path.with_name(f"{self._path.name}{NEW}")
+        with open(temporary, "wb", opener=for_its_owner) as file:
+            file.write(msgspec.json.encode(self._now))
+        temporary.replace(self._path)
+
+
+def read_status(path: Path) -> Status | None:
+    """What was written last; None without a file, or where it cannot be read as one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Status)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -736,7 +737,7 @@ class Site(Generic[Rows]):
                     "will not be drawn again; the party's own log says why"
                 )
             if refused is not error:
-                _log.warning("%s: %s failed", where, kind, exc_info=error)
+                _log.warning("%s: %s failed, %s in %s", where, kind, *_places(error))
             if self._charged:
                 refusal = Refusal(type(refused).__name__, str(refused))
                 self._store.put(self._refused(envelope), digest + messages.encode(refusal))
@@ -812,6 +813,13 @@ class Site(Generic[Rows]):
                     f"step {step} was paid after it, and the reply is gone. {_LOST}"
                 )
             return
+
+
+def _places(error: BaseException) -> tuple[str, str]:
+    """What failed, and where in the code: not the error's text, which may name a value of a row."""
+    frames = extract_tb(error.__traceback__)[-3:]
+    places = (f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames)
+    return type(error).__name__, " > ".join(places)
 
 
 def _step_of(entry: Entry) -> str:

@@ -1,0 +1,250 @@
+"""How far a study is, at either end, from files alone: safe while it runs, and after a crash.
+
+The coordinator writes down whom it asks and who answers (federation/records.py). A party's folder
+shows what it has answered and paid for. Times are those of the machine that is asked.
+
+**Guarantee**: nothing here reads a row, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from siloweave.app.ledgers import ALIGNED, find_run
+from siloweave.app.network import (
+    COORDINATOR_PUBLIC,
+    NONCES,
+    home_of,
+    member,
+    plan_in,
+    refusal_in,
+)
+from siloweave.app.plan import Plan, forecast_of, plan_of, require_approved
+from siloweave.app.policy import read_policy
+from siloweave.app.study import Study
+from siloweave.errors import InputError
+from siloweave.federation.masking import KEY
+from siloweave.federation.records import (
+    FINISHED,
+    RECEIPTS,
+    STATUS,
+    WireCount,
+    read_receipts,
+    read_status,
+)
+from siloweave.privacy.ledger import LEDGER_FILE, Ledger
+
+LOG = "log.txt"
+"""In an end's folder: what it did, without any value of a row."""
+
+
+class PartyLine(msgspec.Struct, frozen=True):
+    """One party as the coordinator sees it; `waited` seconds for an answer that is still due."""
+
+    name: str
+    messages: int
+    bytes_sent: int
+    bytes_received: int
+    payments: int
+    waited: float | None
+
+
+class CoordinatorStatus(msgspec.Struct, frozen=True):
+    """How far a study is at its coordinator.
+
+    Attributes:
+        state: "not begun", "running", "stopped" (start the coordinator again to continue), the kind
+            of error that ended it, or "finished".
+        stage: What runs: a stage before the method, or the method.
+        question, step: The last question, by its tag, and its number in the stage.
+        questions, at_most: How many were asked, and may be asked in all.
+        epsilon: Most that a row will have cost, at `delta`; spent once a run has finished.
+        seconds: Since the process began.
+        left: Seconds that all other questions would take, if each took as long as those before.
+    """
+
+    study: str
+    state: str
+    stage: str
+    question: str
+    step: int
+    questions: int
+    at_most: int
+    epsilon: float
+    delta: float
+    seconds: float
+    left: float | None
+    parties: tuple[PartyLine, ...]
+
+
+class PartyStatus(msgspec.Struct, frozen=True):
+    """How far a study is at a party.
+
+    Attributes:
+        state: "not approved", "refused by the policy", "waiting for questions" or "answering".
+        why: What is refused; empty otherwise.
+        answered, at_most: Questions; None where the file of rows is not where the study says.
+        run, step: Of the last payment in the ledger.
+        epsilon, allowed: What a row has cost by the ledger, and may cost, at `delta`.
+        releases: Lines of the ledger.
+        stored: Bytes of answers that are kept.
+        quiet: Seconds since the last question was answered; None before the first.
+    """
+
+    study: str
+    party: str
+    state: str
+    why: str
+    answered: int
+    at_most: int | None
+    run: str
+    step: str
+    epsilon: float
+    allowed: float
+    delta: float
+    releases: int
+    stored: int
+    quiet: float | None
+
+
+def status_of(folder: Path, data: Path | None = None) -> CoordinatorStatus | PartyStatus:
+    """How far the study in an end's folder is; `data` is a party's file of rows, if elsewhere.
+
+    Raises:
+        InputError: It is no folder of a study.
+        LedgerError: A party's ledger was edited.
+    """
+    study = Study.load(folder)
+    if (folder / COORDINATOR_PUBLIC).exists():
+        return _at_party(folder, study, data)
+    return _at_coordinator(study)
+
+
+def _at_coordinator(study: Study) -> CoordinatorStatus:
+    places = (study.folder, study.folder / ALIGNED)  # the second before there is the first
+    now = next(filter(None, (read_status(folder / STATUS) for folder in places)), None)
+    ended = find_run(study.folder)
+    setup = study.setup()
+    rows = [2] * len(study.names)
+    found = forecast_of(setup, study.schema.learn, rows)
+    most = plan_of(study, setup, study.names[0], rows, found)
+    at, due = time.time(), {}
+    if now is not None:
+        if now.ended or not _alive(now.process):
+            at = now.written
+        due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
+    done = ended is not None and ended.run == study.run_name
+    asked = now.questions if now else 0
+    seconds = at - now.began if now else 0.0
+    left = None
+    if asked and not done:
+        left = max(most.rounds - asked, 0) * seconds / asked
+    return CoordinatorStatus(
+        study=study.study.name,
+        state=FINISHED if done else _state(now),
+        stage=_stage(study, now.run if now else ""),
+        question=now.question if now else "",
+        step=now.step if now else 0,
+        questions=asked,
+        at_most=most.rounds,
+        epsilon=ended.epsilon if done and ended else most.epsilon,
+        delta=most.delta,
+        seconds=seconds,
+        left=left,
+        parties=tuple(_lines(study, now.traffic if now else {}, due)),
+    )
+
+
+def _lines(
+    study: Study, traffic: Mapping[str, WireCount], due: Mapping[str, float]
+) -> Iterator[PartyLine]:
+    receipts = read_receipts(study.folder / RECEIPTS)
+    paid = Counter(one.party for one in receipts if one.entry)
+    for name in study.names:
+        seen = traffic.get(name, WireCount())
+        counts = seen.messages, seen.bytes_from_party, seen.bytes_to_party
+        yield PartyLine(name, *counts, paid[name], due.get(name))
+
+
+def _state(now: Any) -> str:
+    if now is None:
+        return "not begun"
+    if now.ended:
+        return "finishing" if now.ended == FINISHED else f"ended by {now.ended}"
+    return "running" if _alive(now.process) else "stopped"
+
+
+def _stage(study: Study, run: str) -> str:
+    return run.removeprefix(study.run_name).removeprefix("-") or ("method" if run else "")
+
+
+def _alive(process: int) -> bool:
+    """Whether there is such a process on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
+def _at_party(folder: Path, study: Study, data: Path | None) -> PartyStatus:
+    try:
+        plan: Plan | None = plan_in(folder, data)
+    except InputError:  # the file of rows lies elsewhere
+        plan = None
+    state, why = _hindrance(folder, plan)
+    file, nonces = folder / LEDGER_FILE, folder / NONCES
+    entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
+    answered = nonces.stat().st_size // KEY if nonces.exists() else 0
+    if not state:
+        state = "answering" if answered else "waiting for questions"
+    store, terms = folder / "store", study.terms()
+    return PartyStatus(
+        study=study.study.name,
+        party=member(folder)[-1].name,
+        state=state,
+        why=why,
+        answered=answered,
+        at_most=None if plan is None else plan.count,
+        run=entries[-1].run if entries else "",
+        step=entries[-1].step if entries else "",
+        epsilon=Ledger.read(file).epsilon(terms.delta) if entries else 0.0,
+        allowed=terms.epsilon,
+        delta=terms.delta,
+        releases=len(entries),
+        stored=sum(one.stat().st_size for one in store.iterdir()) if store.is_dir() else 0,
+        quiet=time.time() - nonces.stat().st_mtime if answered else None,
+    )
+
+
+def _hindrance(folder: Path, plan: Plan | None) -> tuple[str, str]:
+    """What keeps a party from taking part, and why; empty for nothing."""
+    if why := refusal_in(folder):
+        return "refused by the policy", why
+    if plan is not None and read_policy(home_of(folder)).studies.approval == "by hand":
+        try:
+            require_approved(folder, plan)
+        except InputError as error:
+            return "not approved", str(error)
+    return "", ""
+
+
+def log_into(folder: Path) -> logging.Handler:
+    """Let this process write what it does into a file of its folder, which names no value."""
+    (folder / LOG).touch(mode=0o600)
+    handler = logging.FileHandler(folder / LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("siloweave")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    return handler

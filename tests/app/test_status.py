@@ -1,0 +1,149 @@
+"""`siloweave status` at either end: how far a study is, from files alone."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from siloweave.app.cli import main
+from siloweave.app.ledgers import open_run
+from siloweave.app.network import office_in, party_in, provision
+from siloweave.app.run import execute
+from siloweave.app.status import LOG, log_into, status_of
+from siloweave.errors import RosterError
+from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
+from tests.synthesizers.networked import over_files
+
+
+@pytest.fixture
+def ends(folder):
+    folder.replace(
+        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
+    )
+    made = provision(folder.path, folder.path / "ends", trial=True)
+    for name in ("north", "south"):
+        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    return made
+
+
+def run(ends, *names, seconds=60.0):
+    """The study, with these parties there."""
+    office = office_in(ends["coordinator"])
+    with ExitStack() as stack:
+        hosts = {n: stack.enter_context(party_in(ends[n], noise="seeded")) for n in names}
+        carrier = stack.enter_context(
+            over_files(office.seals, hosts, ends["north"] / ".." / "spool")
+        )
+        carrier._seconds = seconds
+        return execute(office.study, parties=office.parties(carrier), noise="seeded")
+
+
+def lines(folder):
+    return {one.name: one for one in status_of(folder).parties}
+
+
+def test_before_it_begins(ends):
+    found = status_of(ends["coordinator"])
+    assert (found.state, found.questions, found.at_most) == ("not begun", 0, 6)
+    assert found.left is None
+    found = status_of(ends["north"])
+    assert (found.state, found.answered, found.at_most) == ("waiting for questions", 0, 6)
+    assert (found.party, found.epsilon, found.allowed, found.quiet) == ("north", 0.0, 1.0, None)
+
+
+def test_a_party_that_is_late_is_named_and_the_run_continues(ends):
+    with pytest.raises(RosterError, match="party 'south' did not answer"):
+        run(ends, "north", seconds=1.0)
+    found = status_of(ends["coordinator"])
+    assert found.state == "ended by RosterError"
+    assert (found.stage, found.question, found.step) == ("bins", "sum/send_key", 0)
+    by_name = lines(ends["coordinator"])
+    assert by_name["south"].waited > 0.9
+    assert by_name["south"].messages == 0
+    assert (by_name["north"].waited, by_name["north"].messages) == (None, 1)
+    run(ends, "north", "south")
+    assert status_of(ends["coordinator"]).state == FINISHED
+
+
+def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):
+    run(ends, "north", "south")
+    summary, found = open_run(ends["coordinator"] / "run"), status_of(ends["coordinator"])
+    assert (found.state, found.questions, found.left) == (FINISHED, summary.rounds, None)
+    assert found.epsilon == summary.epsilon
+    for one in summary.parties:
+        line = lines(ends["coordinator"])[one.name]
+        assert (line.messages, line.bytes_sent) == (one.messages, one.bytes_sent)
+        assert (line.bytes_received, line.payments) == (one.bytes_received, one.releases)
+        party = status_of(ends[one.name])
+        assert (party.answered, party.releases) == (one.messages, one.releases)
+        assert party.epsilon == one.epsilon
+        assert party.stored > 1000
+        assert party.quiet < 600
+    for end in ends.values():
+        assert main(["status", str(end)]) == 0
+        assert "small" in capsys.readouterr().out
+        assert main(["status", str(end), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["study"] == "small"
+
+
+def test_a_party_says_what_keeps_it_from_taking_part(ends):
+    file = ends["north"] / "policy.toml"
+    file.write_text('[studies]\napproval = "by hand"\n')
+    assert status_of(ends["north"]).state == "not approved"
+    file.write_text("[budget]\nepsilon_per_study = 0.1\n")
+    found = status_of(ends["north"])
+    assert found.state == "refused by the policy"
+    assert "epsilon_per_study = 0.1" in found.why
+
+
+def test_stages_add_up_and_a_new_process_starts_anew(tmp_path):
+    first = StatusFile(tmp_path / STATUS, "r-bins")
+    first.asked(0, "a/b", "north")
+    first.asked(0, "a/b", "south")
+    first.answered("north", 10, 20)
+    found = read_status(tmp_path / STATUS)
+    assert (found.questions, found.step, list(found.asked)) == (1, 0, ["north", "south"])
+    assert list(found.answered) == ["north"]
+    second = StatusFile(tmp_path / STATUS, "r")
+    second.asked(0, "c/d", "north")
+    second.answered("north", 1, 2)
+    found = read_status(tmp_path / STATUS)
+    assert (found.run, found.questions, found.process) == ("r", 2, os.getpid())
+    assert (found.traffic["north"].messages, found.traffic["north"].bytes_from_party) == (2, 22)
+    second.end(FINISHED)
+    StatusFile(tmp_path / STATUS, "r").asked(0, "a/b", "north")
+    assert read_status(tmp_path / STATUS).questions == 1
+    (tmp_path / STATUS).write_text("{")
+    assert read_status(tmp_path / STATUS) is None
+
+
+def test_a_coordinator_that_was_killed_is_seen(ends):
+    path = ends["coordinator"] / "run" / STATUS
+    code = (
+        "from pathlib import Path; from siloweave.federation.records import StatusFile;"
+        f"StatusFile(Path({str(path)!r}), 'small-x').asked(3, 'sum/count', 'north')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert status_of(ends["coordinator"]).state == "stopped"
+    StatusFile(path, "small-x").asked(0, "sum/count", "north")
+    assert status_of(ends["coordinator"]).state == "running"
+
+
+def test_the_log_has_steps_names_and_sizes(ends):
+    log = logging.getLogger("siloweave")
+    level = log.level
+    handler = log_into(ends["north"])
+    try:
+        run(ends, "north", "south")
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
+    text = (ends["north"] / LOG).read_text()
+    assert "asked north sum/count" in text
+    assert "a question of" in text
+    assert (ends["north"] / LOG).stat().st_mode & 0o777 == 0o600
