@@ -1,0 +1,237 @@
+"""Ends that are killed, coordinators that ask for something else, and what crosses a network."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import polars as pl
+import pytest
+
+from siloweave.core.party import Host, StageFacts, agreed, parties_over
+from siloweave.core.run import run_over
+from siloweave.errors import InputError, SiloweaveError, WireError
+from siloweave.federation import messages
+from siloweave.federation.messages import Envelope
+from siloweave.federation.session import Close
+from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Identity
+from siloweave.tables import Column, Encoder, Schema
+from tests.synthesizers.cases import BUDGET
+from tests.synthesizers.networked import Direct, ends, fit_over_frames, jobs_of, setup_of
+from tests.synthesizers.test_network import here, paid, texts
+from tests.synthesizers.test_visibility import CASES, Case
+
+STUDY = agreed({"a": "study"})
+_ROWS = 40
+
+
+class KilledError(Exception):
+    """An end's process is gone."""
+
+
+class Faulty(Direct):
+    """Every end is killed at one of the questions: before it comes, or with its answer."""
+
+    def __init__(self, seals, hosts, at, moment):
+        super().__init__(seals, hosts)
+        self.left, self.moment = at, moment
+
+    def answered(self, name, question):
+        self.left -= 1
+        if self.left == 0 and self.moment == "before":
+            raise KilledError
+        host, seals = self.hosts[name]
+        with seals.answered(question, host.reply) as answer:
+            if self.left == 0 and self.moment == "answered":
+                raise KilledError  # the answer is stored, and the nonce is not
+        if self.left == 0 and self.moment == "sent":
+            raise KilledError
+        return answer
+
+
+def killed_at(case, folder, at, moment):
+    with ends(case, folder, STUDY) as (setup, seals, hosts):
+        job = jobs_of(case, folder=folder / "office", rows=_ROWS)
+        parties = parties_over(Faulty(seals, hosts, at, moment), STUDY, seals.roster.parties)
+        with pytest.raises(KilledError):
+            run_over(setup, job, parties)
+
+
+def check_killed(name, tmp_path, *, every):
+    """Kill all ends at every such question, start them again, and compare with a whole run."""
+    case = CASES[name]
+    one = here(case)
+    _, crossed = fit_over_frames(case, tmp_path / "whole", rows=_ROWS)
+    asked = len(crossed) // 2
+    assert asked >= 6
+    moments = ("before", "answered", "sent")
+    for number, at in enumerate(range(1, asked + 1, every)):
+        for moment in moments if every == 1 else [moments[number % 3]]:
+            folder = tmp_path / f"{moment}-{at}"
+            killed_at(case, folder, at, moment)
+            other, _ = fit_over_frames(case, folder, rows=_ROWS)
+            assert paid(other) == paid(one)
+            assert texts(other, tmp_path) == texts(one, tmp_path)
+
+
+def test_ends_that_are_killed_continue_to_the_same_bytes(tmp_path):
+    check_killed("two_round", tmp_path, every=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["two_round", "silofuse", "secure_two_round", "flaim that learns"])
+def test_ends_that_are_killed_at_any_question_continue_to_the_same_bytes(name, tmp_path):
+    check_killed(name, tmp_path, every=1)
+
+
+# A party believes nothing that it can compute
+
+
+def asked(hosts, seals, facts, run="run", name=None):
+    """What the first question of a stage is answered with."""
+    name = name or next(iter(hosts))
+    frame = messages.encode(Envelope(run, 0, seals.name, name, messages.encode(Close())))
+    return Direct(seals, hosts).send(name, frame, messages.encode(facts) if facts else b"")
+
+
+def facts_of(setup, **changed):
+    facts = StageFacts(STUDY, "method", setup.schema.to_json(), "")
+    return msgspec.structs.replace(facts, **changed)
+
+
+def other_bound(schema):
+    return Schema(
+        tuple(
+            msgspec.structs.replace(c, high=c.high * 2)
+            if c.kind in ("integer", "continuous")
+            else c
+            for c in schema.columns
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "run", "wrong"),
+    [
+        (lambda s: {"study": agreed({"a": "lie"})}, "run", "a = 'study', and there 'lie'"),
+        (lambda s: {"stage": "bins"}, "run", "no run of the study|sent columns"),
+        (lambda s: {"stage": "other"}, "run", "has no stage 'other'"),
+        (lambda s: {"schema": other_bound(s.schema).to_json()}, "run", "declares them|otherwise"),
+        (
+            lambda s: {"encoder": Encoder(s.schema, bins=2).to_json()},
+            "run",
+            "coded otherwise",
+        ),
+        (lambda s: {}, "another", "no run of the study"),
+        (None, "run", "knows of no run"),
+    ],
+    ids=["study", "stage", "no stage", "schema", "encoder", "run", "no facts"],
+)
+def test_a_stage_that_is_not_of_the_study_is_refused_before_it_is_paid(
+    changed, run, wrong, tmp_path
+):
+    with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
+        facts = facts_of(setup, **changed(setup)) if changed else None
+        with pytest.raises(SiloweaveError, match=wrong):
+            asked(hosts, seals, facts, run)
+        assert not any(host.ledger.entries for host, _ in hosts.values())
+
+
+def test_a_stage_begins_with_one_set_of_facts(tmp_path):
+    case = CASES["two_round"]
+    with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
+        fine = Encoder(setup.schema, bins=case.synth.bins)
+        asked(hosts, seals, facts_of(setup, encoder=fine.to_json()))
+        asked(hosts, seals, facts_of(setup, encoder=fine.to_json()))  # again, as after a restart
+        with pytest.raises(WireError, match="began with other facts"):
+            asked(hosts, seals, facts_of(setup))
+
+
+def test_a_policy_is_asked_before_every_stage(tmp_path):
+    case = CASES["two_round"]
+    with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
+
+        def forbidden(ledger):
+            raise InputError("policy.toml does not allow it")
+
+        for host, _ in hosts.values():
+            host._allow = forbidden
+        with pytest.raises(InputError, match="does not allow it"):
+            asked(hosts, seals, facts_of(setup))
+
+
+# What crosses
+
+
+def canaries():
+    """Fifty values that are in rows alone: ids, and numbers with all their digits."""
+    random = np.random.default_rng(5)
+    numbers = random.uniform(10, 90, 50)
+    names = [f"canary-{i:03d}-{v:.0f}" for i, v in enumerate(random.uniform(1e6, 1e7, 50))]
+    frame = pl.DataFrame(
+        {"id": names, "x": numbers, "kind": [("a", "b")[i % 2] for i in range(50)]}
+    )
+    schema = Schema(
+        (
+            Column("id", "id"),
+            Column("x", "continuous", low=0.0, high=100.0),
+            Column("kind", "categorical", categories=("a", "b")),
+        )
+    )
+    return frame, schema, names, numbers
+
+
+@pytest.mark.parametrize("method", ["two_round", "flaim"])
+def test_nothing_that_is_in_rows_alone_crosses_or_stays_at_the_coordinator(method, tmp_path):
+    frame, schema, names, numbers = canaries()
+    case = Case(method, {"bins": 5}, lambda seed: [frame[:25], frame[25:]], schema)
+    case = replace(case, fit={"budget": BUDGET})
+    _, crossed = fit_over_frames(case, tmp_path)
+    seen = b"".join(crossed)
+    office = b"".join(p.read_bytes() for p in (tmp_path / "office").rglob("*") if p.is_file())
+    for value in (*map(str.encode, names), *(repr(float(x)).encode() for x in numbers)):
+        assert value not in seen
+        assert value not in office
+    for number in numbers:
+        packed = np.float64(number)
+        for data in (packed.tobytes(), packed.byteswap().tobytes()):
+            assert data not in seen
+            assert data not in office
+    assert b"flaim/" not in seen
+    assert b"sum/" not in seen  # no frame is readable
+    assert b"sum/" in office  # the coordinator's own transcript is
+
+
+def test_a_flipped_bit_anywhere_is_refused_and_changes_nothing(tmp_path):
+    case = CASES["two_round"]
+    with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
+        name = setup.roster[0]
+        frame = messages.encode(Envelope("run", 0, seals.name, name, messages.encode(Close())))
+        question = seals.ask(name, frame, messages.encode(facts_of(setup)))
+        host, own = hosts[name]
+        for i in range(0, len(question), 97):
+            bad = bytearray(question)
+            bad[i] ^= 1 << (i % 8)
+            with pytest.raises(WireError), own.answered(bytes(bad), host.reply):
+                pass
+        with own.answered(question, host.reply) as answer:
+            assert answer
+        with pytest.raises(WireError, match="comes again"), own.answered(question, host.reply):
+            pass
+        assert Ledger.read(tmp_path / name / "ledger.jsonl").entries == ()
+
+
+def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
+    case = CASES["two_round"]
+    setup, tables = setup_of(case)
+    name = setup.roster[0]
+
+    def forbidden(ledger):
+        raise InputError("policy.toml does not allow it")
+
+    with pytest.raises(InputError, match="does not allow it"):
+        Host(
+            name, setup, STUDY, tables[name], jobs_of(case), tmp_path, {}, Identity.create(),
+            forbidden,
+        )  # fmt: skip
+    assert not (tmp_path / "ledger.jsonl").exists()
