@@ -14,7 +14,6 @@ import pytest
 
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import local
-from siloweave.federation.messages import MAX_BYTES
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ print(end.recv(1))
 
 def test_a_length_over_the_limit_is_refused_before_a_byte_is_read(path):
     with local.Server(path, bytes.upper), connected(path) as end:
-        end.sendall(head(1, MAX_BYTES + 1))
+        end.sendall(head(1, local.LIMIT + 1))
         assert closed_by_server(end)
         assert still_answers(path)
 
@@ -110,7 +109,7 @@ def test_a_large_length_takes_no_memory(path):
         before = peak()
         ends = [connected(path) for _ in range(20)]
         for end in ends:
-            end.sendall(head(1, MAX_BYTES) + b"begun")
+            end.sendall(head(1, local.LIMIT) + b"begun")
         assert still_answers(path)
         assert peak() - before < 50_000_000
         for end in ends:
@@ -242,7 +241,7 @@ def test_nobody_there_and_no_answer_in_time(path):
 
 
 def test_a_frame_over_the_limit_is_not_sent(path, monkeypatch):
-    monkeypatch.setattr(local, "MAX_BYTES", 10)
+    monkeypatch.setattr(local, "LIMIT", 10)
     with pytest.raises(WireError, match="a frame of 11 bytes exceeds 10"):
         local.ask(path, bytes(11), 1.0)
 

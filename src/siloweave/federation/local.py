@@ -35,6 +35,9 @@ AT_ONCE = 32
 Answer = Callable[[bytes], bytes]
 """A sealed frame's answer, which is one too; raises WireError for what it cannot open."""
 
+LIMIT = MAX_BYTES + 2**16
+"""Bytes of a question or an answer: a frame, and what an engine says beside it."""
+
 _ASK, _ANSWER, _REFUSED, _FAILED = (bytes([kind]) for kind in range(1, 5))
 _HEAD = 9  # bytes before the data: its kind, and its length
 _PIECE = 2**20
@@ -81,8 +84,8 @@ def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, by
     kind, size = head[:1], int.from_bytes(head[1:], "big")
     if kind not in kinds:
         raise WireError(f"a connection began with {head!r}, which is no frame")
-    if size > MAX_BYTES:
-        raise WireError(f"a frame of {size:,} bytes exceeds {MAX_BYTES:,}; refused unread")
+    if size > LIMIT:
+        raise WireError(f"a frame of {size:,} bytes exceeds {LIMIT:,}; refused unread")
     return kind, _exactly(end, size, until)
 
 
@@ -260,8 +263,8 @@ def ask(path: Path, frame: bytes, seconds: float) -> bytes:
         WireError: The frame, or the answer, is too large or malformed, or the frame was refused.
         RosterError: Nobody serves there, or no answer came within so many seconds.
     """
-    if len(frame) > MAX_BYTES:
-        raise WireError(f"a frame of {len(frame):,} bytes exceeds {MAX_BYTES:,}")
+    if len(frame) > LIMIT:
+        raise WireError(f"a frame of {len(frame):,} bytes exceeds {LIMIT:,}")
     until = time.monotonic() + seconds
     try:
         with socket.socket(socket.AF_UNIX) as end:

@@ -1,0 +1,239 @@
+"""Certificates for the link between coordinator and parties: an authority of the study's own.
+
+The coordinator makes the authority and a certificate for its server; each party gets the
+authority's certificate with the study's files, and trusts no other for this link. They hide who
+sends when, and keep strangers out; what a frame holds is sealed apart from it.
+
+**Guarantee**: TLS 1.2 or later, by Python's `ssl`; keys on the curve P-384 (`cryptography`). An
+engine that has the server's key sees what any carrier of frames sees, see federation/frames.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from siloweave.errors import InputError
+from siloweave.privacy.journal import write_whole
+
+AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
+SERVER, SERVER_KEY = "server.crt", "server.key"
+NODE_KEY = "node.key"
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+"""Names by which a server is reached from its own machine; every certificate has them."""
+
+_EARLY = timedelta(days=30)  # before the end of a certificate, from when it is said
+_SLACK = timedelta(hours=1)  # for clocks that are late
+_log = logging.getLogger("siloweave")
+
+
+def node_key(path: Path) -> bytes:
+    """The public key (PEM) of a party's engine node; its private key is made at `path` if absent.
+
+    It admits the node to the coordinator's link, and nothing else: no frame is signed by it.
+    """
+    return _key(path).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) -> None:
+    """Make the study's authority, if there is none yet, and a certificate of its server.
+
+    Args:
+        folder: The coordinator's; `ca.crt` in it is what parties need.
+        names: DNS names and IP addresses by which parties reach the server.
+        days: For which the server's certificate holds; the authority's holds ten times as long.
+
+    Raises:
+        InputError: A name is neither, or a key file cannot be read.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    authority = _key(folder / AUTHORITY_KEY)
+    if not (folder / AUTHORITY).exists():
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")])
+        made = _begun(name, name, authority.public_key(), 10 * days)
+        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        made = made.add_extension(_usage(sign_certificates=True), critical=True)
+        _store(folder / AUTHORITY, made, authority)
+    issuer = _read(folder / AUTHORITY)
+    key = _key(folder / SERVER_KEY)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave coordinator")])
+    made = _begun(name, issuer.subject, key.public_key(), days)
+    alternatives = [_alternative(one) for one in dict.fromkeys([*names, *LOCAL])]
+    made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    made = made.add_extension(_usage(sign_certificates=False), critical=True)
+    purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    made = made.add_extension(purpose, critical=False)
+    of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    made = made.add_extension(of_issuer, critical=False)
+    _store(folder / SERVER, made, authority)
+
+
+def _begun(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SLACK)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name)
+    except ValueError as error:
+        raise InputError(f"names={name!r} must be a DNS name in ASCII, or an IP address") from error
+
+
+def _store(path: Path, made: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> None:
+    write_whole(path, made.sign(key, hashes.SHA384()).public_bytes(Encoding.PEM))
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The key in a file of its owner's alone, made if absent."""
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = ec.generate_private_key(ec.SECP384R1())
+        text = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_whole(path, text)
+    try:
+        found = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: cannot be read as a key ({error})") from error
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise InputError(
+            f"{path}: is not a key of an elliptic curve; move it away to get a new one"
+        )
+    return found
+
+
+def _read(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a certificate ({error})") from error
+
+
+def check_own(folder: Path, host: str) -> None:
+    """Check the server's certificate before it is used.
+
+    Raises:
+        InputError: It cannot be read, has expired, is of another authority, or lacks the host.
+    """
+    found, authority = _read(folder / SERVER), _read(folder / AUTHORITY)
+    try:
+        found.verify_directly_issued_by(authority)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{folder / SERVER}: was not issued by {folder / AUTHORITY}; make both anew"
+        ) from error
+    for path, one in ((folder / SERVER, found), (folder / AUTHORITY, authority)):
+        _check_time(str(path), one.not_valid_after_utc)
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if _alternative(host) not in list(names):
+        raise InputError(
+            f"{folder / SERVER}: is not for {host!r}; parties would refuse it. Make it anew with "
+            "this name"
+        )
+
+
+def _check_time(what: str, end: datetime) -> None:
+    left = end - datetime.now(UTC)
+    if left <= timedelta():
+        raise InputError(f"{what}: expired on {end:%Y-%m-%d}; make a new one")
+    if left < _EARLY:
+        _log.warning("%s: expires on %s, in %d days", what, f"{end:%Y-%m-%d}", left.days)
+
+
+def check_server(host: str, port: int, authority: Path, *, seconds: float = 10.0) -> None:
+    """Check that a server is there and is the one that the authority vouches for.
+
+    Raises:
+        ConnectionError: Nobody answers there, yet.
+        InputError: Someone else answers, or with a certificate that does not hold; or it speaks no
+            TLS.
+    """
+    _check_time(str(authority), _read(authority).not_valid_after_utc)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(authority)
+    where = f"{host}:{port}"
+    try:
+        with (
+            socket.create_connection((host, port), seconds) as plain,
+            context.wrap_socket(plain, server_hostname=host) as end,
+        ):
+            found = x509.load_der_x509_certificate(end.getpeercert(binary_form=True) or b"")
+    except ssl.SSLCertVerificationError as error:
+        raise InputError(f"{where}: {_why(error, host, authority)}") from error
+    except ssl.SSLError as error:
+        raise InputError(
+            f"{where}: speaks no TLS ({error.reason}); see that this is the coordinator's port, "
+            "and that its link was not started in plaintext"
+        ) from error
+    except OSError as error:
+        raise ConnectionError(f"{where}: {error}") from error
+    _check_time(f"the certificate of {where}", found.not_valid_after_utc)
+
+
+_EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_CERT_NOT_YET_VALID
+_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+def _why(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str:
+    if error.verify_code == _EXPIRED:
+        return "its certificate has expired; ask the coordinator for a new one"
+    if error.verify_code == _NOT_YET:
+        return "its certificate is not valid yet; compare this machine's clock with the time"
+    if error.verify_code in _NAMES:
+        return (
+            f"its certificate is not for {host!r}; use a name that it has, or ask the coordinator "
+            "to make it anew with this one"
+        )
+    return (
+        f"its certificate was not issued by {authority}, so this is not the coordinator, or the "
+        f"file is of another study ({error.verify_message}). Ask the coordinator for its ca.crt"
+    )

@@ -1,0 +1,439 @@
+"""A network engine as a carrier of sealed frames: Flower, in processes that this module supervises.
+
+At the coordinator, `Engine` starts Flower's SuperLink and what pairs it with the session; at a
+party, `joined` starts the node that connects to it, outwards only. federation/flower.py says what
+these processes do; they hold no key of the study and no row, and may crash, restart, or be hostile.
+A message that is lost with one of them is sealed anew and asked again, and a party answers it with
+the stored bytes.
+
+Each process is started again when it ends, after a pause that doubles, and ends when this one does.
+What it prints goes to a file beside its state.
+
+**Guarantee**: none of its own, see federation/frames.py. Telemetry, checks for updates and
+installing of packages are switched off in every process of the engine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation import certificates, flower, local, messages
+from siloweave.federation.flower import Link, Node, Orders, Outcome, Pairing, Question, Report
+from siloweave.federation.frames import FRAME, REFUSED, Opened, Seals
+from siloweave.federation.messages import MAX_BYTES, Refusal
+from siloweave.privacy.journal import for_its_owner
+
+SOCKET = "engine.sock"
+"""What the coordinator's local socket is called, in the engine's folder."""
+
+_FIRST_S, _LONGEST_S = 0.2, 5.0  # before a process is started, or a question asked, again
+_LASTED_S = 30.0  # after which a process that ends is started at once
+_ENDING_S = 9.0  # for a process to end
+_READY_S = 60.0  # for a SuperLink to listen
+_LOG_BYTES = 2**24  # of a log that a process adds to
+_REFUSALS = 3  # of one question, before it is given up
+_WHY = {
+    flower.REFUSED: "refused the frame; its log says why",
+    flower.ABSENT: "has an engine node that is connected, and does not run itself",
+    flower.AWAY: "has no engine node that is connected",
+}
+_SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_LOG_LEVEL": "WARNING",
+}
+_log = logging.getLogger("siloweave")
+
+
+def _need_flower() -> None:
+    if importlib.util.find_spec("flwr") is None:
+        raise InputError(
+            "the network engine is not installed; run: pip install 'siloweave[flower]'. A spool "
+            "folder needs no engine"
+        )
+
+
+def _parted(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``, or of ``[HOST]:PORT``."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise InputError(f"address={address!r} must be HOST:PORT, such as office.example.org:9092")
+    return host.strip("[]"), int(port)
+
+
+def _on_this_machine(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _check_plaintext(host: str, *, plaintext: bool) -> None:
+    if plaintext and not _on_this_machine(host):
+        raise InputError(
+            f"plaintext=True with host {host!r}: a link without TLS is for trials on one machine "
+            "alone, so give 127.0.0.1, or leave plaintext out"
+        )
+
+
+class _Supervised:
+    """A process of the engine that is started again when it ends.
+
+    Args:
+        facts: What it is to be, see federation/flower.py.
+        folder: Of the engine, for its home and logs.
+        name: Of its log.
+    """
+
+    def __init__(self, facts: Link | Pairing | Node, folder: Path, name: str) -> None:
+        self.log = folder / f"{name}.log"
+        self.fatal = ""  # why it must not be started again
+        self._facts, self._folder = msgspec.json.encode(facts) + b"\n", folder
+        self._stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
+
+    def _go_on(self) -> None:
+        wait = _FIRST_S
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            code = self._run()
+            if code == flower.FATAL:
+                self.fatal = self._last_words()
+                return
+            wait = _FIRST_S if time.monotonic() - began > _LASTED_S else min(2 * wait, _LONGEST_S)
+            self._stopped.wait(wait)
+
+    def _run(self) -> int:
+        """Start the process and wait for its end; its exit code."""
+        environment = os.environ | _SETTINGS
+        environment["FLWR_HOME"] = str(self._folder / "home")
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.old"))
+        with open(self.log, "ab", opener=for_its_owner) as log, self._lock:
+            if self._stopped.is_set():
+                return 0
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", flower.__name__],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # an interrupt from the keyboard is for its supervisor
+            )
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it ended already; its log says why
+            self._process.stdin.write(self._facts)
+            self._process.stdin.flush()
+        return self._process.wait()
+
+    def _last_words(self) -> str:
+        text = self.log.read_bytes()[-4096:].decode("utf-8", "replace")
+        _, mark, why = text.rpartition(flower.FATAL_MARK)
+        return why.strip() if mark else f"see {self.log}"
+
+    @property
+    def number(self) -> int:
+        """The process's number, by which the system knows it; 0 before it was started."""
+        return self._process.pid if self._process else 0
+
+    def stop(self) -> None:
+        """Let the process end, and end it if it does not."""
+        with self._lock:
+            self._stopped.set()
+        process = self._process
+        if process is not None:
+            assert process.stdin is not None
+            with suppress(OSError):
+                process.stdin.close()  # which it watches
+            try:
+                process.wait(_ENDING_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._thread.join()
+
+
+class Engine:
+    """A transport over a network: the coordinator's end, with a SuperLink of its own.
+
+    Args:
+        folder: Of the engine at the coordinator: `ca.crt`, `server.crt` and `server.key` (see
+            federation/certificates.py), the SuperLink's database, and logs.
+        seals: The coordinator's, with the study's roster.
+        nodes: The public key (PEM) of every party's engine node, by the party's name; no other is
+            admitted.
+        address: ``HOST:PORT`` to listen at.
+        seconds: For which an answer is awaited.
+        plaintext: No TLS; on this machine alone, for trials. Frames are sealed all the same.
+
+    Raises:
+        InputError: Flower is not installed, the port is in use, a certificate does not hold or is
+            not for this host, or a party has no node.
+        WireError: There is no roster yet.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seals: Seals,
+        nodes: Mapping[str, bytes],
+        address: str,
+        *,
+        seconds: float,
+        plaintext: bool = False,
+    ) -> None:
+        _need_flower()
+        if seals.roster is None:
+            raise WireError("an engine needs the study's roster; sign one first")
+        if lacking := sorted(set(seals.roster.parties) - set(nodes)):
+            raise InputError(
+                f"nodes: {', '.join(lacking)} has no public key of an engine node; ask the party "
+                "for its node key"
+            )
+        self._seals, self._seconds, self._folder = seals, seconds, folder
+        self._parties = tuple(seals.roster.parties)
+        self._news = threading.Condition()
+        self._open: dict[int, Question] = {}
+        self._done: dict[int, Outcome] = {}
+        self._count, self._fatal = 0, ""
+        self._seen = dict.fromkeys(self._parties, "was not asked yet")
+        host, port = _parted(address)
+        _check_plaintext(host, plaintext=plaintext)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
+        if not plaintext:
+            certificates.check_own(folder, reached)
+        _check_free(host, port)
+        self._server = local.Server(folder / SOCKET, self._reported)
+        self._server.__enter__()
+        secret = secrets.token_hex(32)
+        names = (certificates.SERVER, certificates.SERVER_KEY, certificates.AUTHORITY)
+        files = ("",) * 3 if plaintext else tuple(str(folder / name) for name in names)
+        link = Link(host, port, str(folder / "state.db"), secret, *files)
+        bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
+        admitted = {name: nodes[name] for name in self._parties}
+        pairing = Pairing(bracketed, secret, link.authority, str(folder / SOCKET), admitted)
+        self.processes = [_Supervised(link, folder, "superlink")]
+        try:
+            self._await(reached, port)
+            self.processes.append(_Supervised(pairing, folder, "pairing"))
+        except BaseException:
+            self.close()
+            raise
+
+    def _await(self, host: str, port: int) -> None:
+        end = time.monotonic() + _READY_S
+        while time.monotonic() < end:
+            with suppress(OSError), socket.create_connection((host, port), 1.0):
+                return
+            time.sleep(0.05)
+        raise InputError(
+            f"the SuperLink did not listen at {host}:{port} within {_READY_S:g} s; see "
+            f"{self.processes[0].log}"
+        )
+
+    def status(self) -> dict[str, str]:
+        """What is known of every party, in words."""
+        return dict(self._seen)
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """The party's answer to `frame`; several threads may ask at once.
+
+        Raises:
+            RosterError: The party is unknown, refuses frames, or did not answer in time. The same
+                question, asked again, gets the answer that the party has stored.
+            InputError: A process of the engine cannot go on.
+            SiloweaveError: What the party refused the question with.
+        """
+        if name not in self._seen:
+            raise RosterError(f"party {name!r} is not there; present are {sorted(self._seen)}")
+        end, wait, refusals = time.monotonic() + self._seconds, _FIRST_S, 0
+        while True:
+            opened = self._asked(name, frame, end)
+            if opened is not None:
+                break
+            refusals += self._seen[name] == _WHY[flower.REFUSED]
+            if time.monotonic() >= end or refusals == _REFUSALS:
+                raise RosterError(
+                    f"party {name!r} did not answer within {self._seconds:g} s: it "
+                    f"{self._seen[name]}. See that the party runs and reaches this machine, then "
+                    "start again: the study continues where it was"
+                )
+            time.sleep(min(wait, max(0.0, end - time.monotonic())))
+            wait = min(2 * wait, _LONGEST_S)
+        self._seen[name] = "answered"
+        if opened.kind == REFUSED:
+            raise messages.decode(opened.data, Refusal).error()
+        return opened.data
+
+    def _asked(self, name: str, frame: bytes, end: float) -> Opened | None:
+        """What the party sealed; None where it did not, or the frame was lost."""
+        sealed = self._seals.seal(name, FRAME, frame)  # anew: a party answers no frame twice
+        nonce = self._seals.checked(sealed, self._seals.name, name).nonce
+        outcome = self._outcome(name, sealed, end)
+        if outcome is None or outcome.kind != flower.ANSWERED:
+            why = "has not answered yet" if outcome is None else _WHY[outcome.kind]
+            if why != self._seen[name]:
+                _log.warning("party %r %s", name, why)
+            self._seen[name] = why
+            return None
+        try:
+            return self._seals.open(outcome.frame, name, nonce)
+        except WireError as error:
+            _log.warning("party %r: %s", name, error)
+            self._seen[name] = "sent what it did not sign, or someone else did"
+            return None
+
+    def _outcome(self, name: str, sealed: bytes, end: float) -> Outcome | None:
+        """What became of a question, once that is known."""
+        with self._news:
+            self._count += 1
+            number = self._count
+            left = max(1.0, end - time.monotonic())
+            self._open[number] = Question(number, name, sealed, left)
+            self._news.notify_all()
+            try:
+                while number not in self._done and time.monotonic() < end:
+                    self._check()
+                    self._news.wait(min(1.0, max(0.0, end - time.monotonic())))
+            finally:
+                self._open.pop(number, None)
+            return self._done.pop(number, None)
+
+    def _check(self) -> None:
+        for one in self.processes:
+            if one.fatal:
+                raise InputError(f"the engine cannot go on: {one.fatal}")
+
+    def _reported(self, data: bytes) -> bytes:
+        """Take what the pairing reports, and give it the questions that it does not have."""
+        report = msgspec.msgpack.decode(data, type=Report)
+        with self._news:
+            for outcome in report.outcomes:
+                if self._open.pop(outcome.number, None):  # else nobody waits for it any more
+                    self._done[outcome.number] = outcome
+            self._news.notify_all()
+            known = set(report.known)
+            if not self._open.keys() - known:
+                self._news.wait(report.seconds)
+            new, room = list[Question](), MAX_BYTES
+            for number, one in self._open.items():
+                room -= len(one.frame)
+                if number not in known and (room >= 0 or not new):
+                    new.append(one)
+            return msgspec.msgpack.encode(Orders(new, list(self._open)))
+
+    def close(self) -> None:
+        """End all processes of the engine."""
+        for one in reversed(self.processes):
+            one.stop()
+        self._server.__exit__()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_free(host: str, port: int) -> None:
+    kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(kind) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            end.bind((host, port))
+        except OSError as error:
+            raise InputError(
+                f"address: {host}:{port} cannot be listened at ({error.strerror}). Give another "
+                "port, or end what uses it"
+            ) from error
+
+
+@contextmanager
+def joined(
+    folder: Path,
+    party: Path,
+    address: str,
+    *,
+    authority: Path | None = None,
+    plaintext: bool = False,
+    seconds: float = 600.0,
+) -> Iterator[Joined]:
+    """Connect a party to the coordinator's link, for as long as the block runs.
+
+    Args:
+        folder: Of the engine at the party: `node.key`, and its log.
+        party: The local socket at which the party answers, see federation/local.py.
+        address: ``HOST:PORT`` of the coordinator.
+        authority: The study's `ca.crt`; the one in `folder` if None.
+        plaintext: No TLS; on this machine alone, for trials.
+        seconds: For which the coordinator is awaited, if nobody answers there.
+
+    Raises:
+        InputError: Flower is not installed, the address is malformed, or who answers there is not
+            the coordinator, or has a certificate that does not hold; or nobody answers in time.
+    """
+    _need_flower()
+    host, port = _parted(address)
+    _check_plaintext(host, plaintext=plaintext)
+    key = folder / certificates.NODE_KEY
+    certificates.node_key(key)
+    trusted = authority or folder / certificates.AUTHORITY
+    if not plaintext:
+        _await_coordinator(host, port, trusted, seconds)
+    facts = Node(
+        address, "" if plaintext else str(trusted), str(party), str(key), party.parent.name
+    )
+    node = _Supervised(facts, folder, "node")
+    try:
+        yield Joined(node)
+    finally:
+        node.stop()
+
+
+class Joined:
+    """A party's node, at work; `check` raises InputError if it cannot go on."""
+
+    def __init__(self, node: _Supervised) -> None:
+        self.node = node
+
+    def check(self) -> None:
+        """Raise InputError if the node was refused, and must not be started again."""
+        if self.node.fatal:
+            raise InputError(self.node.fatal)
+
+
+def _await_coordinator(host: str, port: int, authority: Path, seconds: float) -> None:
+    end, wait = time.monotonic() + seconds, _FIRST_S
+    while True:
+        try:
+            certificates.check_server(host, port, authority)
+            return
+        except ConnectionError as error:
+            if time.monotonic() >= end:
+                raise InputError(
+                    f"address={host}:{port}: nobody answered for {seconds:g} s ({error}). See that "
+                    "the coordinator runs, and that this machine may connect to it"
+                ) from error
+            if wait == _FIRST_S:
+                _log.warning("waiting for the coordinator: %s", error)
+        time.sleep(wait)
+        wait = min(2 * wait, _LONGEST_S)

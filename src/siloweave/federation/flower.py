@@ -1,0 +1,582 @@
+"""Flower as a carrier of sealed frames: what runs in processes of the engine's own.
+
+federation/engine.py starts and supervises them; each gets its facts as one line on its standard
+input, and ends when that closes. They hold no key of a study, no row and no ledger.
+
+* `Link`, at the coordinator: Flower's SuperLink, with TLS, node authentication and a database.
+* `Pairing`, at the coordinator: admits the parties' nodes by their keys, starts a run, and carries
+  questions and answers between the SuperLink and the coordinator's local socket.
+* `Node`, at a party: fetches questions from the SuperLink and hands them to the party's socket.
+
+Flower's own executors are not used, since they run whatever program the SuperLink names: at the
+coordinator, anyone who reaches the port could start one; at a party, the SuperLink could. Here the
+application that Flower asks for is a few lines of text which nobody runs. All that the network
+reaches is the part of the SuperLink that nodes talk to, see `_guarded`.
+
+**Guarantee**: none of its own, see federation/frames.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from siloweave import __version__
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation import local
+
+ANSWERED, REFUSED, ABSENT, AWAY = range(4)
+"""What became of a question: a frame; the party refused it; it, or its node, does not run."""
+
+FATAL, FATAL_MARK = 2, "cannot go on: "
+"""Exit code of a process that must not be started again as it was, and what its log ends with."""
+
+_log = logging.getLogger("siloweave.engine")
+_SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
+_NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
+_REQUEST_BYTES = 8 * 2**20  # of one request: Flower cuts a message into pieces of 5 MiB
+_HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
+_FIRST_S, _LONGEST_S = 0.02, 1.0  # between two looks for a message, which doubles
+_REFUSED_S = 60.0  # for which a node asks to be let in
+_ENDING_S = 5.0  # for a process to end in good order
+_KIND, _PIECE = "query", "frame"
+_APPLICATION = f"""[project]
+name = "siloweave"
+version = "{__version__}"
+license = "Apache-2.0"
+dependencies = []
+[tool.flwr.app]
+publisher = "siloweave"
+[tool.flwr.app.components]
+serverapp = "nothing.here:runs"
+clientapp = "nothing.here:runs"
+"""
+
+
+class Link(msgspec.Struct, frozen=True, tag=True):
+    """Facts of a SuperLink; plaintext if there is no certificate."""
+
+    host: str
+    port: int
+    database: str
+    secret: str
+    certificate: str
+    key: str
+    authority: str
+
+
+class Pairing(msgspec.Struct, frozen=True, tag=True):
+    """Facts of the coordinator's end: nodes are public keys (PEM) by the parties' names."""
+
+    address: str
+    secret: str
+    authority: str
+    socket: str
+    nodes: dict[str, bytes]
+
+
+class Node(msgspec.Struct, frozen=True, tag=True):
+    """Facts of a party's end; `key` is a file, and no study's key."""
+
+    address: str
+    authority: str
+    socket: str
+    key: str
+    party: str
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A frame for a party, under a number that its answer has, too."""
+
+    number: int
+    party: str
+    frame: bytes
+    seconds: float
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a question; `frame` where it was `ANSWERED`."""
+
+    number: int
+    kind: int
+    frame: bytes = b""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """From the pairing: outcomes, and numbers of the questions that it has in hand.
+
+    It waits at most so many seconds for a question that it does not have.
+    """
+
+    outcomes: list[Outcome]
+    known: list[int]
+    seconds: float
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """To the pairing: questions that it does not have, and the numbers of all that still count."""
+
+    questions: list[Question]
+    open: list[int]
+
+
+# The SuperLink
+
+
+def _guarded(app: Any, secret: str) -> Any:
+    """Flower's application, of which strangers see nothing but what nodes talk to.
+
+    Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
+    nodes and read logs. Here orders need the secret, which the pairing has.
+    """
+
+    def refused(scope: Mapping[str, Any]) -> int:
+        headers = dict(scope["headers"])
+        known = hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
+        if not known and not scope["path"].startswith(_NODES):
+            return 404
+        size = headers.get(b"content-length", b"")
+        return 0 if size.isdigit() and int(size) <= _REQUEST_BYTES else 413
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        status = refused(scope) if scope["type"] == "http" else 404
+        if scope["type"] == "lifespan" or not status:
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"refused"})
+
+    return guarded
+
+
+def _link(facts: Link) -> None:
+    """Be the SuperLink."""
+    import uvicorn
+    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
+    from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
+    from flwr.superlink.main import create_app
+
+    plain = not facts.certificate
+    files = (facts.authority, facts.certificate, facts.key)
+    config = SuperLinkLifespanConfig(
+        control_address="",
+        health_server_address=None,
+        host=facts.host,
+        port=facts.port,
+        insecure=plain,
+        certificates=None if plain else tuple(Path(one).read_bytes() for one in files),
+        superexec_auth_secret=None,  # `_guarded` asks for a secret everywhere
+        authn_plugin=load_control_authn_plugin(),
+        event_log_plugin=None,
+        fleet_event_log_plugin=None,
+        enable_event_log=False,
+        artifact_provider=None,
+        enable_supernode_auth=True,
+        fleet_api_type="grpc-rere",
+        fleet_api_address=None,
+        simulation=False,
+        ssl_ca_certfile=facts.authority or None,
+        ssl_certfile=facts.certificate or None,
+        ssl_keyfile=facts.key or None,
+        database=facts.database,
+        isolation="process",  # it starts no executor
+        runtime_dependency_install=False,
+    )
+    app = _guarded(create_app(config, SuperLinkLifespan), facts.secret)
+    logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
+    uvicorn.run(
+        app,
+        host=facts.host,
+        port=facts.port,
+        ssl_certfile=facts.certificate or None,
+        ssl_keyfile=facts.key or None,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=2,
+    )
+
+
+# The coordinator's end
+
+
+class _Secret:
+    """Shows the SuperLink the secret of its orders."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        context.request.headers[_SECRET_HEADER] = self._secret
+        return call_next(context)
+
+
+def _client(kind: Any, facts: Pairing | Node, *interceptors: Any) -> Any:
+    """A client of the SuperLink, of one of Flower's kinds."""
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    plain = not facts.authority
+    return kind.from_server_address(
+        facts.address,
+        plain,
+        None if plain else Path(facts.authority).read_bytes(),
+        [RuntimeVersionHttpInterceptor(component_name="siloweave"), *interceptors],
+    )
+
+
+def _public(key: bytes) -> bytes:
+    """A node's public key as Flower has it."""
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    found = load_pem_public_key(key)
+    if not isinstance(found, EllipticCurvePublicKey):
+        raise InputError("a node's key must be one of an elliptic curve; make it anew")
+    return bytes(public_key_to_bytes(found))
+
+
+def _admitted(client: Any, nodes: Mapping[str, bytes]) -> dict[str, int]:
+    """Every party's node, as the SuperLink numbers it; those that it does not know are admitted."""
+    from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+
+    known = {
+        bytes(one.public_key): one.node_id
+        for one in client.ListNodes(ListNodesRequest()).nodes_info
+        if one.status != "unregistered"
+    }
+    found = {}
+    for name, key in nodes.items():
+        public = _public(key)
+        if public not in known:
+            order = RegisterNodeRequest(public_key=public, name=name)
+            known[public] = client.RegisterNode(order).node_id
+        found[name] = known[public]
+    return found
+
+
+def _grid(facts: Pairing, control: Any) -> Any:
+    """The SuperLink's grid, for a new run whose task this process has taken."""
+    from flwr.common.serde import fab_to_proto, run_from_proto
+    from flwr.proto.control_pb2 import StartRunRequest
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.fab import Fab
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
+    from flwr.supercore.runtime import RuntimeHttpClient
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid import HttpGrid
+
+    fab = _application()
+    order = StartRunRequest(fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})))
+    run = control.StartRun(order).run_id
+    secret = _Secret(facts.secret)
+    client = _client(RuntimeHttpClient, facts, secret)
+    wanted = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
+    while (taken := client.AcquireTask(wanted)).task.run_id != run:
+        time.sleep(_FIRST_S)  # tasks of earlier runs are taken, and left
+    client.close()
+    client = _client(RuntimeHttpClient, facts, secret, RuntimeTokenHttpInterceptor(taken.token))
+    HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
+    grid = HttpGrid(facts.address, token=taken.token)
+    grid._client = client  # it would make one that does not know the secret
+    given = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+    TaskIdentity.node_id = given.context.node_id
+    grid.set_run(run_from_proto(given.run))
+    return grid
+
+
+def _application() -> bytes:
+    """What Flower calls a bundle: it wants one, and nobody runs it."""
+    from flwr.cli.build import build_fab_from_files
+
+    return bytes(build_fab_from_files({"pyproject.toml": _APPLICATION.encode()})[0])
+
+
+def _pairing(facts: Pairing) -> None:
+    """Carry questions from the coordinator to the SuperLink, and outcomes back."""
+    from flwr.supercore.control import ControlHttpClient
+
+    control = _client(ControlHttpClient, facts, _Secret(facts.secret))
+    nodes = _admitted(control, facts.nodes)
+    grid = _grid(facts, control)
+    _log.warning("admitted %s; a run was started", sorted(nodes))
+    sent: dict[str, Question] = {}  # by the SuperLink's name of the message
+    outcomes: list[Outcome] = []
+    wait = _FIRST_S
+    while True:
+        known = [one.number for one in sent.values()]
+        report = Report(outcomes, known, wait if sent else _LONGEST_S)
+        answer = local.ask(Path(facts.socket), msgspec.msgpack.encode(report), 60.0)
+        orders = msgspec.msgpack.decode(answer, type=Orders)
+        sent = {name: one for name, one in sent.items() if one.number in orders.open}
+        there = set(grid.get_node_ids()) if orders.questions else set()
+        outcomes = [
+            Outcome(one.number, AWAY)
+            for one in orders.questions
+            if nodes[one.party] not in there or not _pushed(grid, nodes[one.party], one, sent)
+        ]
+        replies = list(grid.pull_messages(list(sent))) if sent else []
+        outcomes += [_outcome(one, sent) for one in replies]
+        wait = _FIRST_S if orders.questions or outcomes else min(2 * wait, _LONGEST_S / 4)
+
+
+def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question]) -> bool:
+    """Send a question; whether the SuperLink took it."""
+    message = _message(question.frame, dst_node_id=node, message_type=_KIND, ttl=question.seconds)
+    for name in grid.push_messages([message]):
+        if name:
+            sent[name] = question
+            return True
+    return False
+
+
+def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
+    number = sent.pop(reply.metadata.reply_to_message_id).number
+    if reply.has_error():
+        return Outcome(number, AWAY)
+    kind = int(reply.content["outcome"]["kind"])
+    return Outcome(number, kind, _frame(reply) if kind == ANSWERED else b"")
+
+
+def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
+    """A message of Flower's that carries a frame in pieces."""
+    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+    piece = Array(dtype="uint8", shape=(len(frame),), stype="frame", data=frame)
+    found = {"outcome": ConfigRecord({"kind": kind}), _PIECE: ArrayRecord({_PIECE: piece})}
+    return Message(RecordDict(found), **to)
+
+
+def _frame(message: Any) -> bytes:
+    return bytes(message.content[_PIECE][_PIECE].data)
+
+
+# A party's end
+
+
+def _node(facts: Node) -> None:
+    """Hand questions to the party, one after the other, and send its answers."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    key: Any = load_pem_private_key(Path(facts.key).read_bytes(), None)
+    auth = NodeAuthHttpInterceptor(key, key.public_key())
+    with _client(FleetHttpClient, facts, auth) as client:
+        _Carrying(client, key.public_key(), facts).go_on()
+
+
+class _Carrying:
+    """A party's node at work."""
+
+    def __init__(self, client: Any, public: Any, facts: Node) -> None:
+        from flwr.proto.fleet_pb2 import ActivateNodeRequest
+        from flwr.proto.node_pb2 import Node as NodeProto
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+        self._client, self._facts = client, facts
+        order = ActivateNodeRequest(
+            public_key=public_key_to_bytes(public), heartbeat_interval=_HEARTBEAT_S
+        )
+        self._node = NodeProto(node_id=self._activated(order).node_id)
+        _log.warning("connected to %s", facts.address)
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def _activated(self, order: Any) -> Any:
+        """The SuperLink's response once it lets this node in.
+
+        It refuses a key that the coordinator has not named yet, and a node that was killed and
+        started again, until it counts as gone.
+        """
+        import httpx
+
+        end = time.monotonic() + _REFUSED_S
+        while True:
+            try:
+                return self._called(self._client.ActivateNode, order)
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code == 401:
+                    raise InputError(_clocks(error.response, self._facts)) from error
+                if time.monotonic() > end:
+                    raise InputError(
+                        f"{self._facts.address}: has let this node's key not in for "
+                        f"{_REFUSED_S:g} s. Give the coordinator the public key of "
+                        f"{self._facts.key}, and see that no other node uses it"
+                    ) from error
+            time.sleep(_LONGEST_S)
+
+    def _called(self, call: Callable[[Any], Any], request: Any) -> Any:
+        """The SuperLink's response; it is awaited while the link is cut."""
+        import httpx
+
+        wait = _FIRST_S
+        while True:
+            try:
+                return call(request)
+            except httpx.TransportError as error:
+                _log.info("%s: %r", self._facts.address, error)
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code < 500:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_S)
+
+    def _beat(self) -> None:
+        from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+
+        beat = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT_S)
+        while True:
+            with suppress(Exception):
+                self._client.SendNodeHeartbeat(beat)
+            time.sleep(_HEARTBEAT_S / 3)
+
+    def go_on(self) -> None:
+        """Carry questions until the process is ended."""
+        import httpx
+        from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
+
+        pull, wait = PullMessagesRequest(node=self._node), _FIRST_S
+        try:
+            while True:
+                found = self._called(self._client.PullMessages, pull)
+                if found.messages_list:
+                    run = found.messages_list[0].metadata.run_id
+                    try:
+                        self._carry(run, found.message_object_trees[0])
+                    except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
+                        _log.warning("a message was given up: %s", error)
+                    wait = _FIRST_S
+                    continue
+                time.sleep(wait)
+                wait = min(2 * wait, _LONGEST_S)
+        finally:
+            with suppress(Exception):
+                order = DeactivateNodeRequest(node_id=self._node.node_id)
+                self._client.DeactivateNode(order)
+
+    def _carry(self, run: int, tree: Any) -> None:
+        """One question to the party and its answer back; one that is lost on the way comes again.
+
+        What the party says is awaited as long as the message lives.
+        """
+        from flwr.app import Message
+        from flwr.supercore.inflatable.inflatable_protobuf_utils import (
+            make_confirm_message_received_fn_protobuf,
+            make_pull_object_fn_protobuf,
+        )
+        from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
+
+        message = pull_and_inflate_object_from_tree(
+            tree,
+            make_pull_object_fn_protobuf(self._calling("PullObject"), self._node, run),
+            make_confirm_message_received_fn_protobuf(
+                self._calling("ConfirmMessageReceived"), self._node, run
+            ),
+            return_type=Message,
+        )
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        kind, frame = REFUSED, b""
+        try:
+            asked = Path(self._facts.socket), _frame(message), message.metadata.ttl
+            kind, frame = ANSWERED, local.ask(*asked)
+        except WireError as error:
+            _log.warning("%s", error)
+        except RosterError as error:
+            kind = ABSENT
+            _log.warning("%s", error)
+        self._push(run, _message(frame, kind, reply_to=message))
+
+    def _push(self, run: int, reply: Any) -> None:
+        from flwr.app.message import remove_content_from_message
+        from flwr.common.serde import message_to_proto
+        from flwr.proto.fleet_pb2 import PushMessagesRequest
+        from flwr.supercore.inflatable.inflatable_object import (
+            get_all_nested_objects,
+            get_object_tree,
+            no_object_id_recompute,
+        )
+        from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
+        from flwr.supercore.inflatable.inflatable_utils import push_objects
+
+        reply.metadata.__dict__["_message_id"] = reply.object_id
+        with no_object_id_recompute():
+            announced = PushMessagesRequest(
+                node=self._node,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+                clientapp_runtime_list=[0.0],
+            )
+            taken = self._called(self._client.PushMessages, announced)
+            push = make_push_object_fn_protobuf(
+                self._calling("PushObject"), self._node, run, taken.session_id
+            )
+            wanted = set(taken.objects_to_push)
+            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=wanted)
+
+    def _calling(self, name: str) -> Callable[[Any], Any]:
+        return lambda request: self._called(getattr(self._client, name), request)
+
+
+def _clocks(response: Any, facts: Node) -> str:
+    """Why a signature was refused: it is over the time, which the response says, too."""
+    theirs = parsedate_to_datetime(response.headers["date"])
+    apart = (datetime.now(UTC) - theirs).total_seconds()
+    return (
+        f"{facts.address}: refuses what this node signs. This machine's clock is {apart:+.0f} s "
+        "from the coordinator's, and a few seconds are allowed: set both clocks by the network's "
+        "time. If they agree, the node's key file was changed"
+    )
+
+
+# Processes
+
+
+def _watch(started: io.FileIO) -> None:
+    """End this process when its standard input closes: who started it has ended."""
+    started.read()
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(_ENDING_S)
+    os._exit(1)
+
+
+def main() -> None:
+    """Be the process whose facts come as the first line of standard input."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    started = io.FileIO(0)
+    facts = msgspec.json.decode(started.readline(), type=Link | Pairing | Node)
+    threading.Thread(target=_watch, args=(started,), daemon=True).start()
+    try:
+        match facts:
+            case Link():
+                _link(facts)
+            case Pairing():
+                _pairing(facts)
+            case Node():
+                _node(facts)
+    except KeyboardInterrupt:
+        return
+    except InputError as error:
+        _log.error("%s%s", FATAL_MARK, error)
+        sys.exit(FATAL)
+
+
+if __name__ == "__main__":
+    main()
