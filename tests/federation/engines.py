@@ -2,13 +2,10 @@
 
 import socket
 from contextlib import ExitStack, contextmanager
-from shutil import copy
 
-from siloweave.federation import certificates, local
-from siloweave.federation.engine import Engine, joined
-from siloweave.federation.frames import FRAME, Seals, keys_for, signed_roster
-from siloweave.federation.messages import decode, encode
-from siloweave.federation.messages import Envelope
+from siloweave.federation import engine
+from siloweave.federation.frames import Seals, keys_for, signed_roster
+from siloweave.federation.messages import Envelope, decode, encode
 from tests.federation.rosters import identity_of
 
 NAMES = ("clinic", "lab")
@@ -29,19 +26,9 @@ def seals_of(name, names=NAMES):
     return Seals(name, identity_of(name), roster_of(names))
 
 
-def echo(name):
-    """A party that answers every envelope with its own body."""
-    seals = seals_of(name)
-
-    def answer(frame):
-        with seals.taken(frame) as question:
-            return seals.seal("coordinator", FRAME, _back(question.data), question.nonce)
-
-    return answer
-
-
-def _back(question):
-    asked = decode(question, Envelope)
+def echo(question):
+    """Answer every envelope with its own body."""
+    asked = decode(question.data, Envelope)
     return encode(Envelope(asked.run, asked.step, asked.to, asked.sender, asked.body))
 
 
@@ -53,35 +40,36 @@ def body_in(answer):
     return decode(answer, Envelope).body
 
 
-@contextmanager
-def coordinator(folder, *, port, seconds=60.0, names=NAMES, **named):
-    certificates.make_certificates(folder / "office", [])
-    for name in names:
+def provisioned(folder, names=NAMES, **named):
+    """Folders of a coordinator and its parties."""
+    for name in ("office", *names):
         (folder / name).mkdir(mode=0o700, exist_ok=True)
-    nodes = {name: certificates.node_key(folder / name / "engine" / "node.key") for name in names}
-    address = f"127.0.0.1:{port}"
-    with Engine(folder / "office", seals_of("coordinator"), nodes, address, seconds=seconds, **named) as engine:
-        yield engine
+    engine.provision(folder / "office", {name: folder / name for name in names}, [], **named)
+    return folder
 
 
 @contextmanager
-def party(folder, name, *, port, answer=None, **named):
-    """A party's socket and its node."""
-    home = folder / name
-    authority = folder / "office" / "ca.crt"
-    with (
-        local.Server(home / "party.sock", answer or echo(name)),
-        joined(home / "engine", home / "party.sock", f"127.0.0.1:{port}", authority=authority, **named) as node,
-    ):
-        yield node
+def coordinator(folder, port, *, seconds=60.0, **named):
+    seals, address = seals_of("coordinator"), f"127.0.0.1:{port}"
+    with engine.Engine(folder / "office", seals, address, seconds=seconds, **named) as found:
+        yield found
+
+
+@contextmanager
+def party(folder, name, port, *, reply=echo, **named):
+    """A party that answers in this process, and its node in another."""
+    seals, address = seals_of(name), f"127.0.0.1:{port}"
+    with engine.answering(folder / name, seals, reply, address, **named) as server, server:
+        yield server
 
 
 @contextmanager
 def study(folder, **named):
     """A coordinator and two parties that echo."""
     port = free_port()
+    provisioned(folder)
     with ExitStack() as stack:
-        engine = stack.enter_context(coordinator(folder, port=port, **named))
+        found = stack.enter_context(coordinator(folder, port, **named))
         for name in NAMES:
-            stack.enter_context(party(folder, name, port=port))
-        yield engine
+            stack.enter_context(party(folder, name, port))
+        yield found

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -45,12 +46,24 @@ _SLACK = timedelta(hours=1)  # for clocks that are late
 _log = logging.getLogger("siloweave")
 
 
-def node_key(path: Path) -> bytes:
-    """The public key (PEM) of a party's engine node; its private key is made at `path` if absent.
+def node_key(path: Path) -> str:
+    """The public key of a party's engine node as a word; its private key is made if absent.
 
     It admits the node to the coordinator's link, and nothing else: no frame is signed by it.
     """
-    return _key(path).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    public = _key(path).public_key()
+    return b64encode(public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)).decode()
+
+
+def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
+    """What `node_key` gave; InputError for another word."""
+    try:
+        point = b64decode(word, validate=True)
+        return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP384R1(), point)
+    except ValueError as error:
+        raise InputError(
+            f"{word[:40]!r} is no public key of an engine node; ask the party for it again"
+        ) from error
 
 
 def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) -> None:

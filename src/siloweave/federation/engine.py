@@ -1,7 +1,7 @@
 """A network engine as a carrier of sealed frames: Flower, in processes that this module supervises.
 
 At the coordinator, `Engine` starts Flower's SuperLink and what pairs it with the session; at a
-party, `joined` starts the node that connects to it, outwards only. federation/flower.py says what
+party, `serve` starts the node that connects to it, outwards only. federation/flower.py says what
 these processes do; they hold no key of the study and no row, and may crash, restart, or be hostile.
 A message that is lost with one of them is sealed anew and asked again, and a party answers it with
 the stored bytes.
@@ -25,21 +25,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import certificates, flower, local, messages
+from siloweave.federation import certificates, flower, local
 from siloweave.federation.flower import Link, Node, Orders, Outcome, Pairing, Question, Report
-from siloweave.federation.frames import FRAME, REFUSED, Opened, Seals
-from siloweave.federation.messages import MAX_BYTES, Refusal
-from siloweave.privacy.journal import for_its_owner
+from siloweave.federation.frames import Opened, Seals
+from siloweave.federation.messages import MAX_BYTES
+from siloweave.privacy.journal import for_its_owner, write_whole
 
-SOCKET = "engine.sock"
-"""What the coordinator's local socket is called, in the engine's folder."""
+HOME = "engine"
+"""In an end's folder: the engine's own."""
+SOCKET, PARTY_SOCKET = "engine.sock", "party.sock"
+"""In the coordinator's engine folder, and in a party's folder."""
+NODES = "nodes.json"
+"""In the coordinator's engine folder: the public key of every party's node, by party."""
 
 _FIRST_S, _LONGEST_S = 0.2, 5.0  # before a process is started, or a question asked, again
 _LASTED_S = 30.0  # after which a process that ends is started at once
@@ -98,11 +102,18 @@ class _Supervised:
         facts: What it is to be, see federation/flower.py.
         folder: Of the engine, for its home and logs.
         name: Of its log.
+        given_up: Called once it must not be started again; `fatal` then says why.
     """
 
-    def __init__(self, facts: Link | Pairing | Node, folder: Path, name: str) -> None:
-        self.log = folder / f"{name}.log"
-        self.fatal = ""  # why it must not be started again
+    def __init__(
+        self,
+        facts: Link | Pairing | Node,
+        folder: Path,
+        name: str,
+        given_up: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.log, self.fatal = folder / f"{name}.log", ""
+        self._given_up = given_up
         self._facts, self._folder = msgspec.json.encode(facts) + b"\n", folder
         self._stopped = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -117,6 +128,7 @@ class _Supervised:
             code = self._run()
             if code == flower.FATAL:
                 self.fatal = self._last_words()
+                self._given_up()
                 return
             wait = _FIRST_S if time.monotonic() - began > _LASTED_S else min(2 * wait, _LONGEST_S)
             self._stopped.wait(wait)
@@ -140,10 +152,13 @@ class _Supervised:
                 start_new_session=True,  # an interrupt from the keyboard is for its supervisor
             )
         assert self._process.stdin is not None
-        with suppress(OSError):  # it ended already; its log says why
+        with suppress(OSError, ValueError):  # it ended already, or was stopped
             self._process.stdin.write(self._facts)
             self._process.stdin.flush()
-        return self._process.wait()
+        code = self._process.wait()
+        with suppress(OSError):
+            self._process.stdin.close()
+        return code
 
     def _last_words(self) -> str:
         text = self.log.read_bytes()[-4096:].decode("utf-8", "replace")
@@ -175,11 +190,8 @@ class Engine:
     """A transport over a network: the coordinator's end, with a SuperLink of its own.
 
     Args:
-        folder: Of the engine at the coordinator: `ca.crt`, `server.crt` and `server.key` (see
-            federation/certificates.py), the SuperLink's database, and logs.
+        folder: The coordinator's; `provision` has made `engine` in it, with certificates and keys.
         seals: The coordinator's, with the study's roster.
-        nodes: The public key (PEM) of every party's engine node, by the party's name; no other is
-            admitted.
         address: ``HOST:PORT`` to listen at.
         seconds: For which an answer is awaited.
         plaintext: No TLS; on this machine alone, for trials. Frames are sealed all the same.
@@ -194,7 +206,6 @@ class Engine:
         self,
         folder: Path,
         seals: Seals,
-        nodes: Mapping[str, bytes],
         address: str,
         *,
         seconds: float,
@@ -203,12 +214,14 @@ class Engine:
         _need_flower()
         if seals.roster is None:
             raise WireError("an engine needs the study's roster; sign one first")
+        folder = folder / HOME
+        nodes = _nodes_in(folder / NODES)
         if lacking := sorted(set(seals.roster.parties) - set(nodes)):
             raise InputError(
-                f"nodes: {', '.join(lacking)} has no public key of an engine node; ask the party "
-                "for its node key"
+                f"{folder / NODES}: has no public key of {lacking[0]!r}'s engine node, and so the "
+                "node would be refused; ask the party for it"
             )
-        self._seals, self._seconds, self._folder = seals, seconds, folder
+        self._seals, self._seconds = seals, seconds
         self._parties = tuple(seals.roster.parties)
         self._news = threading.Condition()
         self._open: dict[int, Question] = {}
@@ -227,7 +240,7 @@ class Engine:
         secret = secrets.token_hex(32)
         names = (certificates.SERVER, certificates.SERVER_KEY, certificates.AUTHORITY)
         files = ("",) * 3 if plaintext else tuple(str(folder / name) for name in names)
-        link = Link(host, port, str(folder / "state.db"), secret, *files)
+        link = Link(host, port, secret, *files)
         bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
         admitted = {name: nodes[name] for name in self._parties}
         pairing = Pairing(bracketed, secret, link.authority, str(folder / SOCKET), admitted)
@@ -254,8 +267,10 @@ class Engine:
         """What is known of every party, in words."""
         return dict(self._seen)
 
-    def send(self, name: str, frame: bytes) -> bytes:
-        """The party's answer to `frame`; several threads may ask at once.
+    def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
+        """The party's answer to `frame`; with facts where a stage begins with it.
+
+        Several threads may ask at once, each another party.
 
         Raises:
             RosterError: The party is unknown, refuses frames, or did not answer in time. The same
@@ -266,8 +281,9 @@ class Engine:
         if name not in self._seen:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self._seen)}")
         end, wait, refusals = time.monotonic() + self._seconds, _FIRST_S, 0
+        self._seen[name] = "has not answered yet"
         while True:
-            opened = self._asked(name, frame, end)
+            opened = self._asked(name, frame, facts, end)
             if opened is not None:
                 break
             refusals += self._seen[name] == _WHY[flower.REFUSED]
@@ -280,18 +296,17 @@ class Engine:
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, _LONGEST_S)
         self._seen[name] = "answered"
-        if opened.kind == REFUSED:
-            raise messages.decode(opened.data, Refusal).error()
-        return opened.data
+        return opened.envelope()
 
-    def _asked(self, name: str, frame: bytes, end: float) -> Opened | None:
+    def _asked(self, name: str, frame: bytes, facts: bytes, end: float) -> Opened | None:
         """What the party sealed; None where it did not, or the frame was lost."""
-        sealed = self._seals.seal(name, FRAME, frame)  # anew: a party answers no frame twice
+        sealed = self._seals.ask(name, frame, facts)  # anew: a party answers no frame twice
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
         outcome = self._outcome(name, sealed, end)
-        if outcome is None or outcome.kind != flower.ANSWERED:
-            why = "has not answered yet" if outcome is None else _WHY[outcome.kind]
-            if why != self._seen[name]:
+        if outcome is None:
+            return None
+        if outcome.kind != flower.ANSWERED:
+            if self._seen[name] != (why := _WHY[outcome.kind]):
                 _log.warning("party %r %s", name, why)
             self._seen[name] = why
             return None
@@ -354,6 +369,46 @@ class Engine:
         self.close()
 
 
+def provision(
+    office: Path,
+    parties: Mapping[str, Path],
+    names: Sequence[str],
+    words: Mapping[str, str] | None = None,
+) -> None:
+    """Make what the engine needs in the folders of a study's ends.
+
+    Args:
+        office: The coordinator's folder.
+        parties: Every party's folder; `engine/ca.crt` in it must reach the party.
+        names: DNS names and IP addresses by which parties reach the coordinator.
+        words: Public keys of nodes that parties have made themselves, as `certificates.node_key`
+            gives them; for others they are made here.
+
+    Raises:
+        InputError: A name or a key is malformed.
+    """
+    words = words or {}
+    certificates.make_certificates(office / HOME, names)
+    authority = (office / HOME / certificates.AUTHORITY).read_bytes()
+    nodes = {}
+    for name, folder in parties.items():
+        home = folder / HOME
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(home / certificates.AUTHORITY, authority)
+        nodes[name] = words.get(name) or certificates.node_key(home / certificates.NODE_KEY)
+        certificates.node_key_in(nodes[name])
+    write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(nodes)) + b"\n")
+
+
+def _nodes_in(path: Path) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); provision the study with an address first"
+        ) from error
+
+
 def _check_free(host: str, port: int) -> None:
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(kind) as end:
@@ -368,57 +423,71 @@ def _check_free(host: str, port: int) -> None:
 
 
 @contextmanager
-def joined(
+def answering(
     folder: Path,
-    party: Path,
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
     address: str,
     *,
-    authority: Path | None = None,
     plaintext: bool = False,
     seconds: float = 600.0,
-) -> Iterator[Joined]:
-    """Connect a party to the coordinator's link, for as long as the block runs.
+) -> Iterator[local.Server]:
+    """A party's socket, not yet served, and its node, connected to the coordinator; see `serve`."""
+    _need_flower()
+    host, port = _parted(address)
+    _check_plaintext(host, plaintext=plaintext)
+    home = folder / HOME
+    key, authority = home / certificates.NODE_KEY, home / certificates.AUTHORITY
+    certificates.node_key(key)
+    if not plaintext:
+        _await_coordinator(host, port, authority, seconds)
+
+    def answer(frame: bytes) -> bytes:
+        with seals.answered(frame, reply) as answer:
+            return answer
+
+    server = local.Server(folder / PARTY_SOCKET, answer)
+    socket_, trusted = str(folder / PARTY_SOCKET), "" if plaintext else str(authority)
+    node = _Supervised(Node(address, trusted, socket_, str(key)), home, "node", server.stop)
+    try:
+        yield server
+    finally:
+        node.stop()
+        server.close()
+    if node.fatal:
+        raise InputError(node.fatal)
+
+
+def serve(
+    folder: Path,
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
+    address: str,
+    *,
+    plaintext: bool = False,
+    seconds: float = 600.0,
+) -> None:
+    """Answer questions that come over a network, until interrupted: the party's end.
+
+    The party listens at a socket in its own folder; what connects to the coordinator, outwards
+    only, is a process beside it.
 
     Args:
-        folder: Of the engine at the party: `node.key`, and its log.
-        party: The local socket at which the party answers, see federation/local.py.
+        folder: The party's; `engine/ca.crt` in it is the study's authority, and `engine/node.key`
+            is made if absent.
+        seals: The party's, with the study's roster and a file for its nonces.
+        reply: Answers a question that was opened.
         address: ``HOST:PORT`` of the coordinator.
-        authority: The study's `ca.crt`; the one in `folder` if None.
         plaintext: No TLS; on this machine alone, for trials.
         seconds: For which the coordinator is awaited, if nobody answers there.
 
     Raises:
-        InputError: Flower is not installed, the address is malformed, or who answers there is not
-            the coordinator, or has a certificate that does not hold; or nobody answers in time.
+        InputError: Flower is not installed; the address is malformed; nobody answers there in
+            time, or someone who is not the coordinator, or whose certificate does not hold; the
+            coordinator does not let the node in; or an answer cannot be stored.
     """
-    _need_flower()
-    host, port = _parted(address)
-    _check_plaintext(host, plaintext=plaintext)
-    key = folder / certificates.NODE_KEY
-    certificates.node_key(key)
-    trusted = authority or folder / certificates.AUTHORITY
-    if not plaintext:
-        _await_coordinator(host, port, trusted, seconds)
-    facts = Node(
-        address, "" if plaintext else str(trusted), str(party), str(key), party.parent.name
-    )
-    node = _Supervised(facts, folder, "node")
-    try:
-        yield Joined(node)
-    finally:
-        node.stop()
-
-
-class Joined:
-    """A party's node, at work; `check` raises InputError if it cannot go on."""
-
-    def __init__(self, node: _Supervised) -> None:
-        self.node = node
-
-    def check(self) -> None:
-        """Raise InputError if the node was refused, and must not be started again."""
-        if self.node.fatal:
-            raise InputError(self.node.fatal)
+    with answering(folder, seals, reply, address, plaintext=plaintext, seconds=seconds) as server:
+        server.serve()
 
 
 def _await_coordinator(host: str, port: int, authority: Path, seconds: float) -> None:

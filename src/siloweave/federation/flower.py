@@ -3,7 +3,8 @@
 federation/engine.py starts and supervises them; each gets its facts as one line on its standard
 input, and ends when that closes. They hold no key of a study, no row and no ledger.
 
-* `Link`, at the coordinator: Flower's SuperLink, with TLS, node authentication and a database.
+* `Link`, at the coordinator: Flower's SuperLink, with TLS and node authentication. What it has in
+  hand is in its memory alone: no traffic stays on a disk, and a new one is told all it must know.
 * `Pairing`, at the coordinator: admits the parties' nodes by their keys, starts a run, and carries
   questions and answers between the SuperLink and the coordinator's local socket.
 * `Node`, at a party: fetches questions from the SuperLink and hands them to the party's socket.
@@ -39,6 +40,7 @@ import msgspec
 from siloweave import __version__
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import local
+from siloweave.federation.certificates import node_key_in
 
 ANSWERED, REFUSED, ABSENT, AWAY = range(4)
 """What became of a question: a frame; the party refused it; it, or its node, does not run."""
@@ -49,12 +51,13 @@ FATAL, FATAL_MARK = 2, "cannot go on: "
 _log = logging.getLogger("siloweave.engine")
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
-_REQUEST_BYTES = 8 * 2**20  # of one request: Flower cuts a message into pieces of 5 MiB
+_PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
 _HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
-_FIRST_S, _LONGEST_S = 0.02, 1.0  # between two looks for a message, which doubles
+_FIRST_S, _LONGEST_S = 0.05, 1.0  # between two looks for a message
+_SHARE = 0.1  # of the time since the last message that a look may wait
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
-_KIND, _PIECE = "query", "frame"
+_KIND, _PIECE, _FIRST = "query", "frame", "000000"
 _APPLICATION = f"""[project]
 name = "siloweave"
 version = "{__version__}"
@@ -73,7 +76,6 @@ class Link(msgspec.Struct, frozen=True, tag=True):
 
     host: str
     port: int
-    database: str
     secret: str
     certificate: str
     key: str
@@ -81,13 +83,13 @@ class Link(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pairing(msgspec.Struct, frozen=True, tag=True):
-    """Facts of the coordinator's end: nodes are public keys (PEM) by the parties' names."""
+    """Facts of the coordinator's end; of every party's node it has the public key, as a word."""
 
     address: str
     secret: str
     authority: str
     socket: str
-    nodes: dict[str, bytes]
+    nodes: dict[str, str]
 
 
 class Node(msgspec.Struct, frozen=True, tag=True):
@@ -97,7 +99,6 @@ class Node(msgspec.Struct, frozen=True, tag=True):
     authority: str
     socket: str
     key: str
-    party: str
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -167,6 +168,7 @@ def _guarded(app: Any, secret: str) -> Any:
 def _link(facts: Link) -> None:
     """Be the SuperLink."""
     import uvicorn
+    from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
     from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
     from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
     from flwr.superlink.main import create_app
@@ -193,7 +195,7 @@ def _link(facts: Link) -> None:
         ssl_ca_certfile=facts.authority or None,
         ssl_certfile=facts.certificate or None,
         ssl_keyfile=facts.key or None,
-        database=facts.database,
+        database=FLWR_IN_MEMORY_DB_NAME,
         isolation="process",  # it starts no executor
         runtime_dependency_install=False,
     )
@@ -238,21 +240,10 @@ def _client(kind: Any, facts: Pairing | Node, *interceptors: Any) -> Any:
     )
 
 
-def _public(key: bytes) -> bytes:
-    """A node's public key as Flower has it."""
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-    found = load_pem_public_key(key)
-    if not isinstance(found, EllipticCurvePublicKey):
-        raise InputError("a node's key must be one of an elliptic curve; make it anew")
-    return bytes(public_key_to_bytes(found))
-
-
-def _admitted(client: Any, nodes: Mapping[str, bytes]) -> dict[str, int]:
+def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
     """Every party's node, as the SuperLink numbers it; those that it does not know are admitted."""
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     known = {
         bytes(one.public_key): one.node_id
@@ -261,7 +252,7 @@ def _admitted(client: Any, nodes: Mapping[str, bytes]) -> dict[str, int]:
     }
     found = {}
     for name, key in nodes.items():
-        public = _public(key)
+        public = bytes(public_key_to_bytes(node_key_in(key)))
         if public not in known:
             order = RegisterNodeRequest(public_key=public, name=name)
             known[public] = client.RegisterNode(order).node_id
@@ -319,10 +310,10 @@ def _pairing(facts: Pairing) -> None:
     _log.warning("admitted %s; a run was started", sorted(nodes))
     sent: dict[str, Question] = {}  # by the SuperLink's name of the message
     outcomes: list[Outcome] = []
-    wait = _FIRST_S
+    pace = _Pace()
     while True:
         known = [one.number for one in sent.values()]
-        report = Report(outcomes, known, wait if sent else _LONGEST_S)
+        report = Report(outcomes, known, pace.wait() if sent else _LONGEST_S)
         answer = local.ask(Path(facts.socket), msgspec.msgpack.encode(report), 60.0)
         orders = msgspec.msgpack.decode(answer, type=Orders)
         sent = {name: one for name, one in sent.items() if one.number in orders.open}
@@ -334,7 +325,8 @@ def _pairing(facts: Pairing) -> None:
         ]
         replies = list(grid.pull_messages(list(sent))) if sent else []
         outcomes += [_outcome(one, sent) for one in replies]
-        wait = _FIRST_S if orders.questions or outcomes else min(2 * wait, _LONGEST_S / 4)
+        if orders.questions or outcomes:
+            pace = _Pace()
 
 
 def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question]) -> bool:
@@ -351,21 +343,32 @@ def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
     number = sent.pop(reply.metadata.reply_to_message_id).number
     if reply.has_error():
         return Outcome(number, AWAY)
-    kind = int(reply.content["outcome"]["kind"])
+    kind = int(reply.content[_FIRST]["kind"])
     return Outcome(number, kind, _frame(reply) if kind == ANSWERED else b"")
 
 
-def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
-    """A message of Flower's that carries a frame in pieces."""
-    from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+class _Pace:
+    """How long to wait before the next look: the longer, the longer there was nothing."""
 
-    piece = Array(dtype="uint8", shape=(len(frame),), stype="frame", data=frame)
-    found = {"outcome": ConfigRecord({"kind": kind}), _PIECE: ArrayRecord({_PIECE: piece})}
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def wait(self) -> float:
+        return min(max(_FIRST_S, _SHARE * (time.monotonic() - self._since)), _LONGEST_S)
+
+
+def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
+    """A message of Flower's that carries a frame in pieces; each of them is a request."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    pieces = [frame[i : i + _PIECE_BYTES] for i in range(0, max(len(frame), 1), _PIECE_BYTES)]
+    found = {f"{i:06}": ConfigRecord({_PIECE: one}) for i, one in enumerate(pieces)}
+    found[_FIRST]["kind"] = kind
     return Message(RecordDict(found), **to)
 
 
 def _frame(message: Any) -> bytes:
-    return bytes(message.content[_PIECE][_PIECE].data)
+    return b"".join(message.content[name][_PIECE] for name in sorted(message.content))
 
 
 # A party's end
@@ -387,36 +390,37 @@ class _Carrying:
     """A party's node at work."""
 
     def __init__(self, client: Any, public: Any, facts: Node) -> None:
-        from flwr.proto.fleet_pb2 import ActivateNodeRequest
-        from flwr.proto.node_pb2 import Node as NodeProto
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
         self._client, self._facts = client, facts
-        order = ActivateNodeRequest(
-            public_key=public_key_to_bytes(public), heartbeat_interval=_HEARTBEAT_S
-        )
-        self._node = NodeProto(node_id=self._activated(order).node_id)
-        _log.warning("connected to %s", facts.address)
+        self._public = public_key_to_bytes(public)
+        self._node: Any = None
         threading.Thread(target=self._beat, daemon=True).start()
 
-    def _activated(self, order: Any) -> Any:
-        """The SuperLink's response once it lets this node in.
+    def _activate(self) -> None:
+        """Wait until the SuperLink lets this node in.
 
         It refuses a key that the coordinator has not named yet, and a node that was killed and
         started again, until it counts as gone.
         """
         import httpx
+        from flwr.proto.fleet_pb2 import ActivateNodeRequest
+        from flwr.proto.node_pb2 import Node as Called
 
+        order = ActivateNodeRequest(public_key=self._public, heartbeat_interval=_HEARTBEAT_S)
         end = time.monotonic() + _REFUSED_S
         while True:
             try:
-                return self._called(self._client.ActivateNode, order)
+                found = self._called(self._client.ActivateNode, order)
+                self._node = Called(node_id=found.node_id)
+                _log.warning("connected to %s", self._facts.address)
+                return
             except httpx.HTTPStatusError as error:
                 if error.response.status_code == 401:
                     raise InputError(_clocks(error.response, self._facts)) from error
                 if time.monotonic() > end:
                     raise InputError(
-                        f"{self._facts.address}: has let this node's key not in for "
+                        f"{self._facts.address}: has refused this node's key for "
                         f"{_REFUSED_S:g} s. Give the coordinator the public key of "
                         f"{self._facts.key}, and see that no other node uses it"
                     ) from error
@@ -441,36 +445,48 @@ class _Carrying:
     def _beat(self) -> None:
         from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 
-        beat = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT_S)
         while True:
-            with suppress(Exception):
-                self._client.SendNodeHeartbeat(beat)
             time.sleep(_HEARTBEAT_S / 3)
+            if self._node is not None:
+                beat = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_HEARTBEAT_S)
+                with suppress(Exception):  # the next may succeed
+                    self._client.SendNodeHeartbeat(beat)
 
     def go_on(self) -> None:
         """Carry questions until the process is ended."""
         import httpx
-        from flwr.proto.fleet_pb2 import DeactivateNodeRequest, PullMessagesRequest
-        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
+        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
-        pull, wait = PullMessagesRequest(node=self._node), _FIRST_S
         try:
             while True:
-                found = self._called(self._client.PullMessages, pull)
-                if found.messages_list:
-                    run = found.messages_list[0].metadata.run_id
-                    try:
-                        self._carry(run, found.message_object_trees[0])
-                    except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
-                        _log.warning("a message was given up: %s", error)
-                    wait = _FIRST_S
-                    continue
-                time.sleep(wait)
-                wait = min(2 * wait, _LONGEST_S)
+                self._activate()
+                try:
+                    self._carry_all()
+                except httpx.HTTPStatusError as error:  # a new SuperLink knows this node not yet
+                    _log.warning("%s: %s", self._facts.address, error.response.status_code)
         finally:
-            with suppress(Exception):
-                order = DeactivateNodeRequest(node_id=self._node.node_id)
-                self._client.DeactivateNode(order)
+            if self._node is not None:
+                with suppress(httpx.HTTPError):
+                    order = DeactivateNodeRequest(node_id=self._node.node_id)
+                    self._client.DeactivateNode(order)
+
+    def _carry_all(self) -> None:
+        """Look for messages, and carry each; HTTPStatusError if this node may not look."""
+        import httpx
+        from flwr.proto.fleet_pb2 import PullMessagesRequest
+        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
+
+        pull, pace = PullMessagesRequest(node=self._node), _Pace()
+        while True:
+            found = self._called(self._client.PullMessages, pull)
+            if found.messages_list:
+                run = found.messages_list[0].metadata.run_id
+                try:
+                    self._carry(run, found.message_object_trees[0])
+                except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
+                    _log.warning("a message was given up: %s", error)
+                pace = _Pace()
+            time.sleep(pace.wait())
 
     def _carry(self, run: int, tree: Any) -> None:
         """One question to the party and its answer back; one that is lost on the way comes again.
@@ -563,6 +579,8 @@ def main() -> None:
     started = io.FileIO(0)
     facts = msgspec.json.decode(started.readline(), type=Link | Pairing | Node)
     threading.Thread(target=_watch, args=(started,), daemon=True).start()
+    import httpx
+
     try:
         match facts:
             case Link():
@@ -573,6 +591,9 @@ def main() -> None:
                 _node(facts)
     except KeyboardInterrupt:
         return
+    except (httpx.HTTPError, RosterError) as error:
+        _log.warning("started again, as it lost the other end: %s", error)
+        sys.exit(1)
     except InputError as error:
         _log.error("%s%s", FATAL_MARK, error)
         sys.exit(FATAL)

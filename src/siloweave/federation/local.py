@@ -176,6 +176,7 @@ class Server:
         self._end.settimeout(_WAIT_S)
         self._stopped, self._at_work = threading.Event(), threading.Lock()
         self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._closed = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -194,16 +195,22 @@ class Server:
                     continue
                 threading.Thread(target=self._met, args=(end,), daemon=True).start()
         finally:
-            self._stopped.set()
-            self._end.close()
-            with self._at_work, suppress(OSError):
-                self._path.unlink()
+            self.close()
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
         """Let `serve` end."""
         self._stopped.set()
+
+    def close(self) -> None:
+        """Remove the socket, once an answer that was begun is finished."""
+        self._stopped.set()
+        self._end.close()
+        with self._at_work:
+            if not self._closed:
+                self._closed = True
+                self._path.unlink(missing_ok=True)
 
     def _met(self, end: socket.socket) -> None:
         """One connection."""

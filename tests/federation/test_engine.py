@@ -1,0 +1,377 @@
+"""A real network engine on this machine: TLS and keys, what is refused, and what is survived."""
+
+import http.client
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+
+import pytest
+
+from siloweave.errors import InputError, RosterError
+from siloweave.federation import certificates, engine
+from tests.federation.engines import (
+    NAMES,
+    body_in,
+    coordinator,
+    echo,
+    envelope,
+    free_port,
+    party,
+    provisioned,
+    seals_of,
+    study,
+)
+
+pytestmark = pytest.mark.engine
+pytest.importorskip("flwr", reason="needs the flower extra: make engine")
+
+
+def children(parent):
+    """Numbers of a process's children that still run."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,stat=,comm=", "--ppid", str(parent)], capture_output=True
+    )
+    rows = [line.split() for line in listed.stdout.decode().splitlines()]
+    return {int(one[0]) for one in rows if one[1][0] != "Z" and one[2] != "ps"}
+
+
+def test_questions_cross_and_their_cost_is_shown(tmp_path, capsys):
+    with study(tmp_path) as link:
+        for name in NAMES:
+            assert body_in(link.send(name, envelope(name, b"first"))) == b"first"
+        count, began = 10, time.monotonic()
+        for step in range(count):
+            link.send("clinic", envelope("clinic", b"x", step))
+        each = (time.monotonic() - began) / count
+        sealed = sealing_seconds(envelope("clinic", b"x"))
+        body, began = secrets.token_bytes(20_000_000), time.monotonic()
+        assert body_in(link.send("lab", envelope("lab", body))) == body
+        large = time.monotonic() - began
+        with ThreadPoolExecutor(2) as pool:
+            both = pool.map(lambda n: link.send(n, envelope(n, n.encode())), NAMES)
+            assert [body_in(one) for one in both] == [n.encode() for n in NAMES]
+        assert link.status() == dict.fromkeys(NAMES, "answered")
+    with capsys.disabled():
+        print(
+            f"\n{each:.2f} s a message, {sealed * 1000:.1f} ms of them sealing and opening; "
+            f"20 MB there and back in {large:.1f} s"
+        )
+
+
+def sealing_seconds(frame):
+    office, clinic, began = seals_of("coordinator"), seals_of("clinic"), time.perf_counter()
+    sealed = office.ask("clinic", frame)
+    nonce = office.checked(sealed, "coordinator", "clinic").nonce
+    with clinic.answered(sealed, echo) as answer:
+        office.open(answer, "clinic", nonce)
+    return time.perf_counter() - began
+
+
+def test_a_refusal_of_the_party_comes_back_as_it_was(tmp_path):
+    def reply(question):
+        raise InputError("sigma = 0 must be above 0")
+
+    port = free_port()
+    provisioned(tmp_path)
+    with (
+        coordinator(tmp_path, port) as link,
+        party(tmp_path, "clinic", port, reply=reply),
+        pytest.raises(InputError, match="sigma = 0 must be above 0"),
+    ):
+        link.send("clinic", envelope("clinic"))
+
+
+# What is refused
+
+
+@contextmanager
+def linked(folder):
+    """A coordinator without parties, and its port."""
+    port = free_port()
+    provisioned(folder)
+    with coordinator(folder, port, seconds=4.0) as link:
+        yield link, port
+
+
+def test_a_stranger_can_give_the_superlink_no_order(tmp_path):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    def status(path, headers=None, body=b""):
+        end = http.client.HTTPSConnection("localhost", port, context=context, timeout=10)
+        headers = {"content-type": "application/x-protobuf"} | (headers or {})
+        with closing(end):
+            end.request("POST", path, body, headers)
+            with end.getresponse() as response:
+                return response.status
+
+    with linked(tmp_path) as (_, port):
+        context.load_verify_locations(tmp_path / "office" / "engine" / "ca.crt")
+        for order in (
+            "control/start-run",
+            "control/register-node",
+            "control/list-runs",
+            "control/stream-logs",
+            "runtime/acquire-task",
+            "runtime/push-messages",
+        ):
+            assert status(f"/v1/{order}") == 404
+            assert status(f"/v1/{order}", {"x-siloweave-engine": "0" * 64}) == 404
+        assert [status(path) for path in ("/docs", "/openapi.json", "/")] == [404] * 3
+        assert status("/v1/fleet/pull-messages", {"content-length": str(2**24)}) == 413
+        assert status("/v1/fleet/pull-messages") in (400, 401, 415, 422)
+        assert status("/v1/fleet/../control/start-run") == 404
+
+
+def test_an_unknown_node_is_not_let_in_and_says_so(tmp_path):
+    with linked(tmp_path) as (link, port):
+        (tmp_path / "lab" / "engine" / "node.key").unlink()  # a new one is made, which nobody knows
+        began = time.monotonic()
+        with pytest.raises(InputError, match="has refused this node's key for 60 s"):
+            engine.serve(tmp_path / "lab", seals_of("lab"), echo, f"127.0.0.1:{port}")
+        assert time.monotonic() - began < 90
+        with pytest.raises(RosterError, match=r"'lab' did not answer.*has no engine node"):
+            link.send("lab", envelope("lab"))
+
+
+def refused(folder, port, match, host="127.0.0.1"):
+    began = time.monotonic()
+    with pytest.raises(InputError, match=match):
+        engine.serve(folder / "lab", seals_of("lab"), echo, f"{host}:{port}", seconds=1.0)
+    assert time.monotonic() - began < 10
+
+
+def test_another_authority_and_a_wrong_name_are_refused(tmp_path):
+    provisioned(tmp_path)
+    home, port = tmp_path / "office" / "engine", free_port()
+    with tls_server(home, port):
+        refused(tmp_path, port, r"its certificate is not for '127.0.0.2'; use a name", "127.0.0.2")
+        (tmp_path / "other").mkdir(mode=0o700)
+        certificates.make_certificates(tmp_path / "other", [])
+        ours = tmp_path / "lab" / "engine" / "ca.crt"
+        ours.write_bytes((tmp_path / "other" / "ca.crt").read_bytes())
+        refused(tmp_path, port, r"was not issued by .*ca.crt, so this is not the coordinator")
+
+
+def test_an_expired_certificate_is_refused_at_both_ends(tmp_path):
+    provisioned(tmp_path)
+    home, port = tmp_path / "office" / "engine", free_port()
+    certificates.make_certificates(home, [], days=0)
+    with pytest.raises(InputError, match=r"server.crt: expired on .*; make a new one"):
+        coordinator(tmp_path, port).__enter__()
+    with tls_server(home, port):
+        refused(tmp_path, port, "its certificate has expired; ask the coordinator")
+
+
+@contextmanager
+def tls_server(home, port):
+    """Someone who has a certificate, and takes connections."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "server.crt", home / "server.key")
+    with socket.create_server(("", port)) as listening:
+
+        def take():
+            with suppress(OSError):
+                while True:
+                    end, _ = listening.accept()
+                    with end, suppress(OSError):
+                        context.wrap_socket(end, server_side=True).close()
+
+        threading.Thread(target=take, daemon=True).start()
+        yield
+
+
+def test_a_certificate_about_to_expire_is_said(tmp_path, caplog):
+    provisioned(tmp_path)
+    certificates.make_certificates(tmp_path / "office" / "engine", [], days=20)
+    certificates.check_own(tmp_path / "office" / "engine", "127.0.0.1")
+    assert "server.crt: expires on" in caplog.text
+    assert "in 19 days" in caplog.text
+
+
+def test_plaintext_is_for_this_machine_alone(tmp_path):
+    provisioned(tmp_path)
+    with pytest.raises(InputError, match="a link without TLS is for trials on one machine alone"):
+        engine.Engine(
+            tmp_path / "office", seals_of("coordinator"), "0.0.0.0:9092", seconds=1, plaintext=True
+        )
+    port = free_port()
+    with coordinator(tmp_path, port, plaintext=True) as link:
+        refused(tmp_path, port, "speaks no TLS")
+        with party(tmp_path, "lab", port, plaintext=True):
+            assert body_in(link.send("lab", envelope("lab", b"all the same"))) == b"all the same"
+
+
+def test_a_port_in_use_a_malformed_address_and_nobody_there(tmp_path):
+    provisioned(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=r"cannot be listened at .*in use.*Give another port"):
+            coordinator(tmp_path, port).__enter__()
+    with pytest.raises(InputError, match="must be HOST:PORT"):
+        engine.Engine(tmp_path / "office", seals_of("coordinator"), "office", seconds=1)
+    refused(tmp_path, port, "nobody answered for 1 s")
+
+
+# What is survived
+
+
+def asked(link, seconds, pause=0.2):
+    """Ask both parties, again and again, for so long; the longest wait for an answer."""
+    longest, step, end = 0.0, 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name in NAMES:
+            began = time.monotonic()
+            body = f"{name} {step}".encode()
+            assert body_in(link.send(name, envelope(name, body, step))) == body
+            longest = max(longest, time.monotonic() - began)
+        step += 1
+        time.sleep(pause)
+    return longest
+
+
+def killed(process):
+    before = process.number
+    os.kill(before, signal.SIGKILL)
+    return before
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["superlink", "pairing"])
+def test_a_process_of_the_coordinator_that_is_killed_comes_back(tmp_path, which):
+    with study(tmp_path) as link:
+        asked(link, 1.0)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(asked, link, 15.0)
+            time.sleep(2.0)
+            before = killed(link.processes[which])
+            assert running.result() < 40
+        assert link.processes[which].number != before
+
+
+def test_a_node_that_is_killed_comes_back(tmp_path):
+    port = free_port()
+    provisioned(tmp_path)
+    with coordinator(tmp_path, port) as link, party(tmp_path, "lab", port):
+        others = children(os.getpid())
+        with party(tmp_path, "clinic", port):
+            asked(link, 1.0)
+            (node,) = children(os.getpid()) - others
+            os.kill(node, signal.SIGKILL)
+            assert asked(link, 5.0) < 50  # the SuperLink lets no second one in for 20 s
+
+
+def test_a_link_that_is_cut_for_ten_seconds(tmp_path):
+    port, through = free_port(), free_port()
+    provisioned(tmp_path)
+    with (
+        coordinator(tmp_path, port) as link,
+        cable(through, port) as cut,
+        party(tmp_path, "clinic", through),
+        party(tmp_path, "lab", port),
+    ):
+        asked(link, 1.0)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(asked, link, 14.0)
+            time.sleep(1.0)
+            cut.set()
+            time.sleep(10.0)
+            cut.clear()
+            assert 5 < running.result() < 40
+
+
+@contextmanager
+def cable(port, to):
+    """Carries bytes between two ports; while the event is set, none pass and none connect."""
+    cut, ends = threading.Event(), []
+
+    def carry(one, other):
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        shut(one, other)
+
+    def take():
+        with suppress(OSError):
+            while True:
+                pair = [listening.accept()[0]]
+                if not cut.is_set():
+                    pair.append(socket.create_connection(("127.0.0.1", to)))
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+                    threading.Thread(target=carry, args=pair[::-1], daemon=True).start()
+                ends.extend(pair)
+
+    def watch():
+        while not closed.wait(0.05):
+            if cut.is_set():
+                shut(*ends)
+                ends.clear()
+
+    closed = threading.Event()
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        for work in (take, watch):
+            threading.Thread(target=work, daemon=True).start()
+        yield cut
+        closed.set()
+
+
+def shut(*ends):
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
+
+
+def test_a_party_that_does_not_run_is_named_at_the_deadline(tmp_path):
+    port = free_port()
+    provisioned(tmp_path)
+    with coordinator(tmp_path, port, seconds=6.0) as link:
+        with pytest.raises(RosterError, match="'lab' did not answer within 6 s: it has no engine"):
+            link.send("lab", envelope("lab"))
+        with engine.answering(tmp_path / "lab", seals_of("lab"), echo, f"127.0.0.1:{port}") as off:
+            off.close()  # the node runs, and the party does not
+            time.sleep(4.0)
+            with pytest.raises(RosterError, match="connected, and does not run itself"):
+                link.send("lab", envelope("lab"))
+        with party(tmp_path, "lab", port):
+            assert body_in(link.send("lab", envelope("lab", b"at last"))) == b"at last"
+
+
+STUDY = """
+import sys, time
+from pathlib import Path
+from tests.federation.engines import NAMES, envelope, study
+with study(Path(sys.argv[1])) as link:
+    for name in NAMES:
+        link.send(name, envelope(name))
+    print("up", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_of_the_engine_outlives_us(tmp_path, sent):
+    command = [sys.executable, "-c", STUDY, str(tmp_path)]
+    ours = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert ours.stdout.readline() == b"up\n"
+    started = children(ours.pid)
+    assert len(started) == 4
+    ours.send_signal(sent)
+    end = time.monotonic() + 10
+    while time.monotonic() < end and any(is_running(one) for one in started):
+        time.sleep(0.1)
+    assert not [one for one in started if is_running(one)]
+    ours.kill()
+    ours.wait()
+    ours.stdout.close()
+
+
+def is_running(number):
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(number)], capture_output=True)
+    return bool(listed.stdout.strip()) and not listed.stdout.startswith(b"Z")
