@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLOWER := .venv-flower
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
@@ -14,13 +15,14 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow format lock clean
+.PHONY: help demo test lint types unit slow engine format lock clean
 
 help:
 	@echo "make demo    a synthetic table from four parties, and its report"
 	@echo "make test    ruff, mypy and pytest"
 	@echo "make slow    the tests that take minutes or need the large benchmark tables, and those of"
 	@echo "             networks again, compiled as they are for users"
+	@echo "make engine  the tests of the network engine, in $(FLOWER) with the flower extra; minutes"
 	@echo "make format  lay the code out as 'make test' wants it"
 	@echo "make lock    write the lock files anew (needs uv)"
 	@echo "make clean   remove .venv and every cache"
@@ -50,6 +52,10 @@ slow: $(VENV)/.test-ready
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow tests/synthesizers/test_golden.py
 	XLA_FLAGS= $(BIN)/pytest -n $(JOBS) --dist worksteal $(NETWORK_TESTS)
 
+# The engine holds back packages that the other tests have newer, so it has an environment of its own.
+engine: $(FLOWER)/.ready
+	$(FLOWER)/bin/python -m pytest -m engine $(PYTEST_ARGS) tests
+
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -58,7 +64,7 @@ lock:
 	scripts/lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 
 # The package itself is installed in place, without asking the index for anything.
 $(VENV)/.demo-ready: requirements.lock pyproject.toml | $(BIN)/python
@@ -70,6 +76,12 @@ $(VENV)/.test-ready: requirements-test.lock pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --require-hashes -r requirements-test.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.demo-ready
+
+$(FLOWER)/.ready: requirements-flower.lock pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-flower.lock
+	$(FLOWER)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "siloweave needs Python 3.11 or newer, and $(PYTHON) is %d.%d: name another, as in make demo PYTHON=python3.12" % sys.version_info[:2])'

@@ -15,7 +15,7 @@ from tests.architecture.source import ROOT, all_sources
 
 PIN = re.compile(r"^([a-z0-9][a-z0-9-]*)==([^ ;\\]+)([^\\]*)\\?$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
-EXTRAS = {"umap-learn"}
+EXTRAS = {"umap-learn", "flwr", "httpx", "uvicorn"}
 
 
 def read_lock(text: str) -> dict[str, tuple[str, int]]:
@@ -40,7 +40,10 @@ def lock_file(name: str) -> dict[str, tuple[str, int]]:
     return read_lock((ROOT / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock"])
+LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-flower.lock")
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_locked_package_has_its_hashes(name: str):
     without = [package for package, (_, hashes) in lock_file(name).items() if not hashes]
     assert not without
@@ -63,6 +66,13 @@ def test_the_test_lock_adds_to_the_lock_and_changes_nothing():
 def test_every_dependency_is_locked():
     missing = declared() - EXTRAS - set(lock_file("requirements.lock"))
     assert not missing, f"run scripts/lock: {sorted(missing)} are not in requirements.lock"
+
+
+def test_the_engines_tests_have_the_numerical_packages_of_the_others():
+    engine, test = lock_file("requirements-flower.lock"), lock_file("requirements-test.lock")
+    for name in ("jax", "jaxlib", "numpy", "scipy", "optax", "equinox", "opendp"):
+        assert engine[name][0] == test[name][0]
+    assert engine["flwr"][0] == "1.41.0"
 
 
 def test_every_dependency_is_used():

@@ -26,6 +26,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/audit/transcripts.py": "functions of the package's face",
     "src/siloweave/core/conditional.py": "conditions, which models of both kinds meet",
     "src/siloweave/federation/spool.py": "one transport; frames.py is what any of them carries",
+    "src/siloweave/federation/flower.py": "all that imports Flower, for processes of its own",
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",
     "src/siloweave/models/ctab.py": "one model, loaded when it is fitted",
     "src/siloweave/models/field_graph.py": "mathematics that know no party",

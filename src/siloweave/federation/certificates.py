@@ -67,7 +67,7 @@ def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
 
 
 def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) -> None:
-    """Make the study's authority, if there is none yet, and a certificate of its server.
+    """Make the study's authority, if absent, and a new certificate of its server.
 
     Args:
         folder: The coordinator's; `ca.crt` in it is what parties need.

@@ -33,7 +33,15 @@ import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import certificates, flower, local
-from siloweave.federation.flower import Link, Node, Orders, Outcome, Pairing, Question, Report
+from siloweave.federation.flower import (
+    LinkFacts,
+    NodeFacts,
+    Orders,
+    Outcome,
+    PairingFacts,
+    Question,
+    Report,
+)
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.privacy.journal import for_its_owner, write_whole
@@ -107,7 +115,7 @@ class _Supervised:
 
     def __init__(
         self,
-        facts: Link | Pairing | Node,
+        facts: LinkFacts | PairingFacts | NodeFacts,
         folder: Path,
         name: str,
         given_up: Callable[[], object] = lambda: None,
@@ -240,10 +248,10 @@ class Engine:
         secret = secrets.token_hex(32)
         names = (certificates.SERVER, certificates.SERVER_KEY, certificates.AUTHORITY)
         files = ("",) * 3 if plaintext else tuple(str(folder / name) for name in names)
-        link = Link(host, port, secret, *files)
+        link = LinkFacts(host, port, secret, *files)
         bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
         admitted = {name: nodes[name] for name in self._parties}
-        pairing = Pairing(bracketed, secret, link.authority, str(folder / SOCKET), admitted)
+        pairing = PairingFacts(bracketed, secret, link.authority, str(folder / SOCKET), admitted)
         self.processes = [_Supervised(link, folder, "superlink")]
         try:
             self._await(reached, port)
@@ -448,7 +456,7 @@ def answering(
 
     server = local.Server(folder / PARTY_SOCKET, answer)
     socket_, trusted = str(folder / PARTY_SOCKET), "" if plaintext else str(authority)
-    node = _Supervised(Node(address, trusted, socket_, str(key)), home, "node", server.stop)
+    node = _Supervised(NodeFacts(address, trusted, socket_, str(key)), home, "node", server.stop)
     try:
         yield server
     finally:

@@ -3,11 +3,12 @@
 federation/engine.py starts and supervises them; each gets its facts as one line on its standard
 input, and ends when that closes. They hold no key of a study, no row and no ledger.
 
-* `Link`, at the coordinator: Flower's SuperLink, with TLS and node authentication. What it has in
-  hand is in its memory alone: no traffic stays on a disk, and a new one is told all it must know.
-* `Pairing`, at the coordinator: admits the parties' nodes by their keys, starts a run, and carries
-  questions and answers between the SuperLink and the coordinator's local socket.
-* `Node`, at a party: fetches questions from the SuperLink and hands them to the party's socket.
+* `LinkFacts`, at the coordinator: Flower's SuperLink, with TLS and node authentication. What it has
+  in hand is in its memory alone: no traffic stays on a disk, and a new one is sent all it needs.
+* `PairingFacts`, at the coordinator: admits the parties' nodes by their keys, starts a run, and
+  carries questions and answers between the SuperLink and the coordinator's local socket.
+* `NodeFacts`, at a party: fetches questions from the SuperLink, and hands them to the party's
+  socket.
 
 Flower's own executors are not used, since they run whatever program the SuperLink names: at the
 coordinator, anyone who reaches the port could start one; at a party, the SuperLink could. Here the
@@ -37,7 +38,6 @@ from typing import Any
 
 import msgspec
 
-from siloweave import __version__
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import local
 from siloweave.federation.certificates import node_key_in
@@ -58,9 +58,9 @@ _SHARE = 0.1  # of the time since the last message that a look may wait
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
-_APPLICATION = f"""[project]
+_APPLICATION = """[project]
 name = "siloweave"
-version = "{__version__}"
+version = "1.0.0"
 license = "Apache-2.0"
 dependencies = []
 [tool.flwr.app]
@@ -71,7 +71,7 @@ clientapp = "nothing.here:runs"
 """
 
 
-class Link(msgspec.Struct, frozen=True, tag=True):
+class LinkFacts(msgspec.Struct, frozen=True, tag=True):
     """Facts of a SuperLink; plaintext if there is no certificate."""
 
     host: str
@@ -82,7 +82,7 @@ class Link(msgspec.Struct, frozen=True, tag=True):
     authority: str
 
 
-class Pairing(msgspec.Struct, frozen=True, tag=True):
+class PairingFacts(msgspec.Struct, frozen=True, tag=True):
     """Facts of the coordinator's end; of every party's node it has the public key, as a word."""
 
     address: str
@@ -92,7 +92,7 @@ class Pairing(msgspec.Struct, frozen=True, tag=True):
     nodes: dict[str, str]
 
 
-class Node(msgspec.Struct, frozen=True, tag=True):
+class NodeFacts(msgspec.Struct, frozen=True, tag=True):
     """Facts of a party's end; `key` is a file, and no study's key."""
 
     address: str
@@ -165,7 +165,7 @@ def _guarded(app: Any, secret: str) -> Any:
     return guarded
 
 
-def _link(facts: Link) -> None:
+def _link(facts: LinkFacts) -> None:
     """Be the SuperLink."""
     import uvicorn
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
@@ -227,7 +227,7 @@ class _Secret:
         return call_next(context)
 
 
-def _client(kind: Any, facts: Pairing | Node, *interceptors: Any) -> Any:
+def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> Any:
     """A client of the SuperLink, of one of Flower's kinds."""
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
@@ -260,7 +260,7 @@ def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def _grid(facts: Pairing, control: Any) -> Any:
+def _grid(facts: PairingFacts, control: Any) -> Any:
     """The SuperLink's grid, for a new run whose task this process has taken."""
     from flwr.common.serde import fab_to_proto, run_from_proto
     from flwr.proto.control_pb2 import StartRunRequest
@@ -300,7 +300,7 @@ def _application() -> bytes:
     return bytes(build_fab_from_files({"pyproject.toml": _APPLICATION.encode()})[0])
 
 
-def _pairing(facts: Pairing) -> None:
+def _pairing(facts: PairingFacts) -> None:
     """Carry questions from the coordinator to the SuperLink, and outcomes back."""
     from flwr.supercore.control import ControlHttpClient
 
@@ -374,7 +374,7 @@ def _frame(message: Any) -> bytes:
 # A party's end
 
 
-def _node(facts: Node) -> None:
+def _node(facts: NodeFacts) -> None:
     """Hand questions to the party, one after the other, and send its answers."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from flwr.supernode.fleet_http_client import FleetHttpClient
@@ -389,7 +389,7 @@ def _node(facts: Node) -> None:
 class _Carrying:
     """A party's node at work."""
 
-    def __init__(self, client: Any, public: Any, facts: Node) -> None:
+    def __init__(self, client: Any, public: Any, facts: NodeFacts) -> None:
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
         self._client, self._facts = client, facts
@@ -551,7 +551,7 @@ class _Carrying:
         return lambda request: self._called(getattr(self._client, name), request)
 
 
-def _clocks(response: Any, facts: Node) -> str:
+def _clocks(response: Any, facts: NodeFacts) -> str:
     """Why a signature was refused: it is over the time, which the response says, too."""
     theirs = parsedate_to_datetime(response.headers["date"])
     apart = (datetime.now(UTC) - theirs).total_seconds()
@@ -577,17 +577,17 @@ def main() -> None:
     """Be the process whose facts come as the first line of standard input."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     started = io.FileIO(0)
-    facts = msgspec.json.decode(started.readline(), type=Link | Pairing | Node)
+    facts = msgspec.json.decode(started.readline(), type=LinkFacts | PairingFacts | NodeFacts)
     threading.Thread(target=_watch, args=(started,), daemon=True).start()
     import httpx
 
     try:
         match facts:
-            case Link():
+            case LinkFacts():
                 _link(facts)
-            case Pairing():
+            case PairingFacts():
                 _pairing(facts)
-            case Node():
+            case NodeFacts():
                 _node(facts)
     except KeyboardInterrupt:
         return
