@@ -1,3 +1,4 @@
+import gzip
 from datetime import UTC, date, datetime
 
 import numpy as np
@@ -6,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from siloweave.errors import DataError, SchemaError
+from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, read_batches, write
 
 
@@ -163,7 +164,7 @@ def test_unreadable_files(tmp_path):
 
     with pytest.raises(DataError, match="no file"):
         read(tmp_path / "none.csv")
-    with pytest.raises(DataError, match=r"\.csv or \.parquet"):
+    with pytest.raises(DataError, match=r"must end in \.csv.*\.parquet"):
         read(file("t.txt", b"a\n1\n"))
     with pytest.raises(DataError, match="is empty"):
         read(file("empty.csv", b""))
@@ -173,8 +174,16 @@ def test_unreadable_files(tmp_path):
         read(file("nameless.csv", b"a,,c\n1,2,3\n"))
     with pytest.raises(DataError, match="ragged"):
         read(file("ragged.csv", b"a,b\n1,2\n1,2,3\n"))
-    with pytest.raises(DataError, match="cannot read"):
-        read(file("latin.csv", "a\né\n".encode("latin-1")))
+    with pytest.raises(DataError, match=r"encoding of .* cannot be decided.*--encoding"):
+        read(file("odd.csv", b"a\n\x81\x8d\n"))
+    with pytest.raises(DataError, match="not in the encoding"):
+        read(file("latin.csv", "a\né\n".encode("latin-1")), encoding="utf-8")
+    with pytest.raises(InputError, match="separator='ab'"):
+        read(tmp_path / "latin.csv", separator="ab")
+    with pytest.raises(InputError, match="decimal=','"):
+        read(tmp_path / "latin.csv", separator=",", decimal=",")
+    with pytest.raises(InputError, match="encoding='klingon'"):
+        read(tmp_path / "latin.csv", encoding="klingon")
     with pytest.raises(DataError, match="cannot read"):
         read(file("broken.parquet", b"PAR1 not really"))
     with pytest.raises(DataError, match="no file"):
@@ -275,3 +284,77 @@ def test_iso_text_is_read_in_its_usual_forms():
         "2020-01-02T03:04:00.000000",
     ]
     assert missing.tolist() == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separator_and_encoding_are_decided_from_the_file(tmp_path, separator, encoding):
+    path = tmp_path / "t.csv"
+    lines = [["größe", "ort"], ["1.5", "Köln"], ["2.5", "Łódź" if "utf" in encoding else "Bâle"]]
+    path.write_bytes("".join(separator.join(line) + "\n" for line in lines).encode(encoding))
+    table = read(path)
+    assert table.names == ("größe", "ort")
+    assert table.values("ort").tolist() == [lines[1][1], lines[2][1]]
+    assert table.dialect.separator == separator
+    assert table.dialect.header
+    assert [batch.num_rows for batch in read_batches(path, 5)] == [2]
+    given = read(path, separator=separator, encoding=encoding, header=True)
+    assert given.values("größe").tolist() == table.values("größe").tolist() == [1.5, 2.5]
+
+
+def test_an_umlaut_far_down_decides_the_encoding(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(("town\n" + "Bonn\n" * 100_000 + "Köln\n").encode("latin-1"))
+    assert read(path).values("town")[-1] == "Köln"
+
+
+def test_a_first_line_like_the_others_is_no_header(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("39,Private,2.5\n50,Public,1.5\n38,Private,0.5\n41,Public,3.5\n")
+    table = read(path)
+    assert (table.names, table.num_rows) == (("column_1", "column_2", "column_3"), 4)
+    assert not table.dialect.header
+    assert read(path, header=True).num_rows == 3
+    assert next(iter(read_batches(path, 10))).names == table.names
+    path.write_text("country,2019,2020\nA,1,2\nB,3,4\nC,5,6\n")
+    assert read(path).names == ("country", "2019", "2020")
+    path.write_text("0,1\n1,0\n0,1\n0,0\n")  # numbered columns
+    assert read(path).names == ("0", "1")
+    assert read(path, header=False).num_rows == 4
+
+
+def test_decimal_commas_and_missing_values_as_declared(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('x;y\n1,5;a\n-;"-"\n2,25;b\n')
+    assert read(path).kind("x") == "text"
+    table = read(path, decimal=",", missing=["-"])
+    assert table.values("x")[[0, 2]].tolist() == [1.5, 2.25]
+    assert table.missing("y").tolist() == [False, True, False]
+
+
+def test_no_digit_is_lost_of_what_is_no_number(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("account,sold\n12345678901234567890,1.250\n1,20\n22,3.000\n")
+    table = read(path)
+    assert table.values("account")[0] == "12345678901234567890"
+    assert table.values("sold").tolist() == ["1.250", "20", "3.000"]  # thousands
+
+
+def test_other_files(tmp_path):
+    frame = pl.DataFrame({"a": [1, 2, 3], "b": ["x", None, "z"]})
+    frame.write_csv(tmp_path / "t.csv.zst", compression="zstd")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(frame.write_csv().encode()))
+    (tmp_path / "t.tsv").write_text(frame.write_csv(separator="\t"))
+    frame.write_ndjson(tmp_path / "t.jsonl")
+    frame.write_ipc(tmp_path / "t.arrow")
+    (tmp_path / "parts").mkdir()
+    frame[:1].write_parquet(tmp_path / "parts" / "1.parquet")
+    frame[1:].write_parquet(tmp_path / "parts" / "2.parquet")
+    for name in ("t.csv.zst", "t.csv.gz", "t.tsv", "t.jsonl", "t.arrow", "parts"):
+        table = read(tmp_path / name)
+        assert table.values("a").tolist() == [1, 2, 3], name
+        assert table.missing("b").tolist() == [False, True, False], name
+        assert sum(batch.num_rows for batch in read_batches(tmp_path / name, 2)) == 3, name
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no file .* with \.parquet files"):
+        read(tmp_path / "empty")

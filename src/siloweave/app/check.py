@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from math import inf
@@ -25,11 +24,23 @@ from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, owners_of
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
-from siloweave.tables.read import csv_header, read, read_batches, table_file, unreadable
+from siloweave.tables.display import listed
+from siloweave.tables.read import (
+    Dialect,
+    csv_header,
+    file_kind,
+    is_text_file,
+    read,
+    read_batches,
+    table_file,
+    unreadable,
+)
 from siloweave.tables.schema import Schema
 
-_BYTES = {".csv": 6.0, ".parquet": 1.0}  # of a value, in a file of that kind
-_GROWS = {".csv": 10.0, ".parquet": 60.0}  # bytes in memory for each of the file
+# Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
+_TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
+_SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
+_LITTLE = 100.0  # rows times epsilon below which noise is as large as the counts
 
 
 class StudyForecast(msgspec.Struct, frozen=True):
@@ -48,6 +59,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
+        columns: Name, kind and reason of each column that was proposed and not reviewed.
         alignment: What comes before all that, in a study with an alignment.
     """
 
@@ -75,6 +87,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     resumes: int
     finished: bool
     alignment: AlignmentForecast | None = None
+    columns: tuple[tuple[str, str, str], ...] = ()
 
 
 def forecast(study: Study) -> StudyForecast:
@@ -96,7 +109,7 @@ def forecast(study: Study) -> StudyForecast:
     files = [study.path(party) for party in study.parties]
     rows = [rows_in(study.path(one), len(columns[one.name])) for one in study.parties]
     found = forecast_of(setup, study.schema.learn, rows)
-    in_files = sum(_GROWS[file.suffix.lower()] * file.stat().st_size for file in files)
+    in_files = sum(_SIZES.get(file_kind(file), _PACKED)[1] * _size(file) for file in files)
     plan, aligning = plan_of(study, setup, names[0], rows, found), aligned_by(study, rows)
     return StudyForecast(
         study=study.study.name,
@@ -118,8 +131,9 @@ def forecast(study: Study) -> StudyForecast:
         workload_queries=found.workload_queries,
         workload_cells=found.workload_cells,
         largest_query=found.largest_query,
-        notes=found.notes,
-        warnings=warnings(study),
+        notes=(*found.notes, *_not_modelled(schema)),
+        columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
+        warnings=(*warnings(study), *_little(rows, budget, synth)),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
@@ -128,8 +142,13 @@ def forecast(study: Study) -> StudyForecast:
 
 def rows_in(file: Path, columns: int) -> int:
     """How many rows a file of so many columns may have, from its size."""
-    values = file.stat().st_size / _BYTES[file.suffix.lower()]
+    values = _size(file) / _SIZES.get(file_kind(file), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
+
+
+def _size(file: Path) -> int:
+    parts = file.glob("**/*.parquet") if file.is_dir() else [file]
+    return sum(part.stat().st_size for part in parts)
 
 
 # Columns
@@ -140,7 +159,7 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     with naming_party(party.name):
         file = table_file(study.path(party))
         try:
-            names = _head(file)
+            names = _head(file, party.dialect)
         except UnicodeDecodeError as error:
             raise unreadable(file, error) from None
     absent = [name for name in party.columns if name not in names]
@@ -152,11 +171,9 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     return party.columns or names
 
 
-def _head(file: Path) -> tuple[str, ...]:
-    if file.suffix.lower() == ".csv":
-        csv_header(file)
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            return tuple(next(csv.reader(lines), []))
+def _head(file: Path, dialect: Dialect) -> tuple[str, ...]:
+    if is_text_file(file):
+        return tuple(csv_header(file, dialect)[0])
     first = next(islice(read_batches(file, 1), 1), None)
     return (read(file) if first is None else first).names
 
@@ -209,7 +226,7 @@ def check_columns(
             f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. "
             "Declare them in the schema, or choose others with columns = [...]."
         )
-    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in names]
+    absent = [c.name for c in schema.coded if c.name not in names]
     if absent:
         raise SchemaError(
             f"party {party!r} lacks the schema's columns {', '.join(map(repr, absent))}. "
@@ -239,6 +256,26 @@ def _check_alignment(
 
 
 # Warnings
+
+
+def _not_modelled(schema: Schema) -> list[str]:
+    """A sentence about columns that no method learns, if there are some."""
+    left = [f"{column.name} ({column.kind})" for column in schema.columns if not column.modelled]
+    return [f"not modelled, and drawn anew or empty: {listed(left)}"] if left else []
+
+
+def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[str]:
+    """A sentence about rows that are too few for their budget, by the sizes of the files."""
+    rows = max(parts) if synth.method.split == "columns" else sum(parts)
+    if not budget.private or not synth.method.needs_budget(synth):
+        return []
+    if rows * budget.epsilon >= _LITTLE:
+        return []
+    text = (
+        f"the files hold about {rows} rows: at epsilon = {budget.epsilon:g} the noise is as large "
+        "as any count of so few, so no table that is drawn from it can be useful. Use more rows"
+    )
+    return [text]
 
 
 def warnings(study: Study) -> tuple[str, ...]:

@@ -104,13 +104,27 @@ def init(
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
     name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    separator: Annotated[str | None, typer.Option(help="What divides fields of a CSV.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of a CSV, such as latin-1.")] = None,
+    decimal: Annotated[str, typer.Option(help="The mark before decimals of a CSV.")] = ".",
+    missing: Annotated[
+        Names, typer.Option(help="A text that means a missing value; several times.")
+    ] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Write a first study.toml and schema.json for files that you may see."""
+    """Write a first study.toml and schema.json for files that you may see.
+
+    How a CSV is written, and what each column holds, is decided from the files and said.
+    """
     from siloweave.app.console import print_proposal
     from siloweave.app.init import propose, write_proposal
+    from siloweave.tables.read import Dialect
 
-    proposal = propose(files, folder=folder, name=name)
+    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()))
+    proposal = propose(files, folder=folder, name=name, dialect=dialect)
     print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 
 

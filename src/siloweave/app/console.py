@@ -150,6 +150,8 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
             console.print(escape(_ONE_ROOM))
     for note in found.notes:
         console.print(escape(f"({note})"))
+    if found.columns:
+        console.print(_grid(("column", "kind", "why it was proposed"), found.columns))
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
     if found.finished:
         console.print("This run has finished; running it again releases nothing.")
@@ -282,10 +284,25 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     """What `init` wrote, and which facts must be reviewed."""
     study, schema = (str(path) for path in paths)
     if json:
-        _print_json({"study": study, "schema": schema, "from_data": dict(proposal.review)})
+        reasons = {column.name: column.why for column in proposal.schema.columns}
+        _print_json(
+            {
+                "study": study,
+                "schema": schema,
+                "from_data": dict(proposal.review),
+                "reasons": reasons,
+                "files": proposal.files,
+            }
+        )
         return
     console = _out()
-    console.print(_grid(("column", "taken from the rows"), proposal.review))
+    for line in proposal.files:
+        console.print(escape(line))
+    taken = dict(proposal.review)
+    rows = [(c.name, c.kind, c.why, taken.get(c.name, "")) for c in proposal.schema.columns]
+    console.print(_grid(("column", "kind", "why", "taken from the rows"), rows))
+    for line in proposal.strays:
+        print_warning(line)
     console.print(f"Wrote {escape(study)} and {escape(schema)}.")
     console.print(
         "[yellow]Review the schema:[/] every fact above came from rows and nobody paid for it. "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ from siloweave.app.files import write_text
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
-from siloweave.tables.read import Table, read, write
+from siloweave.tables.read import Dialect, Table, read, write
 from siloweave.tables.schema import Column, Schema
+
+_SHOWN = 3  # stray texts of a column
 
 
 class Proposal(NamedTuple):
@@ -28,9 +31,17 @@ class Proposal(NamedTuple):
     study: str  # study.toml
     schema: Schema
     review: tuple[tuple[str, str], ...]  # a column, and what was taken from its rows
+    files: tuple[str, ...] = ()  # how each text file is written
+    strays: tuple[str, ...] = ()  # values that keep a column from being read; for its owner alone
 
 
-def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str = "") -> Proposal:
+def propose(
+    files: Sequence[str | Path],
+    *,
+    folder: str | Path = ".",
+    name: str = "",
+    dialect: Dialect | None = None,
+) -> Proposal:
     """Propose a study from one file for each party.
 
     Files with the same columns are different people's rows. Files with different columns are the
@@ -41,9 +52,10 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     all can do; every fact in it is marked as taken from data.
 
     Args:
-        files: CSV or Parquet files, one for each party.
+        files: Tables, one for each party; see `siloweave.read` for their kinds.
         folder: Where the study file will be; paths in it are relative to this.
         name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
+        dialect: How CSV files are written; decided from each file where it is not said.
 
     Raises:
         RosterError: Files have the same name, or hold columns that fit neither case (names them).
@@ -52,7 +64,8 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     if not files:
         raise InputError("init needs at least one CSV or Parquet file, one for each party.")
     target, paths = Path(folder), [Path(file) for file in files]
-    tables = dict(zip(_names(paths), [read(path) for path in paths], strict=True))
+    asked = asdict(dialect or Dialect())
+    tables = dict(zip(_names(paths), [read(path, **asked) for path in paths], strict=True))
     for party, table in tables.items():
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
@@ -60,7 +73,37 @@ def propose(files: Sequence[str | Path], *, folder: str | Path = ".", name: str 
     schema = _detected(list(tables.values()), on)
     where = {party: _inside(path, target) for party, path in zip(tables, paths, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
-    return Proposal(_study(_title(name, target), where, on), schema, review)
+    study = _study(_title(name, target), where, on, tables)
+    said = tuple(f"{party}: {_said(t.dialect)}" for party, t in tables.items() if t.dialect)
+    found = tuple(line for party, table in tables.items() for line in _strays(party, table, schema))
+    return Proposal(study, schema, review, said, found)
+
+
+def _said(dialect: Dialect) -> str:
+    """How a text file is written, in words."""
+    names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+    separator = names.get(dialect.separator or "", repr(dialect.separator))
+    header = "names in line 1" if dialect.header else "no line of names"
+    return f"fields divided by {separator}, {dialect.encoding}, {header}"
+
+
+def _strays(party: str, table: Table, schema: Schema) -> list[str]:
+    """Texts in columns of numbers, with their places; to be shown to the owner and nobody else."""
+    found = []
+    first = 2 if table.dialect and table.dialect.header else 1
+    for column in schema.columns:
+        if column.name not in table.names or column.kind not in ("integer", "continuous"):
+            continue
+        if table.kind(column.name) != "text":
+            continue
+        marked = table.blanked(column.name, column.missing_values)
+        rows = marked.unread(column.name, column.format)[:_SHOWN]
+        found += [
+            f"{party}, line {i + first}, {column.name}: {text!r} is no number. Correct it, or list "
+            "it in the column's missing_values"
+            for i, text in zip(rows.tolist(), table.take(rows).values(column.name), strict=True)
+        ]
+    return found
 
 
 def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:
@@ -158,6 +201,9 @@ def _learned(column: Column) -> list[str]:
         "low": f"low {column.low}",
         "high": f"high {column.high}",
         "missing": "missing values" if column.missing else "no missing values",
+        "decimals": f"{column.decimals} decimals",
+        "format": f"written like {column.format}",
+        "missing_values": f"missing: {', '.join(column.missing_values)}",
     }
     return [facts[fact] for fact in column.from_data]
 
@@ -174,7 +220,8 @@ def _pooled(tables: Sequence[Table]) -> Table:
     """All rows; a column that is text in one file and a number in another is text."""
     if len(tables) == 1:
         return tables[0]
-    return Table.from_columns({name: _column(tables, name) for name in tables[0].names})
+    pooled = Table.from_columns({name: _column(tables, name) for name in tables[0].names})
+    return pooled.framed("csv") if all(table.frame == "csv" for table in tables) else pooled
 
 
 def _column(tables: Sequence[Table], name: str) -> tuple[Any, Any]:
@@ -198,7 +245,9 @@ def _column(tables: Sequence[Table], name: str) -> tuple[Any, Any]:
     return np.concatenate(parts), mask
 
 
-def _study(name: str, where: Mapping[str, str], on: Sequence[str] | None) -> str:
+def _study(
+    name: str, where: Mapping[str, str], on: Sequence[str] | None, tables: Mapping[str, Table]
+) -> str:
     """The text of a study file, for files and the ids that align their columns, if these differ."""
     method = _BUDGET + (_FLAIM if len(where) > 1 else _AIM)
     alignment = ""
@@ -208,10 +257,20 @@ def _study(name: str, where: Mapping[str, str], on: Sequence[str] | None) -> str
         alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
     parties = "\n".join(
         f"[[parties]]\nname = {_text(party)}\ndata = {_text(path)}\n"
+        + _written(tables[party].dialect)
         for party, path in where.items()
     )
     head = _HEAD.format(name=_text(name))
     return head + method + _PARTIES + parties + alignment + _OUTPUT
+
+
+def _written(dialect: Dialect | None) -> str:
+    """What a study says of a text file that is not written as usual: commas, UTF-8, names."""
+    if dialect is None:
+        return ""
+    usual = asdict(Dialect(",", "utf-8", True))
+    facts = {n: value for n, value in asdict(dialect).items() if value != usual[n]}
+    return "".join(f"{n} = {msgspec.json.encode(value).decode()}\n" for n, value in facts.items())
 
 
 def _text(value: str) -> str:
@@ -305,7 +364,9 @@ _ORDER = """
 # There is no [alignment]: row i of one file must be the same person as row i of the others.
 """
 _PARTIES = """\
-# Who holds the rows: CSV or Parquet; `columns = ["a", "b"]` takes some of them.
+# Who holds the rows: CSV, TSV, JSON lines, Arrow or Parquet; `columns = ["a", "b"]` takes some of
+# them. How a CSV is written is decided from the file, unless it is said here: separator = ";",
+# encoding = "latin-1", header = false, decimal = ",", missing = ["n/a"].
 """
 _OUTPUT = """
 [output]

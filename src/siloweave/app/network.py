@@ -52,7 +52,7 @@ from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
 from siloweave.tables.ids import IdPolicy
-from siloweave.tables.read import read, table_file
+from siloweave.tables.read import table_file
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -192,7 +192,7 @@ def party_in(
     name, policy = entry.name, read_policy(home)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     with naming_party(name):
-        table = read(data or study.path(entry), columns=entry.columns or None)
+        table = entry.read(data or study.path(entry))
     setup = study.setup()
 
     def allow(ledger: Ledger) -> None:

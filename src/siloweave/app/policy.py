@@ -156,7 +156,7 @@ class Policy(Section, frozen=True):
                 f"guarantee {kind!r}."
             )
         split = method.split == "columns"
-        names = list(used) if split and used else [c.name for c in schema.columns if c.kind != "id"]
+        names = list(used) if split and used else [c.name for c in schema.coded]
         names += study.alignment.on if study.alignment else ()
         strange = [name for name in names if allowed.columns and name not in allowed.columns]
         if strange:

@@ -244,10 +244,8 @@ def labels_of(encoder: Encoder, name: str) -> tuple[str, ...]:
     column = encoder.schema[name]
     if column.kind in BINNED:
         labels = [_span(column, a, b) for a, b in pairwise(encoder.edges(name).tolist())]
-    elif column.kind == "boolean":
-        labels = ["False", "True"]
     else:
-        labels = [str(c) for c in column.categories]
+        labels = [str(option) for option in column.options]
     return tuple(labels + (["missing"] if column.missing else []))
 
 

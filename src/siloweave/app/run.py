@@ -61,7 +61,7 @@ from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, read, write
+from siloweave.tables.read import Table, write
 from siloweave.tables.schema import Schema
 
 _BINS = 32  # to check a generator's rows with
@@ -202,7 +202,7 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Tab
     tables: dict[str, Table] = {}
     for party in study.parties:
         with naming_party(party.name):
-            tables[party.name] = read(study.path(party), columns=party.columns or None)
+            tables[party.name] = party.read(study.path(party))
     check_columns(study, synth, {name: table.names for name, table in tables.items()}, schema)
     still_open = open_facts(schema) if study.schema.learn else {}
     declared = [column.name for column in schema.columns if column.name not in still_open]
@@ -220,7 +220,7 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Tab
             encoder.encode(table.select([n for n in table.names if n in own]))
     for column in schema.columns if not guaranteed else ():
         held = [table for table in tables.values() if column.name in table.names]
-        coded = column.kind != "id" and column.name in declared
+        coded = column.modelled and column.name in declared
         if coded and all(table.missing(column.name).all() for table in held):
             raise DataError(
                 f"column {column.name!r} has no value in any row of any party. Drop it from "

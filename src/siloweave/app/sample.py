@@ -79,13 +79,13 @@ def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
 
 
 def _value(column: Column, text: str, item: str) -> Any:
-    if column.kind == "id":
-        raise InputError(f"--given {item!r}: ids are drawn anew; leave this column out.")
+    if not column.modelled:
+        raise InputError(f"--given {item!r}: this column is drawn anew; leave it out.")
     if text == "" and "" not in column.categories:
         if not column.missing:
             raise InputError(f"--given {item!r}: this column has no missing values; give one.")
         return None
-    if column.kind == "categorical":
+    if column.categories:
         known = {str(category): category for category in column.categories}
         if text not in known:
             end = close_match(text, known)

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf, isfinite
@@ -25,10 +25,18 @@ import msgspec
 from siloweave import __version__
 from siloweave.core.method import Info, Setup
 from siloweave.core.run import Job, Synthesizer, job_for, owners_of, settings_of
-from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
+from siloweave.errors import (
+    BudgetError,
+    DataError,
+    InputError,
+    RosterError,
+    SchemaError,
+    naming_party,
+)
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.ids import check_rules
+from siloweave.tables.read import Dialect, Table, read
 from siloweave.tables.schema import Schema
 
 _TYPES = {
@@ -79,12 +87,27 @@ class BudgetTable(Section, frozen=True):
 class PartyTable(Section, frozen=True):
     """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty).
 
-    Over a network every party names its own file in its own copy, and no other.
+    How a CSV is written is decided from the file where it is not said; see `Dialect`. Over a
+    network every party names its own file in its own copy, and no other.
     """
 
     name: str
     data: str = ""
     columns: tuple[str, ...] = ()
+    separator: str | None = None
+    encoding: str | None = None
+    header: bool | None = None
+    decimal: str = "."
+    missing: tuple[str, ...] = ()
+
+    @property
+    def dialect(self) -> Dialect:
+        """How its file is written, if it is a CSV."""
+        return Dialect(self.separator, self.encoding, self.header, self.decimal, self.missing)
+
+    def read(self, path: str | Path) -> Table:
+        """Its rows, from a file."""
+        return read(path, columns=self.columns or None, **asdict(self.dialect))
 
 
 class AlignmentTable(Section, frozen=True):
@@ -146,6 +169,8 @@ class Study(Section, frozen=True):
             )
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
+            with naming_party(party.name):
+                party.dialect  # noqa: B018  an unknown encoding is found here
         if self.output.rows is not None and self.output.rows < 1:
             raise InputError(
                 f"[output] rows = {self.output.rows} must be 1 or more. Leave it out to get as "
@@ -210,7 +235,7 @@ class Study(Section, frozen=True):
                 "alignment": self.alignment,
                 "learn": self.schema.learn,
                 "seed": self.output.seed,
-                "schema": self.read_schema().to_json(),
+                "schema": self.read_schema().without_reasons().to_json(),
                 "siloweave": __version__,
             }
         )
@@ -305,7 +330,7 @@ class Study(Section, frozen=True):
             RosterError: A method for one party gets more.
             SchemaError: The method cannot learn what the schema declares.
         """
-        schema, synth = self.read_schema(), self.synthesizer()
+        schema, synth = self.read_schema().without_reasons(), self.synthesizer()
         method, count, learn = synth.method, len(self.parties), self.schema.learn
         if method.split == "central" and count > 1:
             others = [name for name, kind in METHODS.items() if kind.method.split == "rows"]

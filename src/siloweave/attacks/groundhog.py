@@ -73,6 +73,7 @@ class _Place:
     high: float = 1.0
     datetimes: bool = False
     pattern: str | None = None
+    blanks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,10 @@ class SummaryLayout:
         aligned = align({"auxiliary": table}, facts)
         return SummaryLayout(
             tuple(_numeric(column, facts) for column in aligned.numeric),
-            tuple(_Place(column.name, column.labels) for column in aligned.categorical),
+            tuple(
+                _Place(c.name, c.labels, blanks=facts[c.name].missing_values)
+                for c in aligned.categorical
+            ),
             scaled,
         )
 
@@ -124,11 +128,12 @@ class SummaryLayout:
         )
 
     def _numbers(self, place: _Place, table: Table) -> Floats:
+        table = table.blanked(place.name, place.blanks)
         if place.datetimes:
             steps, missing = table.datetimes(place.name, place.pattern)
             found = steps / _DAY
         else:
-            found, missing = table.floats(place.name)
+            found, missing = table.floats(place.name, place.pattern)
         if self.scaled:
             found = (found - place.low) / ((place.high - place.low) or 1.0)
         return np.where(missing, np.nan, found)
@@ -156,12 +161,13 @@ def _numeric(column: AlignedColumn, schema: Schema) -> _Place:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if not column.datetimes and declared.low is not None and declared.high is not None:
         low, high = float(declared.low), float(declared.high)
-    return _Place(column.name, (), low, high, column.datetimes, declared.format)
+    form, blanks = declared.format, declared.missing_values
+    return _Place(column.name, (), low, high, column.datetimes, form, blanks)
 
 
 def _codes(place: _Place, table: Table) -> NDArray[np.int32]:
     """Places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
-    found = table.lookup(place.name, place.labels)
+    found = table.blanked(place.name, place.blanks).lookup(place.name, place.labels)
     codes: NDArray[np.int32] = np.where(found < 0, len(place.labels) - 1 - found, found).astype(
         np.int32
     )

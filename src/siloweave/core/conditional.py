@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.mrf import MRF
-from siloweave.tables.bins import BINNED, as_datetimes, numbers_of
+from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Codes, Encoder, codes_of, labels_of, options_of
 from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.features import Features
@@ -96,8 +96,7 @@ class Condition:
             drawn, absent = numbers_of(column, table)
             made: Any = np.where(self.free, drawn, self.whole)
             gone = np.where(self.free, absent, np.isnan(self.values))
-            if column.kind == "datetime":
-                made = as_datetimes(column, made, like)
+            made = as_written(column, made, like)
             return made, gone if column.missing else None
         return self.written(np.where(self.free, values_in(self.column, table), self.values), like)
 

@@ -254,11 +254,11 @@ class FeatureModel:
 
     def _numbered(self, rows: Table, like: Table | None) -> Table:
         """Rows with ids from 1: those that were chosen have the ids of all that were drawn."""
-        ids = [c.name for c in self.schema.columns if c.kind == "id"]
+        ids = {c.name: c for c in self.schema.columns if not c.modelled}
         if not ids:
             return rows
         columns: dict[str, tuple[Any, Any]] = {
-            name: (running(rows.num_rows, name, like), None)
+            name: running(rows.num_rows, ids[name], like)
             if name in ids
             else (rows.values(name), rows.missing(name))
             for name in rows.names

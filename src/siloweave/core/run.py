@@ -383,6 +383,10 @@ def run_method(
 ) -> Fit:
     """Run all stages of a method, the method last; the arguments are those of `Synthesizer.fit`."""
     method = synth.method
+    if isinstance(schema, Encoder):
+        schema = replace(schema, schema=schema.schema.without_reasons())
+    else:
+        schema = schema.without_reasons()
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
     method.check_schema(synth, facts)
     parts = parties_of(method, data, names)
@@ -592,7 +596,7 @@ def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str,
                     f"party {party!r}: the schema lacks its column {name!r}. Declare it, or leave "
                     "it out of the party's table."
                 )
-            if schema[name].kind == "id":
+            if not schema[name].modelled:
                 continue
             if name in owners:
                 raise SchemaError(
@@ -600,7 +604,7 @@ def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str,
                     "from one of them. Only ids may be at several parties."
                 )
             owners[name] = party
-    absent = [c.name for c in schema.columns if c.kind != "id" and c.name not in owners]
+    absent = [c.name for c in schema.coded if c.name not in owners]
     if absent:
         raise SchemaError(
             f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "

@@ -32,7 +32,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.progress import Progress, silent
-from siloweave.tables.bins import BINNED, as_datetimes, numbers_of
+from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of, running
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
@@ -377,10 +377,8 @@ def _unpacked(
         low, high = 0, len(column.options) - 1
     values = checked.array(column.name, sent.values, dtypes, (count,), least=low, most=high)
     gone = checked.array("missing", sent.missing, ("<u1",), (count,), least=0, most=1) > 0
-    if column.kind == "datetime":
-        made: Any = as_datetimes(column, values, None)
-    elif column.kind in BINNED:
-        made = values
+    if column.kind in BINNED:
+        made: Any = as_written(column, values, None)
     else:
         made, _ = labels_of(column, values.astype(np.int64))
     return made, gone if column.missing else None
@@ -448,8 +446,8 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
             for column, one in zip(schema.columns, sent, strict=True):
                 columns[column.name] = _unpacked(checked, column, one, number)
         for column in setup.schema.columns:
-            if column.kind == "id":
-                columns[column.name] = (running(number, column.name, None), None)
+            if not column.modelled:
+                columns[column.name] = running(number, column, None)
         return Table.from_columns({name: columns[name] for name in setup.schema.names})
 
     one_way: OneWay | None = getattr(joint, "one_way", None)

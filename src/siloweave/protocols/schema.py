@@ -65,6 +65,7 @@ from siloweave.protocols.secure_sums import (
     with_openings,
 )
 from siloweave.protocols.workload import queries_of
+from siloweave.tables.bins import as_written, numbers_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, digest_of
 from siloweave.tables.schema import Category, Column, Schema, check_columns
@@ -140,6 +141,7 @@ def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[n
 
     They are read as `other`'s type, which is declared: a frame's own type may depend on a row.
     """
+    table = table.blanked(column.name, column.missing_values)
     found, counts = table.counts(column.name, type(column.other))
     pairs = sorted(
         (v, n)
@@ -198,8 +200,7 @@ def magnitudes(column: Column) -> npt.NDArray[np.float64]:
 def _histogram(table: Table, column: Column) -> npt.NDArray[np.int64]:
     """Rows per bin, the most negative first; missing ones are in none."""
     edges = magnitudes(column)
-    read = table.integers if column.kind == "integer" else table.floats
-    numbers, missing = read(column.name)
+    numbers, missing = numbers_of(column, table)
     x = np.asarray(numbers, dtype=np.float64)[~missing]
     x = x[~np.isnan(x)]
     place = np.searchsorted(edges, np.abs(x), side="right") * np.sign(x).astype(np.int64)
@@ -420,8 +421,12 @@ def clipped(table: Table, schema: Schema) -> Table:
         return table
     columns = {a: (table.values(a), table.missing(a)) for a in table.names}
     for c in learned:
-        numbers, missing = table.integers(c.name) if c.kind == "integer" else table.floats(c.name)
-        columns[c.name] = (np.clip(numbers, c.low, c.high), missing)
+        numbers, missing = numbers_of(c, table)
+        kept: Any = np.clip(numbers, c.low, c.high)
+        columns[c.name] = (
+            as_written(c, kept, table),
+            missing,
+        )
     return Table.from_columns(columns, like=table)
 
 
@@ -450,7 +455,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
     check_columns(schema, table)
     check_open(table, schema)
     facts = open_facts(schema)
-    declared = [one.name for one in schema.columns if one.name not in facts and one.kind != "id"]
+    declared = [one.name for one in schema.columns if one.name not in facts and one.modelled]
     if declared:
         Encoder(schema.select(declared)).encode(table.select(declared))
     return OpenData(table, schema)

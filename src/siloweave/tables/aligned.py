@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Kind, Schema, describe
+from siloweave.tables.schema import Column, Schema
 
 _ANY = 1 << 40  # categories: as many as there are
 _DAY = 86_400_000_000.0  # microseconds
@@ -127,20 +127,22 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
     for name, table in read_in.items():
         _check(first, main, name, table)
     columns, left_out = [], []
+    facts = _facts(main, schema)
     for name in main.names:
-        kind, pattern = _kind_of(main, name, schema)
-        if kind == "id":
+        column = facts[name]
+        if not column.modelled:
             left_out.append(name)
             continue
-        for which, table in read_in.items():
+        marked = {w: table.blanked(name, column.missing_values) for w, table in read_in.items()}
+        for which, table in marked.items():
             if table.missing(name).all():
                 raise DataError(
                     f"column {name!r} has no value in any row of {which}; leave it out everywhere"
                 )
-        if kind in BINNED:
-            columns.append(_numeric(name, kind, pattern, read_in))
+        if column.kind in BINNED:
+            columns.append(_numeric(column, marked))
         else:
-            columns.append(_categorical(name, read_in))
+            columns.append(_categorical(name, marked))
     if not columns:
         raise DataError(f"{first} has no column to compare: all hold ids ({', '.join(left_out)})")
     counts = {name: table.num_rows for name, table in read_in.items()}
@@ -161,26 +163,27 @@ def _check(first: str, main: Table, name: str, table: Table) -> None:
         )
 
 
-def _kind_of(table: Table, name: str, schema: Schema | None) -> tuple[Kind, str | None]:
-    if schema is not None and name not in schema.names:
-        raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
-    if schema is None and table.missing(name).all():
-        raise DataError(f"column {name!r} has no value in any row; leave it out")
-    found = schema[name] if schema is not None else describe(table, name, max_categories=_ANY)
-    return found.kind, found.format
+def _facts(table: Table, schema: Schema | None) -> Schema:
+    if schema is None:
+        if empty := [name for name in table.names if table.missing(name).all()]:
+            raise DataError(f"column {empty[0]!r} has no value in any row; leave it out")
+        return Schema.detect(table, max_categories=_ANY)
+    for name in table.names:
+        if name not in schema.names:
+            raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
+    return schema
 
 
-def _numeric(
-    name: str, kind: Kind, pattern: str | None, tables: Mapping[str, Table]
-) -> AlignedColumn:
+def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
+    name, kind = column.name, column.kind
     values = {}
     for which, table in tables.items():
         try:
             if kind == "datetime":
-                steps, mask = table.datetimes(name, pattern)
+                steps, mask = table.datetimes(name, column.format)
                 found = steps / _DAY
             else:
-                found, mask = table.floats(name)
+                found, mask = table.floats(name, column.format)
         except SchemaError as error:
             raise SchemaError(f"{which}: {error}") from None
         if not np.isfinite(found[~mask]).all():

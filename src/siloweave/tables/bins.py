@@ -10,15 +10,17 @@ other as narrowly as was counted.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.forms import number_form
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
@@ -36,6 +38,7 @@ _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
 _HALVINGS = 40  # of the range in which the heaviest bin is sought
+_EXACT = 2.0**53  # numbers of units up to here are float64
 _EMPTY = 1e-9  # share of the rows that empty bins are taken to hold together
 
 
@@ -116,10 +119,11 @@ def last_of(column: Column) -> int | float:
 
 def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
     """Return a table's values of a binned column, and which are missing; datetimes in steps."""
+    table = table.blanked(column.name, column.missing_values)
     if column.kind == "integer":
-        return table.integers(column.name)
+        return table.integers(column.name, column.format)
     if column.kind == "continuous":
-        return table.floats(column.name)
+        return table.floats(column.name, column.format)
     microseconds, mask = table.datetimes(column.name, column.format)
     return microseconds // _step(column), mask
 
@@ -159,8 +163,9 @@ def draw(
 ) -> Edges:
     """Draw one value inside each row's bin: uniformly, or as its cuts say.
 
-    A value is whole where the column is, and falls into its bin again. `spikes` are bins that hold
-    one value alone, and that value.
+    A value is whole where the column is, and falls into its bin again. Where the column declares
+    decimals it is one of the numbers with so many; in a bin without any, the nearest one. `spikes`
+    are bins that hold one value alone, and that value.
     """
     drawn: Edges
     placed, reals = None, edges.astype(np.float64)
@@ -174,6 +179,7 @@ def draw(
             placed = low + (high - low) * random.random(len(codes))
         inside = np.where(codes + 2 == len(edges), high, np.nextafter(high, -np.inf))
         drawn = np.where(high <= above(low), low, np.clip(placed, low, inside))
+        drawn = with_decimals(column, drawn, low, inside)
     else:
         start, end = edges.astype(np.int64)[codes], edges.astype(np.int64)[codes + 1]
         if placed is None:
@@ -185,19 +191,67 @@ def draw(
     return drawn
 
 
+def with_decimals(
+    column: Column, values: Edges, low: Floats | float, high: Floats | float
+) -> Edges:
+    """Round numbers of a continuum to the decimals that the column declares, if it does.
+
+    A number stays between its `low` and `high` where there is one with so many decimals, and
+    always within the column's bounds, where these have no more decimals than it.
+    """
+    if column.decimals is None or column.kind != "continuous":
+        return values
+    values = values.astype(np.float64)
+    unit = 10.0**column.decimals
+    lowest, highest = float(column.low or 0.0), float(column.high or 0.0)
+    first, last = _multiples(low, unit, np.ceil), _multiples(high, unit, np.floor)
+    steps = np.rint(values * unit)
+    steps = np.where(first <= last, np.clip(steps, first, last), steps)
+    ends = _multiples(lowest, unit, np.ceil), _multiples(highest, unit, np.floor)
+    steps = np.clip(steps, *ends) if ends[0] <= ends[1] else steps
+    found: Floats = np.where(np.abs(steps) < _EXACT, steps / unit, values)
+    return found
+
+
+def _multiples(value: Floats | float, unit: float, towards: Callable[[Any], Any]) -> Any:
+    """The number of units in a value, rounded unless it is that of a double with such decimals."""
+    near = np.rint(np.asarray(value) * unit)
+    return np.where(near / unit == value, near, towards(np.asarray(value) * unit))
+
+
+def as_written(column: Column, values: Edges, like: Table | None) -> Any:
+    """A binned column's values as the table has them: numbers, datetimes (from steps), or text.
+
+    They are text, as the column's format says, where the column of that name in `like` is text or,
+    without such a column, the schema has a format. Days of whole numbers stay whole numbers.
+    """
+    if column.kind == "datetime":
+        return as_datetimes(column, values, like)
+    if column.format is None or not _is_text(column, like):
+        return values
+    return number_form(column.format).written(values, column.decimals)
+
+
+def _is_text(column: Column, like: Table | None) -> bool:
+    if like is not None and column.name in like.names:
+        return like.kind(column.name) == "text"
+    return column.format is not None
+
+
 def as_datetimes(
     column: Column, steps: Edges, like: Table | None
-) -> NDArray[np.datetime64] | NDArray[np.object_]:
+) -> NDArray[np.datetime64] | NDArray[np.object_] | NDArray[np.int64]:
     """Turn steps since 1970, one per row, into datetime64[us] or text.
 
     It is text, by the column's format (ISO-8601 without one), where the column of that name in
-    `like` is text or, without such a column, the schema has a format.
+    `like` is text or, without such a column, the schema has a format; whole numbers, such as
+    20240131, where `like` has these.
     """
     found = (steps.astype(np.int64) * _step(column)).astype("datetime64[us]")
-    text = column.format is not None
-    if like is not None and column.name in like.names:
-        text = like.kind(column.name) == "text"
-    if not text:
+    whole = like is not None and column.name in like.names
+    if whole and like is not None and like.kind(column.name) == "whole numbers" and column.format:
+        return np.array([int(_text(day, column.format)) for day in found.tolist()], dtype=np.int64)
+    if not _is_text(column, like):
         return found
     written = np.empty(len(found), dtype=object)
     items: list[datetime] = found.tolist()
@@ -211,7 +265,7 @@ def _text(when: datetime, pattern: str) -> str:
     if when.year < 1000:
         year = f"{when.year:04d}"
         pattern = _YEAR.sub(lambda code: year if code[1] == "Y" else code[0], pattern)
-    return when.strftime(pattern)
+    return when.strftime(pattern.replace("%z", "+00:00"))
 
 
 def _continuous_edges(column: Column, bins: int) -> Floats:

@@ -31,7 +31,7 @@ from siloweave.tables.bins import (
     Cuts,
     Edges,
     Floats,
-    as_datetimes,
+    as_written,
     check_missing,
     check_values,
     cut_edges,
@@ -223,7 +223,7 @@ class Encoder:
     A categorical or boolean column has one code per value. Integers and datetimes with no more
     values than bins have one code per value, else equal-width bins of whole values; continuous
     columns have equal-width bins. ``missing`` adds a last code. Columns of kind ``id`` are left
-    out and come back as running numbers.
+    out and come back as running numbers, and so does ``text``, empty where it may be missing.
 
     Args:
         schema: Facts about every column; numbers and datetimes need both bounds.
@@ -356,8 +356,8 @@ class Encoder:
         like = None if like is None else read(like)
         columns: dict[str, tuple[Any, _Mask | None]] = {}
         for column in self.schema.columns:
-            if column.kind == "id":
-                columns[column.name] = (running(codes.num_rows, column.name, like), None)
+            if not column.modelled:
+                columns[column.name] = running(codes.num_rows, column, like)
                 continue
             found = codes.column(column.name).astype(np.int64)
             if column.kind not in BINNED:
@@ -372,8 +372,7 @@ class Encoder:
                 (spikes or {}).get(column.name, {}),
                 (self.cuts or {}).get(column.name),
             )
-            if column.kind == "datetime":
-                values = as_datetimes(column, values, like)
+            values = as_written(column, values, like)
             columns[column.name] = (values, gone if column.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}
         return Table.from_columns(columns, like, categories)
@@ -398,6 +397,7 @@ class Encoder:
 
 
 def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
+    table = table.blanked(column.name, column.missing_values)
     codes = table.lookup(column.name, column.options).astype(np.int64)
     unseen = codes == -2
     if wrong := int(np.count_nonzero(unseen)):
@@ -431,12 +431,18 @@ def labels_of(column: Column, codes: NDArray[np.int64]) -> tuple[Any, _Mask | No
     return values[np.where(gone, 0, codes)], gone if column.missing else None
 
 
-def running(count: int, name: str, like: Table | None) -> NDArray[Any]:
-    """Return fresh ids from 1, as text where the original ids were text."""
-    ids = np.arange(1, count + 1)
-    if like is not None and name in like.names and like.kind(name) == "text":
-        return ids.astype(str).astype(object)
-    return ids
+def running(count: int, column: Column, like: Table | None) -> tuple[NDArray[Any], _Mask | None]:
+    """Return a column that is not modelled: fresh ids from 1, as text where the originals were.
+
+    A text that may be missing is missing in every row.
+    """
+    if column.kind == "text" and column.missing:
+        return np.full(count, "", dtype=object), np.ones(count, dtype=np.bool_)
+    ids: NDArray[Any] = np.arange(1, count + 1)
+    found = like is not None and column.name in like.names
+    if column.kind == "text" or (found and like is not None and like.kind(column.name) == "text"):
+        ids = ids.astype(str).astype(object)
+    return ids, None
 
 
 # Counts at several resolution levels

@@ -31,13 +31,14 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import (
     BINNED,
     SPIKE_SHARE,
-    as_datetimes,
+    as_written,
     check_values,
     edges_of,
     last_of,
     new_densities,
     numbers_of,
     spike_bins,
+    with_decimals,
     without_spikes,
 )
 from siloweave.tables.codes import options_of
@@ -562,11 +563,11 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     def typed(self, column: Column, values: Floats, like: Table | None) -> Any:
         """Return a column's values, given less the origin, in its own type."""
         if column.kind == "continuous":
-            return values
+            return as_written(column, with_decimals(column, values, self.low, self.high), like)
         # The largest double below 2**63, which a rounded sum of bounds may exceed.
         whole = np.minimum(values, 2.0**63 - 1024.0).astype(np.int64)
         whole = np.minimum(whole, int(last_of(column)) - self.origin) + self.origin
-        return as_datetimes(column, whole, like) if column.kind == "datetime" else whole
+        return as_written(column, whole, like)
 
 
 ColumnEncoding = CategoricalEncoding | NumericEncoding

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, InputError
-from siloweave.tables.bins import BINNED, edges_of, last_of, numbers_of
+from siloweave.tables.bins import BINNED, as_written, edges_of, last_of, numbers_of, with_decimals
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of, running
 from siloweave.tables.encodings import (
     CategoricalEncoding,
@@ -522,8 +522,8 @@ class Features:
             made = encoding.typed(column, joined, like)
             found[column.name] = (made, gone if encoding.missing else None)
         for column in self.schema.columns:
-            if column.kind == "id":
-                found[column.name] = (running(len(vectors), column.name, like), None)
+            if not column.modelled:
+                found[column.name] = running(len(vectors), column, like)
         categories = {column.name: column.categories for column in self.schema.columns}
         in_order = {name: found[name] for name in self.schema.names}
         return Table.from_columns(in_order, like, categories)
@@ -709,14 +709,15 @@ class Cells(msgspec.Struct, frozen=True):
             near = np.searchsorted(np.asarray(self.ends), np.where(gone, 0, values), side="left")
             found = np.minimum(near, len(self.ends))
         else:
+            table = table.blanked(name, self.column.missing_values)
             gone, found = table.missing(name), np.full(table.num_rows, -1)
             if self.labels:  # all may be rare
                 found = table.lookup(name, self.labels)
             found = np.where(found < 0, len(self.labels), found)
         return np.where(gone, len(self.shares) - 1, found).astype(np.int64)
 
-    def moved(self, table: Table, pool: Table) -> Floats | _Ints | None:
-        """Numbers of a table's column, moved until their shares are right; None if they stay."""
+    def moved(self, table: Table, pool: Table) -> Any:
+        """A table's column of numbers, moved until their shares are right; None if they stay."""
         if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
             return None
         shares, ends = np.asarray(self.shares[: len(self.ends)]), np.asarray(self.ends)
@@ -734,9 +735,9 @@ class Cells(msgspec.Struct, frozen=True):
         if self.column.kind == "continuous":
             tidy = _tidy(moved, others[~out].astype(np.float64))
             numbers[~gone] = np.clip(np.where(np.isin(moved, ends[alone]), moved, tidy), low, high)
-            return numbers
+            return as_written(self.column, with_decimals(self.column, numbers, low, high), table)
         numbers[~gone] = np.clip(np.ceil(moved), low, high)
-        return numbers.astype(np.int64)
+        return as_written(self.column, numbers.astype(np.int64), table)
 
 
 def _tidy(values: Floats, pool: Floats) -> Floats:

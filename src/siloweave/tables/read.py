@@ -8,8 +8,11 @@ and a file is written whole or not at all.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,12 +31,19 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.display import MOST, html_table, listed
+from siloweave.tables.forms import number_form
 
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _DATETIME = pl.Datetime("us")
+_TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
+_FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson")
+_KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow or .parquet"
+_HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
+_SEPARATORS = (";", "\t", "|", ",")
+_NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 _POLARS: dict[type, Any] = {
@@ -55,12 +65,47 @@ _PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
 
 @dataclass(frozen=True)
+class Dialect:
+    """How a text file is written; where a value is missing, it is decided from the file.
+
+    Attributes:
+        separator: What divides its fields.
+        encoding: Of its characters, by Python's name.
+        header: Whether its first line has the columns' names; else they are column_1 and so on.
+        decimal: The mark before the decimals of its numbers.
+        missing: Texts that stand for a missing value in every column, beside empty fields.
+    """
+
+    separator: str | None = None
+    encoding: str | None = None
+    header: bool | None = None
+    decimal: str = "."
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "missing", tuple(self.missing))
+        if self.separator is not None and len(self.separator.encode()) != 1:
+            raise InputError(f"separator={self.separator!r} must be one character, such as ';'")
+        if self.decimal not in (".", ",") or self.decimal == self.separator:
+            raise InputError(
+                f"decimal={self.decimal!r} must be '.' or ',', and not the separator as well"
+            )
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError:
+            raise InputError(
+                f"encoding={self.encoding!r} is unknown; use a name such as 'utf-8' or 'latin-1'"
+            ) from None
+
+
+@dataclass(frozen=True)
 class _Origin:
     """What a table was made from: the kind of frame, and its own types or declared ones."""
 
     kind: Frame = "file"
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
+    dialect: Dialect | None = None
 
     @property
     def text(self) -> bool:
@@ -140,6 +185,19 @@ class Table:
         if dtype in _WHOLE:
             return "whole numbers"
         return "datetimes" if dtype == _DATETIME else _KINDS.get(str(dtype), "nothing")
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How the text file was written that the table was read from; None for anything else."""
+        return self._origin.dialect
+
+    def blanked(self, name: str, spellings: Sequence[str]) -> Table:
+        """Return the same rows, where these texts of a column are missing values."""
+        if not spellings or self._series(name).dtype != pl.String:
+            return self
+        blank = pl.col(name).str.strip_chars().is_in(list(spellings))
+        gone = pl.when(blank).then(None).otherwise(pl.col(name)).alias(name)
+        return replace(self, _frame=self._frame.with_columns(gone))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a column that came as a categorical type, else None."""
@@ -271,12 +329,15 @@ class Table:
         )
         return np.where(absent.to_numpy(), np.int32(-1), codes.to_numpy())
 
-    def integers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return one column as int64 and its mask of missing; SchemaError unless all are whole."""
+    def integers(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column as int64 and its mask of missing; SchemaError unless all are whole.
+
+        Text is read as `forms.number_form` of `form` says.
+        """
         series = self._series(name)
         missing = series.is_null()
         if series.dtype not in _WHOLE:
-            numbers = self._numeric(series, "whole numbers")
+            numbers = self._numeric(series, "whole numbers", form)
             missing = numbers.is_null()
             whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
             if wrong := int((~whole).sum()):
@@ -288,10 +349,13 @@ class Table:
             series = series.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64))
         return series.fill_null(0).cast(pl.Int64).to_numpy(), missing.to_numpy()
 
-    def floats(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return one column as float64 and its mask of missing (0.0 there), or SchemaError."""
+    def floats(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return one column as float64 and its mask of missing (0.0 there), or SchemaError.
+
+        Text is read as `forms.number_form` of `form` says.
+        """
         series = self._series(name)
-        numbers = self._numeric(series, "numbers")
+        numbers = self._numeric(series, "numbers", form)
         return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
 
     def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -304,6 +368,8 @@ class Table:
         """
         series = self._series(name)
         mask = series.is_null().to_numpy()
+        if series.dtype in _WHOLE and pattern is not None:
+            series = series.cast(pl.String)
         if series.dtype == pl.String:
             series = _parsed(series, pattern)
             if wrong := int(series.is_null().sum()) - int(mask.sum()):
@@ -331,19 +397,33 @@ class Table:
         table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
 
+    def text_counts(self, name: str) -> dict[str, int]:
+        """Return a text column's distinct values, without spaces around them, and counts."""
+        series = self._series(name).drop_nulls().str.strip_chars().rename("value")
+        table = series.value_counts(sort=True, name="count")
+        return dict(zip(table["value"].to_list(), table["count"].to_list(), strict=True))
+
+    def unread(self, name: str, form: str | None = None) -> np.ndarray:
+        """Return the rows whose text in a column is no number, plainly or in a form."""
+        series = self._series(name)
+        numbers = _numbers_in(series.str.strip_chars(), form)
+        return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
+
     def _series(self, name: str) -> pl.Series:
         if name not in self._frame.columns:
             raise DataError(f"the table has no column {name!r}; it has {', '.join(self.names)}")
         return self._frame[name]
 
-    def _numeric(self, series: pl.Series, wanted: str) -> pl.Series:
+    def _numeric(self, series: pl.Series, wanted: str, form: str | None) -> pl.Series:
         name, missing = series.name, series.null_count()
-        if series.dtype == pl.String and self._origin.text:
-            numbers = series.str.strip_chars().cast(pl.Float64, strict=False)
+        if series.dtype == pl.String and (self._origin.text or form):
+            numbers = _numbers_in(series.str.strip_chars(), form)
             wrong = numbers.null_count() - missing
             if wrong:
+                written = f" written like {form!r}" if form else ""
                 raise SchemaError(
-                    f"column {name!r}: {wrong} rows hold text, but the schema says {wanted}"
+                    f"column {name!r}: {wrong} rows hold text, but the schema says "
+                    f"{wanted}{written}; correct them, or list them in missing_values"
                 )
             return numbers.fill_nan(None)
         if series.dtype not in _WHOLE and series.dtype not in (pl.Float64, pl.Null):
@@ -374,13 +454,30 @@ class Table:
         )
 
 
-def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
+def read(
+    source: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
+    header: bool | None = None,
+    decimal: str = ".",
+    missing: Sequence[str] = (),
+) -> Table:
     """Read a table.
 
     Args:
-        source: A path of a CSV or Parquet file, a pandas, polars or arrow frame, or a `Table`. In
-            a CSV an empty field is missing; types are those that every value of a column fits.
+        source: A path, a pandas, polars or arrow frame, or a `Table`. Files are CSV or TSV (also
+            compressed: ``.csv.gz``, ``.csv.zst``), JSON lines, Arrow or Parquet, or a folder of
+            Parquet files. In a CSV an empty field is missing; types are those that every value of
+            a column fits.
         columns: Which columns to take, in this order; all when None.
+        separator: What divides the fields of a CSV; decided from the file when None.
+        encoding: Of its characters; decided from the file when None.
+        header: Whether its first line has names; decided from the file when None.
+        decimal: The mark before decimals.
+        missing: Texts that stand for a missing value in every column. `Table.dialect` holds all
+            five as they were used.
 
     Returns:
         The table. Text stays text; a pandas index is dropped.
@@ -388,54 +485,78 @@ def read(source: Any, *, columns: Sequence[str] | None = None) -> Table:
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
             no text, or a table cannot hold a column's type.
+        InputError: When an option is not one.
 
     Example:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
         [False, True]
     """
-    table = _read(source)
+    table = _read(source, Dialect(separator, encoding, header, decimal, tuple(missing)))
     return table if columns is None else table.select(columns)
 
 
 def read_batches(
-    path: str | os.PathLike[str], batch_rows: int, *, columns: Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    batch_rows: int,
+    *,
+    columns: Sequence[str] | None = None,
+    dialect: Dialect | None = None,
 ) -> Iterator[Table]:
-    """Read a CSV or Parquet file in pieces of some rows, in order, without holding it whole.
+    """Read a file in pieces of some rows, in order, without holding it whole.
 
     Columns of a CSV stay text here, since no piece knows the types of the next; coding them by a
-    schema reads the numbers.
+    schema reads the numbers. A CSV in another encoding than UTF-8 is held whole.
 
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.
     """
     if batch_rows < 1:
         raise DataError(f"batch_rows={batch_rows}: give 1 or more")
-    return _batches(table_file(path), batch_rows, columns)
+    return _batches(table_file(path), batch_rows, columns, dialect or Dialect())
 
 
-def _batches(file: Path, batch_rows: int, columns: Sequence[str] | None) -> Iterator[Table]:
+def _batches(
+    file: Path, batch_rows: int, columns: Sequence[str] | None, dialect: Dialect
+) -> Iterator[Table]:
     try:
-        lazy, origin = _scanned(file)
+        lazy, origin = _scanned(file, dialect)
         if columns is not None:
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
-            yield Table(_normal(_blank(frame) if origin.text else frame.get_columns()), origin)
+            yield Table(_normal(_blank(frame, origin)), origin)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
 
 
-def _scanned(file: Path) -> tuple[pl.LazyFrame, _Origin]:
-    if file.suffix.lower() == ".parquet":
-        return pl.scan_parquet(file, glob=False), _Origin()
-    csv_header(file)
-    return pl.scan_csv(file, infer_schema=False, glob=False), _Origin("csv")
+def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
+    kind = file_kind(file)
+    if kind == ".parquet":
+        return pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file), _Origin()
+    if kind in (".jsonl", ".ndjson"):
+        return pl.scan_ndjson(file, infer_schema_length=None), _Origin()
+    if kind not in _TEXT:
+        return pl.scan_ipc(file), _Origin()
+    names, found = csv_header(file, asked)
+    source: Any = file
+    if not _is_utf8(found.encoding):
+        source = BytesIO(_bytes(file).decode(found.encoding or "").encode())
+    lazy = pl.scan_csv(
+        source,
+        separator=found.separator or ",",
+        has_header=bool(found.header),
+        infer_schema=False,
+        glob=False,
+    )
+    if not found.header:
+        lazy = lazy.rename(dict(zip(lazy.collect_schema().names(), names, strict=False)))
+    return lazy, _Origin("csv", dialect=found)
 
 
-def _read(source: Any) -> Table:
+def _read(source: Any, dialect: Dialect) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, str | os.PathLike):
-        return _read_file(table_file(source))
+        return _read_file(table_file(source), dialect)
     if isinstance(source, pl.DataFrame):
         return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
     package = type(source).__module__.partition(".")[0]
@@ -454,32 +575,52 @@ def _read(source: Any) -> Table:
     )
 
 
-def _read_file(file: Path) -> Table:
+def _read_file(file: Path, dialect: Dialect) -> Table:
     try:
-        lazy, origin = _scanned(file)
+        lazy, origin = _scanned(file, dialect)
         raw = lazy.collect()
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    columns = map(_typed, _blank(raw)) if origin.text else raw.get_columns()
+    columns = _blank(raw, origin)
+    if origin.text:
+        columns = [_typed(column, dialect.decimal) for column in columns]
     return Table(_normal(columns), origin)
 
 
+def file_kind(path: Path) -> str:
+    """Return the end of a table's name that says what it is, such as ".csv.gz"; empty if unknown.
+
+    A folder is taken to hold Parquet files.
+    """
+    if path.is_dir():
+        return ".parquet"
+    return next((end for end in _FILES if path.name.lower().endswith(end)), "")
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether it is a CSV or a TSV, compressed or not."""
+    return file_kind(path) in _TEXT
+
+
 def table_file(path: str | os.PathLike[str]) -> Path:
-    """Return a table's path; raises DataError unless it is a CSV or Parquet file that is there."""
+    """Return a table's path; raises DataError unless it is a file of a known kind that is there."""
     file = Path(path)
+    if file.is_dir() and any(file.glob("**/*.parquet")):
+        return file
     if not file.is_file():
-        raise DataError(f"there is no file {str(file)!r}; check the path")
-    if file.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"cannot read {file.name!r}: the name must end in .csv or .parquet")
+        parquet = " with .parquet files" if file.is_dir() else ""
+        raise DataError(f"there is no file {str(file)!r}{parquet}; check the path")
+    if not file_kind(file):
+        raise DataError(f"cannot read {file.name!r}: the name must end in {_KNOWN_FILES}")
     return file
 
 
 def unreadable(file: Path, error: Exception) -> DataError:
     """Say why a file cannot be read, without the reader's own message, which quotes CSV lines."""
     why = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if file.suffix.lower() == ".csv" and not isinstance(error, OSError):
-        if isinstance(error, UnicodeDecodeError) or "utf-8" in why.lower():
-            why = "it is not UTF-8; save it as UTF-8"
+    if is_text_file(file) and not isinstance(error, OSError):
+        if isinstance(error, UnicodeError) or "utf-8" in why.lower():
+            why = "it is not in the encoding that was given; leave it out, or name another"
         elif "more fields" in why:
             why = "a line has more fields than the first one; put values that hold commas in quotes"
         else:
@@ -487,15 +628,113 @@ def unreadable(file: Path, error: Exception) -> DataError:
     return DataError(f"cannot read {str(file)!r} as a table: {why}")
 
 
-def csv_header(file: Path) -> None:
-    """Raise DataError unless a CSV file's first line has distinct names, divided by commas."""
-    with file.open(encoding="utf-8-sig", newline="") as lines:
-        names = next(csv.reader(lines), [])
-    if not names:
+# How a text file is written
+
+
+def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dialect]:
+    """Return a text file's column names, and how it is written: as asked, or as it seems to be.
+
+    Raises:
+        DataError: When it is empty, its encoding cannot be decided, or a name repeats or is empty.
+    """
+    asked = asked or Dialect()
+    encoding = asked.encoding or _encoding(file)
+    head = codecs.getincrementaldecoder(encoding)().decode(_bytes(file, _HEAD))
+    lines = head.removeprefix("\ufeff").splitlines(keepends=True)
+    lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
+    if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t"):
-        raise DataError(f"{str(file)!r} has one column, {names[0]!r}; divide its fields by commas")
+    separator = asked.separator or _separator(lines)
+    rows = [row for row in csv.reader(lines[:_HEAD_ROWS], delimiter=separator) if row]
+    header = _has_header(rows) if asked.header is None else asked.header
+    names = rows[0] if header else [f"column_{i + 1}" for i in range(len(rows[0]))]
     check_names(names, repr(str(file)))
+    found = replace(asked, separator=separator, encoding=encoding, header=header)
+    return names, found
+
+
+def _bytes(file: Path, most: int = -1) -> bytes:
+    """The first bytes of a file, or all, decompressed."""
+    kind = file_kind(file)
+    if kind.endswith(".zst"):  # polars decompresses it; it must be UTF-8
+        lines = pl.scan_lines(file).head(_HEAD_ROWS) if most > 0 else pl.scan_lines(file)
+        return "".join(f"{line}\n" for line in lines.collect().to_series().to_list()).encode()
+    with gzip.open(file) if kind.endswith(".gz") else file.open("rb") as data:
+        return data.read(most)
+
+
+def _is_utf8(encoding: str | None) -> bool:
+    return codecs.lookup(encoding or "utf-8").name in ("utf-8", "utf-8-sig")
+
+
+def _encoding(file: Path) -> str:
+    """UTF-16 by its mark or its zeros, else UTF-8 if all bytes are, else a Western code page."""
+    if file_kind(file).endswith(".zst"):
+        return "utf-8"
+    head = _bytes(file, _HEAD)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = [head[i::2].count(0) * 2 > 0.3 * len(head) for i in (0, 1)] if len(head) > 1 else []
+    if any(zeros):
+        return "utf-16-be" if zeros[0] else "utf-16-le"
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with gzip.open(file) if file_kind(file).endswith(".gz") else file.open("rb") as data:
+        try:
+            while chunk := data.read(1 << 22):
+                decoder.decode(chunk)
+            decoder.decode(b"", final=True)
+            return "utf-8"
+        except UnicodeDecodeError:
+            pass
+    if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", head):
+        return "cp1252"
+    raise DataError(
+        f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16, and holds "
+        "bytes that no Western code page has. Name it: encoding = ... in the study, --encoding, "
+        "or read(encoding=...)"
+    )
+
+
+def _separator(lines: Sequence[str]) -> str:
+    """The mark by which most lines have as many fields as the first, of those that divide it."""
+    best, most = ",", (0.0, 0)
+    for mark in _SEPARATORS:
+        counts = [len(row) for row in csv.reader(lines[:_HEAD_ROWS], delimiter=mark) if row]
+        alike = sum(count == counts[0] for count in counts) / len(counts)
+        if counts[0] > 1 and (alike, counts[0]) > most:
+            best, most = mark, (alike, counts[0])
+    return best
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names columns: no, if half of its fields look like those below.
+
+    A number within the range of the column, or a text that the column holds again, does. A text
+    over numbers is a name.
+    """
+    first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    counted = [str(i) for i in range(len(first))], [str(i + 1) for i in range(len(first))]
+    if len(rest) < 2 or list(first) in counted:
+        return True
+    alike = 0
+    for name, values in zip(first, zip(*rest, strict=True), strict=True):
+        below = [value for value in values if value.strip()]
+        numbers = [_plain(value) for value in below if _NUMBER.fullmatch(value)]
+        if numbers and len(numbers) > 0.8 * len(below):
+            if not _NUMBER.fullmatch(name):
+                return True
+            alike += min(numbers) <= _plain(name) <= max(numbers)
+        else:
+            alike += name in below
+    return 2 * alike < len(first)
+
+
+def _plain(number: str) -> float:
+    """Some size of a written number, whatever its marks mean."""
+    digits = re.sub(r"[^\d.+-]", "", number.partition("e")[0])
+    with suppress(ValueError):
+        return float(digits)
+    return float(re.sub(r"\D", "", digits) or 0)
 
 
 def check_names(names: Sequence[Any], where: str) -> None:
@@ -506,21 +745,59 @@ def check_names(names: Sequence[Any], where: str) -> None:
         raise DataError(f"{where} has column names that are no text: {odd}; rename them")
 
 
-def _blank(frame: pl.DataFrame) -> list[pl.Series]:
-    """Make empty fields missing, quoted or not."""
-    return frame.with_columns(pl.all().replace("", None)).get_columns()
+def _blank(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
+    """Make empty fields of a text file missing, quoted or not, and what is declared so."""
+    if not origin.text:
+        return frame.get_columns()
+    frame = frame.with_columns(pl.all().replace("", None))
+    if origin.dialect and (gone := origin.dialect.missing):
+        blank = pl.all().str.strip_chars().is_in(list(gone))
+        frame = frame.with_columns(pl.when(~blank).then(pl.all()))
+    return frame.get_columns()
 
 
-def _typed(text: pl.Series) -> pl.Series:
+def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
     """Give a CSV column the narrowest type that every value fits and no text is lost by."""
-    values = text.drop_nulls().str.strip_chars()
+    stripped = text.str.strip_chars()
+    values = stripped.drop_nulls()
     if values.is_empty() or values.str.contains(r"^[+-]?0\d|^\+").any():
         return text
-    for dtype in (pl.Int64, pl.Float64):
-        if values.cast(dtype, strict=False).null_count() == 0:
-            return text.str.strip_chars().cast(dtype)
+    if values.cast(pl.Int64, strict=False).null_count() == 0:
+        return stripped.cast(pl.Int64)
+    if decimal != ".":
+        stripped = stripped.str.replace(decimal, ".", literal=True)
+    elif _has_thousands(values) or values.str.contains(r"^[+-]?\d{17,}$").any():
+        return text  # 1.234 beside 567, or digits of an identifier, which no double holds
+    if stripped.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0:
+        return stripped.cast(pl.Float64)
     flags = _flags(text)
     return flags if flags.null_count() == text.null_count() else text
+
+
+def _has_thousands(values: pl.Series) -> bool:
+    """Whether points divide thousands: three digits behind each, and no more before any."""
+    marked = values.filter(values.str.contains(".", literal=True))
+    plain = values.filter(~values.str.contains(".", literal=True))
+    grouped = marked.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    return bool(len(marked) and len(plain) and grouped.all()) and bool(
+        plain.str.contains(r"^[+-]?\d{1,3}$").all()
+    )
+
+
+def _numbers_in(text: pl.Series, form: str | None) -> pl.Series:
+    """Numbers written in a form, or plainly without one; null where it is something else."""
+    if form is None:
+        return text.cast(pl.Float64, strict=False)
+    parts = number_form(form)
+    digits = text.str.extract(parts.pattern)
+    if parts.thousands:
+        spaces = parts.thousands.isspace()
+        digits = digits.str.replace_all(r"\s" if spaces else re.escape(parts.thousands), "")
+    if parts.decimal == ",":
+        digits = digits.str.replace(",", ".", literal=True)
+    size = digits.cast(pl.Float64, strict=False)
+    below = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]")
+    return (size * pl.select(pl.when(below).then(-1.0).otherwise(1.0)).to_series()).alias(text.name)
 
 
 def _flags(text: pl.Series) -> pl.Series:
@@ -578,13 +855,15 @@ def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
     text = series.str.strip_chars()
     parsed = pl.Series(series.name, [None] * len(series), dtype=_DATETIME)
     for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f"),):
+        if not re.search(r"%[YymdbBjcxDFsUWGVuA]", one):  # a time of day: of 1970-01-01
+            text, one = "1970-01-01 " + text, f"%Y-%m-%d {one}"
         try:
             found = text.str.to_datetime(one, strict=False, time_unit="us", exact=True)
         except pl.exceptions.PolarsError:
             raise SchemaError(
                 f"column {series.name!r}: {pattern!r} is not a datetime format; use strptime codes"
             ) from None
-        parsed = parsed.fill_null(found)
+        parsed = parsed.fill_null(_normal_series(found))
         if parsed.null_count() == series.null_count():
             break
     return parsed

@@ -8,6 +8,7 @@ format only; no code of theirs is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -17,16 +18,19 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
+from siloweave.tables.forms import number_form
 from siloweave.tables.read import Table, read
 
-Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id"]
+Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id", "text"]
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
-_FACTS = ("kind", "categories", "low", "high", "missing")
+_FACTS = ("kind", "categories", "low", "high", "missing", "decimals", "format", "missing_values")
+_MOST_DECIMALS = 15  # that a double holds
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,19 +38,29 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Args:
         name: The column's name.
-        kind: ``categorical``, ``integer``, ``continuous``, ``boolean``, ``datetime`` or ``id``.
+        kind: ``categorical``, ``integer``, ``continuous``, ``boolean``, ``datetime``, ``id`` (it
+            names a row or a person) or ``text`` (anything else that is not modelled). An id is
+            drawn anew; a text comes back empty where it may be missing, else as running numbers.
         categories: All values of a categorical column, of one type (text, whole numbers, numbers
-            or booleans), in the order of their codes.
+            or booleans), in the order of their codes. Of a boolean column, how false and true are
+            written, such as ``("N", "Y")`` or ``(0, 1)``; without them they are booleans.
         low: Smallest value (integer, continuous), or an ISO-8601 text without time zone
             (datetime). Datetime bounds set the resolution: dates give days, times give seconds,
             times with a fraction give microseconds.
         high: Largest value, inclusive.
         missing: Whether a value may be missing.
         other: The category that stands for every unseen one; it must be in ``categories``.
-        format: How a datetime column is written as text (``strptime`` codes).
+        format: How the column is written as text. Datetimes: ``strptime`` codes; a time of day is
+            one of 1970-01-01. Numbers: how 1234.5 (or 1234) is written, such as ``"1.234,5 €"``.
+            Ids: a regular expression, such as ``P[0-9]{7}``. Texts: email, phone, name, address,
+            postcode, iban, url, ip or uuid.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
+        decimals: The most that a continuous column has; drawn values have no more.
+        missing_values: Texts that stand for a missing value, such as ``"n/a"``.
+        why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
+            data, no fact, and `Schema.declared` removes it.
 
     Raises:
         SchemaError: When the facts contradict each other.
@@ -66,6 +80,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     format: str | None = None
     from_data: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
+    decimals: int | None = None
+    missing_values: tuple[str, ...] = ()
+    why: str = ""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -80,19 +97,51 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
                 raise SchemaError(
                     f"column {self.name!r}: {origin} names {sorted(unknown)}; facts are {_FACTS}"
                 )
-        if self.format is not None and self.kind != "datetime":
-            raise SchemaError(f"column {self.name!r}: only a datetime column has a format")
+        self._check_format()
         self._check_categories()
         self._check_bounds()
 
     @property
     def options(self) -> tuple[Category, ...]:
         """Values of a categorical or boolean column, in the order of their codes."""
-        return (False, True) if self.kind == "boolean" else self.categories
+        return self.categories or ((False, True) if self.kind == "boolean" else ())
+
+    @property
+    def modelled(self) -> bool:
+        """Whether methods learn it: no id and no text is ever learnt."""
+        return self.kind not in ("id", "text")
+
+    def _check_format(self) -> None:
+        where, form = f"column {self.name!r}", self.format
+        if self.decimals is not None and (
+            self.kind != "continuous" or not 0 <= self.decimals <= _MOST_DECIMALS
+        ):
+            raise SchemaError(
+                f"{where}: decimals={self.decimals!r}; a continuous column may have 0 to "
+                f"{_MOST_DECIMALS}, and no other kind has any"
+            )
+        if form is None or self.kind == "datetime":
+            return
+        try:
+            if self.kind in ("integer", "continuous"):
+                number_form(form)
+            elif self.kind == "id":
+                re.compile(form)
+            elif self.kind != "text" or form not in SEMANTIC:
+                known = f" but {', '.join(SEMANTIC)}" if self.kind == "text" else ""
+                raise SchemaError(f"a {self.kind} column takes no format{known}, not {form!r}")
+        except (SchemaError, re.error) as error:
+            raise SchemaError(f"{where}: format: {error}") from None
 
     def _check_categories(self) -> None:
         where = f"column {self.name!r}"
-        if self.kind != "categorical":
+        if self.kind == "boolean" and self.categories:
+            if len(self.categories) != 2 or self.other is not None:
+                raise SchemaError(
+                    f"{where}: a boolean has two categories, false first, and no other; declare it "
+                    "categorical"
+                )
+        elif self.kind != "categorical":
             if self.categories or self.other is not None:
                 raise SchemaError(
                     f"{where}: kind {self.kind!r} takes no categories and no other; "
@@ -236,8 +285,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def coded(self) -> tuple[Column, ...]:
-        """Every column but ids, in order."""
-        return tuple(column for column in self.columns if column.kind != "id")
+        """Every column that is modelled, in order: all but ids and texts."""
+        return tuple(column for column in self.columns if column.modelled)
 
     def __getitem__(self, name: str) -> Column:
         for column in self.columns:
@@ -262,12 +311,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         columns: dict[str, dict[str, Any]] = {}
         for column in self.columns:
-            record: dict[str, str] = {"sdtype": column.kind}
+            record: dict[str, str] = {"sdtype": _SDV_NAMES.get(column.kind, column.kind)}
             if column.kind in ("integer", "continuous"):
                 form = "Int64" if column.kind == "integer" else "Float"
                 record = {"sdtype": "numerical", "computer_representation": form}
-            if column.format is not None:
+            if column.format is not None and column.kind == "datetime":
                 record["datetime_format"] = column.format
+            elif column.format is not None and column.kind == "id":
+                record["regex_format"] = column.format
             columns[column.name] = record
         metadata: dict[str, Any] = {
             "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
@@ -317,7 +368,12 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """Propose a schema from data, to be reviewed; every fact in it is marked as from data.
 
         Nothing here is private: bounds and categories are those of the rows. Review the proposal
-        and call `declared` on it, or learn it privately.
+        and call `declared` on it, or learn it privately. ``Column.why`` has a sentence for every
+        column: what was seen, what was decided, and what to change if it is wrong.
+
+        Identifiers, and texts that nearly every row has another of, are not modelled, and their
+        values are never listed. Integers are taken for codes where they are few, have gaps or the
+        name of a code, or other columns know no order of them.
 
         Args:
             table: A `Table`, or anything `siloweave.tables.read.read` takes.
@@ -326,7 +382,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Raises:
             DataError: When the table has no rows or no columns.
-            SchemaError: When a column has no value at all.
+            SchemaError: When a column holds infinite numbers.
 
         Example:
             >>> from siloweave.datasets import adult
@@ -338,7 +394,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             raise SchemaError(f"max_categories={max_categories}: give 2 or more")
         if rows.num_rows == 0 or not rows.names:
             raise DataError("the table is empty; detecting a schema needs rows and columns")
-        return cls(tuple(describe(rows, n, max_categories=max_categories) for n in rows.names))
+        return cls(tuple(_described(rows, one, max_categories) for one in evidence(rows).values()))
 
     def differences(self, other: Schema) -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
@@ -349,7 +405,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         lines = [f"column {name!r}: only in the first" for name in mine if name not in theirs]
         lines += [f"column {name!r}: only in the second" for name in theirs if name not in mine]
         for name in (name for name in mine if name in theirs):
-            for fact in (*_FACTS, "other", "format"):
+            for fact in (*_FACTS, "other"):
                 a, b = getattr(self[name], fact), getattr(other[name], fact)
                 if a != b or type(a) is not type(b):
                     lines.append(f"column {name!r}: {_contrast(fact, a, b)}")
@@ -362,6 +418,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Call it after every fact in `from_data` was replaced by one that was known without the rows.
         It changes no fact: an exact minimum stays in the schema, and no report names it any more.
+        What was seen in the rows (``why``) is removed.
 
         Example:
             >>> from siloweave.datasets import adult, adult_schema
@@ -369,7 +426,17 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> found["age"].high, found.declared()["age"].high, adult_schema()["age"].from_data
             (90, 90, ())
         """
-        return Schema(tuple(msgspec.structs.replace(c, from_data=()) for c in self.columns))
+        bare = (msgspec.structs.replace(c, from_data=(), why="") for c in self.columns)
+        return Schema(tuple(bare))
+
+    def without_reasons(self) -> Schema:
+        """Return the schema without any ``why``, whose counts of rows must not leave their owner.
+
+        It is the schema itself where no column has one.
+        """
+        if not any(column.why for column in self.columns):
+            return self
+        return Schema(tuple(msgspec.structs.replace(c, why="") for c in self.columns))
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given."""
@@ -377,7 +444,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     def digest(self) -> str:
         """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
-        bare = [msgspec.structs.replace(c, from_data=(), learned=()) for c in self.columns]
+        bare = [msgspec.structs.replace(c, from_data=(), learned=(), why="") for c in self.columns]
         return blake2b(msgspec.json.encode(bare), digest_size=16).hexdigest()
 
 
@@ -398,14 +465,7 @@ def _contrast(fact: str, a: object, b: object) -> str:
     return f"categories only in the first: {first}; only in the second: {second}"
 
 
-_KNOWN: dict[str, Kind] = {
-    "booleans": "boolean",
-    "datetimes": "datetime",
-    "whole numbers": "integer",
-}
 _OTHER = "__other__"
-_PROBE = 50  # rows
-_FORMATS = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f")
 
 
 def describe(
@@ -422,54 +482,40 @@ def describe(
     known. Text with more values than `max_categories` gets a category for the rest. SchemaError if
     there is no value, or values do not fit ``kind``.
     """
-    mask = table.missing(name)
-    if mask.all() and kind != "id":
+    if kind is None:
+        return _described(table, evidence(table, (name,))[name], max_categories)
+    if table.missing(name).all() and kind not in ("id", "text"):
         raise SchemaError(
             f"column {name!r} has no value in any row; drop it, or declare it by hand with "
             "missing=True"
         )
-    if kind is None:
-        kind, pattern = _kind(table, name, mask)
-    some = bool(mask.any())
-    if kind == "id":
-        return Column(name, "id", from_data=("kind",))
+    return _described(table, ColumnEvidence(name, kind, format=pattern), max_categories)
+
+
+def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Column:
+    """The column that evidence speaks for, with categories and bounds of its rows."""
+    name, kind = seen.name, seen.kind
+    table = table.blanked(name, seen.missing_values)
+    some = bool(table.missing(name).any())
+    facts: dict[str, Any] = {"format": seen.format, "missing_values": seen.missing_values}
+    known = [fact for fact, value in facts.items() if value and kind != "datetime"]
+    facts |= {"missing": some, "why": seen.why}
+    if kind in ("id", "text"):
+        known = [fact for fact in known if fact == "format"]
+        return Column(name, kind, **facts, from_data=("kind", *known))
     if kind == "boolean":
-        return Column(name, "boolean", missing=some, from_data=("kind", "missing"))
+        taken = ("kind", "missing", *known)
+        return Column(name, "boolean", seen.categories, **facts, from_data=taken)
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
-        facts: tuple[str, ...] = ("kind", "categories", "missing")
-        return Column(name, kind, categories, missing=some, other=other, from_data=facts)
-    low, high = _bounds(table, name, kind, pattern)
-    facts = ("kind", "low", "high", "missing")
-    return Column(name, kind, (), low, high, some, format=pattern, from_data=facts)
-
-
-def _kind(table: Table, name: str, mask: np.ndarray) -> tuple[Kind, str | None]:
-    if table.levels(name) is not None:
-        return "categorical", None
-    found = table.kind(name)
-    if found in _KNOWN:
-        return _KNOWN[found], None
-    if found == "numbers":
-        # A pandas column of whole numbers with a gap arrives as floats.
-        values = table.values(name)[~mask]
-        exact = (values == np.round(values)) & (np.abs(values) < 2.0**53)
-        return ("integer" if mask.any() and exact.all() else "continuous"), None
-    for form in _FORMATS:
-        if _fits(table, name, form):
-            return "datetime", form
-    apart = len(table.counts(name)[0]) == table.num_rows
-    return ("id" if apart and table.num_rows > 1 else "categorical"), None
-
-
-def _fits(table: Table, name: str, form: str) -> bool:
-    first = table.select([name]).take(range(min(table.num_rows, _PROBE)))
-    try:
-        first.datetimes(name, form)  # most text is refused here, at no cost
-        table.datetimes(name, form)
-    except SchemaError:
-        return False
-    return True
+        taken = ("kind", "categories", "missing", *known)
+        return Column(name, kind, categories, other=other, **facts, from_data=taken)
+    low, high = _bounds(table, name, kind, seen.format)
+    if kind == "continuous" and seen.decimals is not None:
+        facts["decimals"] = seen.decimals
+        known.append("decimals")
+    taken = ("kind", "low", "high", "missing", *known)
+    return Column(name, kind, (), low, high, **facts, from_data=taken)
 
 
 def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], Any]:
@@ -485,9 +531,9 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
 
 def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
     if kind == "continuous":
-        values, mask = table.floats(name)
+        values, mask = table.floats(name, pattern)
     elif kind == "integer":
-        values, mask = table.integers(name)
+        values, mask = table.integers(name, pattern)
     else:
         values, mask = table.datetimes(name, pattern)
     low, high = values[~mask].min().item(), values[~mask].max().item()
@@ -503,6 +549,7 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
 
 
 _EXTRA = "siloweave"
+_SDV_NAMES = {"text": "unknown"}
 _SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
 
 
@@ -559,7 +606,7 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     boolean, such a category     bool (boolean)         Boolean      bool
     text category                text as pandas has it  String       string
     datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
-    datetime with a format       text as pandas has it  String       string
+    any with a format, text      text as pandas has it  String       string
     ===========================  =====================  ===========  ==================
 
     A CSV holds text, whatever its rows are: there, ids and all datetimes are text.
@@ -582,9 +629,13 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
 
 
 def _type(column: Column, text: bool) -> type:
-    if column.kind == "categorical":
+    if column.categories:
         return type(column.categories[0])
-    if column.format is not None or (text and column.kind in ("id", "datetime")):
+    if (
+        column.format is not None
+        or column.kind == "text"
+        or (text and column.kind in ("id", "datetime"))
+    ):
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}
     return types.get(column.kind, int)

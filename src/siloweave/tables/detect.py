@@ -1,0 +1,605 @@
+"""What a column holds, judged by its values and its name, with the reason in a sentence.
+
+Everything here is read from rows, and nothing is private: `Schema.detect` marks it so. A sentence
+has counts of rows but no value, except marks and formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import SchemaError
+from siloweave.tables.read import Table
+
+_Ints = NDArray[np.int64]
+_PROBE = 60  # distinct values by which most readings are ruled out
+_SOME = 20  # rows from which shares of distinct values mean something
+_NEAR = 0.95  # share of distinct values from which a column is nearly unique
+_STRAY = 0.02  # share of rows that may hold something else in a column of numbers
+_FEW_CODES = 40  # whole numbers that are codes have no more different values, unless the name says
+_ROWS = 5000  # by which order in other columns is judged
+
+
+def _lexicon(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_BLANKS = _lexicon("na n/a #n/a nan <na> null nil none - -- ? . missing k.a. n.a. n.v. s.o. nd")
+_MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})  # may well be categories
+_PAIRS = (
+    ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
+    ("no", "sí"), ("no", "si"), ("no", "sì"), ("nee", "ja"), ("nej", "ja"), ("não", "sim"),
+    ("off", "on"),
+)  # fmt: skip
+
+# Words in the names of columns.
+_IDS = _lexicon("id ids uuid guid idx index key identifier ssn mrn serial rowid")
+_NUMBERED = _lexicon("no nr number nummer num ref reference")  # at the end
+_CODES = _lexicon(
+    "code codes recode type class category cat group status state sex gender race region district "
+    "zone ward dept department product method mode reason source kind branch store site room id "
+    "country occupation industry workclass marital relationship ethnicity religion nationality "
+    "diagnosis procedure"
+)
+_COUNTS = _lexicon(
+    "num number count counts n age year years month months day days hour hours week weeks minute "
+    "minutes second seconds time times amount total sum qty quantity size score rate rank "
+    "percent pct length width height weight distance price cost"
+)
+_NAMES = _lexicon(
+    "name surname lastname firstname fullname forename nachname vorname nom prénom prenom nombre "
+    "apellido cognome"
+)
+_PHONES = _lexicon("phone telephone tel telefon mobile handy fax cell")
+_STREETS = _lexicon("address addr street strasse straße adresse rue anschrift")
+_POST = _lexicon("zip zipcode postcode postal plz postleitzahl")
+
+_UNIT = (
+    r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
+    r"k?Wh?|[kMGT]?B|[a-z]{1,4}/[a-z]{1,4}"
+)
+_NUMBER = re.compile(
+    r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?(?P<prefix>(?:[A-Z]{0,3}[$€£¥₹]|[A-Z]{3}|Fr\.|kr\.?)\s?)?"
+    r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
+    rf"(?P<suffix>\s?(?:{_UNIT}))?(?P<close>\))?"
+)
+_SHAPES: Mapping[str, re.Pattern[str]] = {
+    "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
+    "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
+    "uuid": re.compile(r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE),
+    "ip": re.compile(
+        r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:/\d{1,2})?"
+        r"|(?=.*:.*:)[0-9a-f:]{3,39}",
+        re.IGNORECASE,
+    ),
+    "iban": re.compile(r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"),
+}
+_PHONE = re.compile(r"(?:\+|00?|\()?[\d][\d\s()/.\u2013-]{5,20}\d")
+_POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
+_PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
+_STREET = re.compile(
+    r"\b(?:st|street|ave|avenue|road|rd|lane|drive|dr|blvd|way|court|rue|via|calle|place)\b|"
+    r"stra(?:ß|ss)e|str\.|weg\b|platz\b|gasse\b|allee\b",
+    re.IGNORECASE,
+)
+SEMANTIC = ("email", "phone", "name", "address", "postcode", "iban", "url", "ip", "uuid")
+"""What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
+
+_DAYS = (
+    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y",
+    "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
+    "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
+)  # fmt: skip
+_CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+_MOMENTS = (
+    *_CLOCKS,
+    *(f"{day}{gap}{clock}" for day in _DAYS for clock in _CLOCKS for gap in (" ", ", ")),
+    *(f"%Y-%m-%d{gap}{clock}{zone}" for gap in "T " for clock in _CLOCKS[:3]
+      for zone in ("", "Z", "%z")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ColumnEvidence:
+    """What a column seems to be; see `Column` for the facts.
+
+    Attributes:
+        otherwise: The other reading of its dates, where both fit all of them.
+        strays: Texts in a column of numbers that are no number.
+    """
+
+    name: str
+    kind: Any
+    why: str = ""
+    categories: tuple[Any, ...] = ()
+    format: str | None = None
+    decimals: int | None = None
+    missing_values: tuple[str, ...] = ()
+    otherwise: str | None = None
+    strays: tuple[str, ...] = ()
+
+
+def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, ColumnEvidence]:
+    """Judge columns, all if not named, by their own values and by the table's other columns.
+
+    Example:
+        >>> table = Table.from_columns({"paid": (["$1,250.50", "$80.00"] * 20, None)})
+        >>> found = evidence(table)["paid"]
+        >>> found.kind, found.format, found.decimals
+        ('continuous', '$1,234.5', 2)
+    """
+    found = {name: _judged(table, name) for name in names or table.names}
+    return _settled(found)
+
+
+def _judged(table: Table, name: str) -> ColumnEvidence:
+    gone, kind = table.missing(name), table.kind(name)
+    if gone.all():
+        return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
+    if table.levels(name) is not None:
+        return ColumnEvidence(
+            name, "categorical", "a categorical type: its values are the categories"
+        )
+    if kind == "booleans":
+        return ColumnEvidence(name, "boolean", "booleans")
+    if kind == "datetimes":
+        return ColumnEvidence(name, "datetime", "datetimes")
+    if kind == "text":
+        return _of_text(table, name)
+    return _of_numbers(table, name)
+
+
+# Numbers
+
+
+def _of_numbers(table: Table, name: str) -> ColumnEvidence:
+    numbers, gone = table.floats(name)
+    numbers = numbers[~gone]
+    sizes = np.abs(numbers)
+    if table.kind(name) == "numbers" and not (
+        (sizes < 2.0**53).all() and (numbers == np.round(numbers)).all()
+    ):
+        decimals = _decimals(numbers)
+        digits = "more than 15 decimals" if decimals is None else _plural(decimals, "decimal")
+        return ColumnEvidence(name, "continuous", f"numbers of up to {digits}", decimals=decimals)
+    values, _ = table.integers(name)
+    values = values[~gone]
+    seen, times = np.unique(values, return_counts=True)
+    return _of_whole(name, values, seen, times, table)
+
+
+def _decimals(numbers: NDArray[np.float64]) -> int | None:
+    """The fewest decimals that all numbers have, at most 15."""
+    distinct = np.unique(numbers)
+    largest = float(np.abs(distinct).max())
+    for decimals in range(16):
+        if not largest * 10.0**decimals < 2.0**53:
+            return None
+        if (np.round(distinct, decimals) == distinct).all():
+            return decimals
+    return None
+
+
+def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table) -> ColumnEvidence:
+    rows, kinds, words = len(values), len(seen), _words(name)
+    spread = f"{_different(kinds)} in {rows:,} rows"
+    if kinds == 1:
+        return ColumnEvidence(name, "integer", "constant: one whole number in every row")
+    if seen.tolist() == [0, 1]:
+        return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=(0, 1))
+    if _are_days(seen):
+        why = f"whole numbers such as 20240131: dates; {_if_not('integer')}"
+        return ColumnEvidence(name, "datetime", why, format="%Y%m%d")
+    if _POST & set(words) and kinds > 0.2 * rows:
+        why = f"{spread}, named as a postcode: not modelled; {_if_not('categorical')}"
+        return ColumnEvidence(name, "text", why, format="postcode")
+    if reason := _is_key(words, values, kinds):
+        why = (
+            f"{spread}, {reason}: an identifier, left out of the model and drawn anew; "
+            f"{_if_not('integer')}"
+        )
+        return ColumnEvidence(name, "id", why)
+    if reason := _are_codes(name, words, values, seen, times, table):
+        why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
+        return ColumnEvidence(name, "categorical", why)
+    why = f"{spread}: whole numbers"
+    if kinds <= _FEW_CODES:
+        why = f"{why}; if they are codes of something, declare the column categorical"
+    return ColumnEvidence(name, "integer", why)
+
+
+def _are_days(seen: _Ints) -> bool:
+    """Whether whole numbers are days written as 20240131."""
+    if seen[0] < 1900_01_01 or seen[-1] > 2100_12_31 or len(seen) < 2:
+        return False
+    try:
+        for one in seen.tolist():
+            datetime.strptime(str(one), "%Y%m%d")  # noqa: DTZ007  a day
+    except ValueError:
+        return False
+    return True
+
+
+def _is_key(words: Sequence[str], values: _Ints, kinds: int) -> str:
+    """Why whole numbers name a row each, or an empty text."""
+    rows = len(values)
+    if rows > 1 and kinds >= _NEAR * rows and (_IDS & {*words} or words[-1] in _NUMBERED):
+        return "named as one"
+    if kinds < rows or rows < _SOME or _COUNTS & {*words}:
+        return ""
+    width = int(values.max()) - int(values.min()) + 1
+    if width == rows:
+        return "without a gap"
+    if (np.diff(values) > 0).all():
+        return "rising from row to row"
+    if rows * rows / (2.0 * width) > 8.0:
+        return "where chance would have repeated some"
+    digits = {len(str(one)) for one in (int(values.min()), int(values.max()))}
+    level = (np.sort(values) - values.min() + 0.5) / width
+    even = float(np.abs(level - (np.arange(rows) + 0.5) / rows).max()) < 1.4 / rows**0.5
+    if len(digits) == 1 and min(digits) >= 5 and even:
+        return "all of as many digits and evenly spread"
+    return ""
+
+
+def _are_codes(
+    name: str, words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints, table: Table
+) -> str:
+    """Why whole numbers are codes of categories, or an empty text."""
+    rows, kinds = len(values), len(seen)
+    if kinds * 4 > rows or seen[0] < 0:
+        return ""
+    if kinds == 2:
+        return "just two"
+    if _COUNTS & {*words} or kinds > 256:
+        return ""
+    if _CODES & {*words}:
+        return "named as one"
+    if kinds > _FEW_CODES or rows < _SOME:
+        return ""
+    if _has_valley(seen, times):
+        return "with gaps that counts and measures do not have"
+    if _without_order(name, values, seen, table):
+        return "in no order that another column knows"
+    return ""
+
+
+def _has_valley(seen: _Ints, times: _Ints) -> bool:
+    """Whether some value is rarer by far than values on both of its sides, or never occurs."""
+    kept = np.array([len(text) < 2 or set(text) != {"9"} for text in map(str, seen.tolist())])
+    kept &= (seen > 0) | (len(seen) <= 12)  # many numbers are 0 more often than 1
+    seen, times = seen[kept], times[kept]
+    if len(seen) < 3 or seen[-1] - seen[0] > 10_000:
+        return False
+    counts = np.zeros(int(seen[-1] - seen[0]) + 1)
+    counts[seen - seen[0]] = times
+    left = np.maximum.accumulate(counts)
+    right = np.maximum.accumulate(counts[::-1])[::-1]
+    beside = np.minimum(left, right)
+    return bool(((counts < beside / 2.0) & (beside - counts > 4.0 * np.sqrt(beside))).any())
+
+
+def _without_order(name: str, values: _Ints, seen: _Ints, table: Table) -> bool:
+    """Whether other columns of numbers differ between these values, but not in their order.
+
+    A column of numbers is explained by them as categories (the correlation ratio) or as numbers
+    (the squared correlation); it counts where the first is beyond chance and far larger.
+    """
+    gone = table.missing(name)
+    rows = np.flatnonzero(~gone)[:_ROWS]
+    place = np.searchsorted(seen, values[: len(rows)])
+    sizes = np.bincount(place, minlength=len(seen))
+    if len(rows) < 20 * len(seen):
+        return False
+    verdicts = []
+    for other in table.names:
+        if other == name or table.kind(other) not in ("whole numbers", "numbers", "booleans"):
+            continue
+        y = table.values(other)[rows].astype(np.float64)
+        y = np.where(np.isfinite(y) & ~table.missing(other)[rows], y, np.nan)
+        if np.isnan(y).any() or not y.std():
+            continue
+        ranks = np.argsort(np.argsort(y, kind="stable")).astype(np.float64)
+        ranks = (ranks - ranks.mean()) / ranks.std()
+        sums = np.bincount(place, ranks, len(seen))
+        between = float((sums**2 / np.maximum(sizes, 1)).sum()) / len(rows)
+        chance = (len(seen) - 1) / len(rows)
+        if between < chance + 0.02 + 5.0 * (2.0 * chance / len(rows)) ** 0.5:
+            continue
+        line = float(np.corrcoef(place, ranks)[0, 1]) ** 2 if len(seen) > 1 else 0.0
+        verdicts.append(line < 0.4 * (between - chance))
+    return len(verdicts) > 0 and sum(verdicts) > 0.5 * len(verdicts)
+
+
+# Texts
+
+
+def _of_text(table: Table, name: str) -> ColumnEvidence:
+    counted = table.text_counts(name)
+    blanks = {text for text in counted if len(text) < 8 and (text.lower() in _BLANKS or not text)}
+    core = {text: count for text, count in counted.items() if text not in blanks}
+    if not core:
+        spelled = tuple(sorted(blanks))
+        why = "nothing but marks of missing values: not modelled, and drawn empty"
+        return ColumnEvidence(name, "text", why, missing_values=spelled)
+    found = _two_words(name, core) or _written_numbers(table, name, core, blanks)
+    found = found or _written_dates(table, name, core, blanks)
+    if found is None:
+        unsure = {text for text in blanks if text.lower() in _MAYBE}
+        unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
+        blanks -= unsure
+        core |= {text: counted[text] for text in unsure}
+        found = _not_modelled(name, core) or _categories(core, name)
+    spelled = tuple(sorted(text for text in blanks if text))
+    if spelled:
+        marks = ", ".join(map(repr, spelled))
+        why = f"{found.why}; {marks} taken for a missing value: correct missing_values if it is not"
+        found = replace(found, why=why, missing_values=spelled)
+    return found
+
+
+def _two_words(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+    by_word = {text.lower(): text for text in core} if len(core) == 2 else {}
+    pair = next((p for p in _PAIRS if set(p) == set(by_word)), None)
+    if pair is None:
+        return None
+    words = by_word[pair[0]], by_word[pair[1]]
+    return ColumnEvidence(
+        name, "boolean", f"{words[0]} and {words[1]}: a boolean", categories=words
+    )
+
+
+def _categories(core: Mapping[str, int], name: str) -> ColumnEvidence:
+    if len(core) == 1:
+        return ColumnEvidence(name, "categorical", "constant: one text in every row")
+    why = f"{_different(len(core), 'texts')} in {sum(core.values()):,} rows: categories"
+    return ColumnEvidence(name, "categorical", why)
+
+
+def _not_modelled(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+    """What is personal, near-unique or free text; None for categories."""
+    rows, kinds, words = sum(core.values()), len(core), {*_words(name)}
+    share, texts = kinds / rows, list(core)
+    probe = texts[: 10 * _PROBE]
+    spread = f"{_different(kinds, 'texts')} in {rows:,} rows"
+
+    def left_out(form: str | None, what: str) -> ColumnEvidence:
+        why = f"{spread}, {what}: not modelled; {_if_not('categorical')}"
+        return ColumnEvidence(name, "text", why, format=form)
+
+    for form, shape in _SHAPES.items():
+        if kinds > 1 and _most(probe, shape.fullmatch):
+            return left_out(form, f"each written like {_article(form)}")
+    if kinds > 1 and share > 0.2 and (personal := _personal(words, probe, share)):
+        return left_out(personal, f"each written like {_article(personal)}")
+    if kinds == rows > 1 or (share >= _NEAR and rows >= _SOME):
+        if not any(" " in text for text in probe) or _IDS & words:
+            pattern = _pattern(texts)
+            shape_of = f" of the form {pattern}" if pattern else ""
+            why = f"{spread}{shape_of}: an identifier, left out of the model and drawn anew"
+            return ColumnEvidence(name, "id", f"{why}; {_if_not('categorical')}", format=pattern)
+        return left_out(None, "nearly all different")
+    long = sum(len(text.split()) for text in probe) > 4 * len(probe)
+    if rows >= _SOME and (share > 0.5 or (long and share > 0.2)):
+        return left_out(None, "free text" if long else "many of one row alone")
+    return None
+
+
+def _personal(words: set[str], probe: Sequence[str], share: float) -> str | None:
+    """Which personal kind texts are by their form, or by the column's name and their form."""
+    digits = [sum(one.isdigit() for one in text) for text in probe]
+    phones = _most(probe, _PHONE.fullmatch) and min(digits) >= 5
+    if phones and (_PHONES & words or _most(probe, lambda text: text.startswith(("+", "(")))):
+        return "phone"
+    if _POST & words or _most(probe, _POSTCODE.fullmatch):
+        return "postcode"
+    numbered = _most(probe, lambda text: re.search(r"\d", text) and re.search(r"[^\W\d]", text))
+    if numbered and (_STREETS & words or _most(probe, _STREET.search)):
+        return "address"
+    if max(digits) == 0 and _NAMES & words:
+        return "name"
+    proper = _most(probe, lambda text: _PERSON.fullmatch(text) and text.istitle())
+    return "name" if proper and share > 0.5 else None
+
+
+def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:
+    """Whether a test holds for nearly all texts."""
+    return sum(bool(test(text)) for text in texts) >= _NEAR * len(texts)
+
+
+def _pattern(texts: Sequence[str]) -> str | None:
+    """A regular expression of texts that are alike position by position; None if they are not."""
+    if len({len(text) for text in texts}) > 1:
+        return None
+    parts: list[str] = []
+    for column in map(set, zip(*texts, strict=True)):
+        options = ("[0-9]", "[A-Z]", "[a-z]", "[0-9a-f]", "[A-Z0-9]", "[a-z0-9]", "[A-Za-z0-9]")
+        if len(column) == 1:
+            parts.append(re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", column.pop()))
+        else:
+            fits = (one for one in options if all(re.fullmatch(one, c) for c in column))
+            if (found := next(fits, None)) is None:
+                return None
+            parts.append(found)
+    runs: list[list[Any]] = []
+    for part in parts:
+        if runs and runs[-1][0] == part and part.startswith("["):
+            runs[-1][1] += 1
+        else:
+            runs.append([part, 1])
+    return "".join(part if count == 1 else f"{part}{{{count}}}" for part, count in runs)
+
+
+# Numbers and dates that are written as text
+
+
+def _written_numbers(
+    table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
+) -> ColumnEvidence | None:
+    probe = list(core)[:_PROBE]
+    if sum(bool(_NUMBER.fullmatch(text)) for text in probe) < 0.9 * len(probe):
+        return None
+    parsed = [match for match in map(_NUMBER.fullmatch, core) if match is not None]
+    affixes = Counter((m["prefix"] or "", m["suffix"] or "") for m in parsed)
+    (prefix, suffix), _ = affixes.most_common(1)[0]
+    same = [m for m in parsed if _bare(m["prefix"]) == prefix.strip()]
+    same = [m for m in same if _bare(m["suffix"]) == suffix.strip()]
+    strays = tuple(set(core) - {m.string for m in same})
+    rows = sum(core.values())
+    if sum(core[text] for text in strays) > _STRAY * rows:
+        return None
+    bodies = [m["body"] for m in same]
+    marks = _marks(bodies)
+    if marks is None:
+        return None
+    thousands, decimal = marks
+    tails = [body.rpartition(decimal)[2] for body in bodies if decimal in body] if decimal else []
+    decimals = max(map(len, tails), default=0)
+    form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimals else ''}{suffix}"
+    if form in ("1234", "1234.5") and table.frame == "csv":
+        form = None
+    plain = table.blanked(name, (*blanks, *strays))
+    other = sum(core[text] for text in strays)
+    note = f"; {other} of {rows:,} rows hold other text: correct them" if other else ""
+    if decimals == 0 and form in (None, "1234"):
+        values, gone = plain.integers(name, form)
+        seen, times = np.unique(values[~gone], return_counts=True)
+        judged = _of_whole(name, values[~gone], seen, times, plain)
+        return replace(judged, format=judged.format or form, why=judged.why + note, strays=strays)
+    written = f"numbers written like {form}" if form else "numbers"
+    if decimals == 0:
+        return ColumnEvidence(name, "integer", f"whole {written}{note}", format=form, strays=strays)
+    why = f"{written}, of up to {_plural(decimals, 'decimal')}{note}"
+    return ColumnEvidence(name, "continuous", why, format=form, decimals=decimals, strays=strays)
+
+
+def _bare(text: str | None) -> str:
+    return (text or "").strip()
+
+
+def _marks(bodies: Sequence[str]) -> tuple[str, str] | None:
+    """The thousands and decimal marks of written numbers, or None if they are no numbers."""
+    used = {*"".join(bodies)} - {*"0123456789"}
+    spaced = [mark for mark in used if mark not in ".,"]
+    if len(spaced) > 1:
+        return None
+    points = [mark for mark in used if mark in ".,"]
+    if len(points) == 2:
+        both = next((body for body in bodies if "." in body and "," in body), None)
+        if both is None or spaced:
+            return None
+        last = max(points, key=both.rfind)
+        marks = ("," if last == "." else "."), last
+    elif len(points) == 1 and not spaced and _groups(bodies, points[0]):
+        marks = points[0], ""
+    else:
+        marks = "".join(spaced), "".join(points)
+    thousands, decimal = marks
+    whole = re.escape(thousands)
+    shape = rf"(?:[1-9]\d{{0,2}}(?:{whole}\d{{3}})+|0|[1-9]\d*)" if thousands else r"(?:0|[1-9]\d*)"
+    shape += rf"?(?:{re.escape(decimal)}\d+)?" if decimal else ""
+    return marks if all(map(re.compile(shape).fullmatch, bodies)) else None
+
+
+def _groups(bodies: Sequence[str], mark: str) -> bool:
+    """Whether a mark divides thousands: 1,234 could be a decimal mark, too."""
+    marked = [body for body in bodies if mark in body]
+    if any(body.count(mark) > 1 for body in marked):
+        return True
+    if not all(re.fullmatch(rf"[1-9]\d{{0,2}}[{mark}]\d{{3}}", body) for body in marked):
+        return False
+    unmarked = [body for body in bodies if mark not in body]
+    if any(len(body) > 3 for body in unmarked):
+        return False
+    return mark == "," or bool(unmarked)
+
+
+def _written_dates(
+    table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
+) -> ColumnEvidence | None:
+    probe = list(core)[:_PROBE]
+    if not all(re.search(r"\d", text) and len(text) < 40 for text in probe):
+        return None
+    forms = _MOMENTS if ":" in probe[0] else _DAYS
+    forms = tuple(form for form in forms if all(_follows(text, form) for text in probe))
+    plain = table.blanked(name, tuple(blanks))
+    fits = [form for form in forms if _fits(plain, name, form)]
+    if not fits:
+        return None
+    form = fits[0]
+    swapped = form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")
+    otherwise = swapped if swapped in fits and swapped != form else None
+    why = f"dates written as {form}"
+    if "%Y" not in form and "%y" not in form:
+        why = f"times of day written as {form}"
+    return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
+
+
+def _follows(text: str, form: str) -> bool:
+    try:
+        when = datetime.strptime(text, form)  # noqa: DTZ007  only its form counts
+    except ValueError:
+        return False
+    return when.year >= 1000 and not ("%y" in form and re.search(r"\d{4}", text))
+
+
+def _fits(table: Table, name: str, form: str) -> bool:
+    try:
+        table.datetimes(name, form)
+    except SchemaError:
+        return False
+    return True
+
+
+def _settled(found: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
+    """Columns of dates where day and month may be swapped are read as the other columns are."""
+    sure = [one.format or "" for one in found.values() if one.format and not one.otherwise]
+    month_first = any(form.startswith(("%m/", "%m-", "%m.")) for form in sure)
+    day_first = any(form.startswith(("%d/", "%d-", "%d.")) for form in sure)
+    for name, one in found.items():
+        if one.otherwise is None or one.format is None:
+            continue
+        forms = sorted((one.format, one.otherwise))  # day first, month first
+        asks_month = month_first > day_first or (month_first == day_first and "%p" in forms[0])
+        taken, other = reversed(forms) if asks_month else forms
+        other_columns = " as in the table's other dates" if month_first != day_first else ""
+        why = (
+            f"dates that are ambiguous: no day is above 12, so they may be {taken} or {other}; "
+            f"read as {taken}{other_columns}. Write the right one as format"
+        )
+        found[name] = replace(one, format=taken, otherwise=other, why=why)
+    return found
+
+
+# Words
+
+
+def _words(name: str) -> list[str]:
+    """The words of a column's name: of patient_id, PatientID and patientId alike."""
+    parts = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W\d_]+", parts.lower()) or [""]
+
+
+def _different(count: int, what: str = "whole numbers") -> str:
+    return f"{count:,} different {what}"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _article(form: str) -> str:
+    known = {"ip": "an IP address", "iban": "an IBAN", "url": "a URL", "uuid": "a UUID"}
+    return known.get(form, f"{'an' if form[0] in 'ae' else 'a'} {form}")
+
+
+def _if_not(kind: str) -> str:
+    return f"declare it {kind} if that is wrong"
