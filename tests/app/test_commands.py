@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -220,3 +221,64 @@ def test_the_demo_needs_no_extra(split, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
     prepare(tmp_path / "d", split=split)
     assert len(list((tmp_path / "d/data").iterdir())) == 4
+
+
+MESSY = Path(__file__).parent.parent / "tables" / "messy" / "tuned"
+
+
+def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
+    source = (MESSY / "b05_hospital.csv").read_bytes()
+    (folder.path / "ward.csv").write_bytes(source)
+    code, out, err = folder.call("init", "ward.csv", "--folder", "new")
+    assert (code, err) == (0, "")
+    assert "ward: fields divided by semicolons, cp1252, names in line 1" in out
+    assert "240 different texts in 240 rows of the form P[0-9]{7}: an identifier" in out
+    assert "numbers written like 1234,5" in out
+    study = (folder.path / "new/study.toml").read_text()
+    assert 'separator = ";"\nencoding = "cp1252"\n' in study
+    schema = json.loads((folder.path / "new/schema.json").read_text())
+    assert "an identifier" in schema["columns"][0]["why"]
+    code, out, _ = folder.call("check", "new")
+    assert code == 0
+    assert "not modelled, and drawn anew or empty: patient (id), note (text)" in out
+    assert "an identifier, left out of the model" in out
+    found = folder.json("check", "new")
+    assert found["columns"][0][:2] == ["patient", "id"]
+    folder.replace("new/study.toml", "# queries = 64", "queries = 4")
+    assert folder.call("run", "new")[0] == 0
+    text = (folder.path / "new/run/synthetic.csv").read_text("utf-8")
+    first = text.splitlines()[1].split(",")
+    assert re.fullmatch(r"\d\d\.\d\d\.\d{4}", first[1])
+    assert re.search(r'"\d+,\d"', text)
+    page = (folder.path / "new/run/report.html").read_text()
+    assert "an identifier" not in page  # a reason counts rows
+    assert "8 columns with facts from rows, not declared:" in page
+
+
+def test_init_takes_the_form_of_a_file_as_it_is_given(folder):
+    folder.write("odd.csv", "1;2,5;x\n2;3,5;none\n")
+    words = ("odd.csv", "--folder", "new", "--no-header", "--decimal", ",", "--missing", "none")
+    code, out, _ = folder.call("init", *words)
+    assert code == 0
+    assert "no line of names" in out
+    study = (folder.path / "new/study.toml").read_text()
+    assert 'separator = ";"\nheader = false\ndecimal = ","\nmissing = ["none"]\n' in study
+    columns = json.loads((folder.path / "new/schema.json").read_text())["columns"]
+    assert [one["name"] for one in columns] == ["column_1", "column_2", "column_3"]
+    assert (columns[1]["decimals"], columns[2]["missing"]) == (1, True)
+    code, _, _ = folder.call("check", "new")
+    assert code == 0
+
+
+def test_a_stray_text_is_shown_to_its_owner_alone(folder):
+    lines = ["x", *(f"{n / 10}" for n in range(1, 200)), "Secret Name"]
+    folder.write("odd.csv", "\n".join(lines) + "\n")
+    code, _, err = folder.call("init", "odd.csv", "--folder", "new")
+    assert code == 0
+    assert "odd, line 201, x: 'Secret Name' is no number" in err
+    for name in ("study.toml", "schema.json"):
+        assert "Secret" not in (folder.path / "new" / name).read_text()
+    code, out, err = folder.call("run", "new")
+    assert code == 2
+    assert "1 rows hold text" in err
+    assert "Secret" not in out + err

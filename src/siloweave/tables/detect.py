@@ -388,7 +388,7 @@ def _not_modelled(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
             return ColumnEvidence(name, "id", f"{why}; {_if_not('categorical')}", format=pattern)
         return left_out(None, "nearly all different")
     long = sum(len(text.split()) for text in probe) > 4 * len(probe)
-    if rows >= _SOME and (share > 0.5 or (long and share > 0.2)):
+    if rows >= _SOME and (share >= 0.5 or (long and share > 0.2)):
         return left_out(None, "free text" if long else "many of one row alone")
     return None
 

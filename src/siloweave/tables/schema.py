@@ -510,7 +510,7 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
         categories, other = _categories(table, name, max_categories)
         taken = ("kind", "categories", "missing", *known)
         return Column(name, kind, categories, other=other, **facts, from_data=taken)
-    low, high = _bounds(table, name, kind, seen.format)
+    low, high = _bounds(table.blanked(name, seen.strays), name, kind, seen.format)
     if kind == "continuous" and seen.decimals is not None:
         facts["decimals"] = seen.decimals
         known.append("decimals")
@@ -643,6 +643,11 @@ def _type(column: Column, text: bool) -> type:
 
 def check_columns(schema: Schema, table: Table) -> None:
     """Raise SchemaError for a table of other columns than the schema's (ids may be absent)."""
+    if not set(schema.names) & set(table.names):
+        raise SchemaError(
+            f"the schema has {listed(schema.names, 3)}, and the table {listed(table.names, 3)}: "
+            "nothing in common. This is the schema of another table; give this table's"
+        )
     if absent := [column.name for column in schema.coded if column.name not in table.names]:
         raise SchemaError(
             f"the table lacks columns of the schema: {', '.join(absent)}; add them, or use "

@@ -1,0 +1,221 @@
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from siloweave.errors import SchemaError
+from siloweave.tables import Column, Encoder, Schema, read
+from siloweave.tables.forms import number_form
+
+ROWS = 400
+
+
+def seen(values, name="x", **others):
+    return Schema.detect(pl.DataFrame({name: values, **others}))[name]
+
+
+def random(seed=0):
+    return np.random.default_rng(seed)
+
+
+def dates(pattern, upto=28):
+    days = [d for d in pd.date_range("2020-01-01", periods=900) if d.day <= upto]
+    return [days[i].strftime(pattern) for i in random().integers(len(days), size=ROWS)]
+
+
+@pytest.mark.parametrize("mark", ["/", "-"])
+def test_an_ambiguous_date_names_both_readings_and_how_to_choose(mark):
+    column = seen(dates(f"%m{mark}%d{mark}%Y", upto=12))
+    assert column.kind == "datetime"
+    assert column.format == f"%d{mark}%m{mark}%Y"
+    for words in ("ambiguous", "%d", "%m", "no day is above 12", "Write the right one as format"):
+        assert words in column.why
+    assert "ambiguous" not in seen(dates(f"%m{mark}%d{mark}%Y")).why
+    assert seen(dates(f"%m{mark}%d{mark}%Y")).format == f"%m{mark}%d{mark}%Y"
+
+
+def test_an_ambiguous_date_is_read_as_the_tables_other_dates():
+    for other in ("%m/%d/%Y", "%d/%m/%Y"):
+        column = seen(dates("%m/%d/%Y", upto=12), born=dates(other))
+        assert column.format == other
+        assert "as in the table's other dates" in column.why
+
+
+def test_codes_are_known_by_name_by_gaps_and_by_order_in_other_columns():
+    few = random().integers(1, 7, ROWS)
+    assert seen(few, "visits").kind == "integer"
+    assert seen(few, "ward_code").kind == "categorical"
+    assert seen(few, "Type").kind == "categorical"
+    assert seen(few, "num_types").kind == "integer"
+    assert seen(random().choice([1, 3, 11, 25], ROWS)).kind == "categorical"
+    assert seen(random().poisson(2, ROWS)).kind == "integer"
+    assert seen(np.where(random().random(ROWS) < 0.6, 0, random().geometric(0.1, ROWS))).kind == (
+        "integer"
+    )
+    wage = np.array([50.0, 10.0, 40.0, 20.0, 60.0, 30.0])[few - 1]
+    noise = random(1).normal(0, 3, ROWS)
+    column = seen(few, pay=np.round(wage + noise, 2))
+    assert column.kind == "categorical"
+    assert "in no order that another column knows" in column.why
+    assert "declare it integer if that is wrong" in column.why
+    assert seen(few, pay=np.round(few * 10 + noise, 2)).kind == "integer"
+
+
+def test_identifiers_are_known_by_name_by_gapless_numbers_and_by_chance():
+    shuffled = random().permutation(ROWS)
+    assert seen(shuffled + 1).kind == "id"
+    assert seen(np.sort(random().choice(10**9, ROWS, replace=False))).kind == "id"  # rising
+    assert seen(random().choice(9_000, ROWS, replace=False) + 1_000).kind == "id"
+    skewed = np.unique(random().lognormal(11, 1, ROWS).astype(int))
+    assert seen(random().permutation(skewed)).kind == "integer"  # incomes differ, too
+    assert seen(random().permutation(skewed), "customer_id").kind == "id"
+    assert seen(np.sort(skewed), "seconds").kind == "integer"
+    assert seen(random().normal(size=ROWS)).kind == "continuous"
+    assert seen([f"K-{n:04d}/A" for n in shuffled]).format == "K-0[0-9]{3}/A"
+
+
+def test_near_unique_text_is_never_listed():
+    words = [f"w{n}" for n in range(50)]
+    notes = [" ".join(random(i).choice(words, 6)) for i in range(ROWS)]
+    for values in (notes, [*notes[:-8], *notes[:8]], [f"a{n // 2}" for n in range(ROWS)]):
+        column = seen(values)
+        assert column.kind in ("text", "id")
+        assert column.categories == ()
+    many = [f"town {n % 90}" for n in range(ROWS)]
+    assert seen(many).kind == "categorical"
+
+
+def test_decimals_are_those_of_the_rows():
+    assert seen(np.round(random().normal(size=ROWS), 3)).decimals == 3
+    assert seen(random().normal(size=ROWS)).decimals in (None, 15)
+    assert seen([0.1, 2.5, 1e-9]).decimals == 9
+    assert seen([1e300, 0.5]).decimals is None
+    whole = seen([1.0, 2.0, 7.0])
+    assert (whole.kind, whole.decimals) == ("integer", None)
+
+
+def test_spellings_of_missing_values_are_proposed():
+    numbers = [str(n) for n in random().integers(100, size=ROWS)]
+    for mark in ("NA", "n/a", "-", "?", "NULL", ".", "none"):
+        column = seen([*numbers, mark])
+        assert (column.kind, column.missing, column.missing_values) == ("integer", True, (mark,))
+        assert repr(mark) in column.why
+    groups = ["a", "b", "c"] * 20
+    assert seen([*groups, "N/A"]).missing_values == ("N/A",)
+    assert seen([*groups, "None"]).categories == ("None", "a", "b", "c")  # may be a category
+    assert seen(["+", "-"] * 20).categories == ("+", "-")
+    schema = Schema.detect(pl.DataFrame({"x": [*groups, "N/A"]}))
+    assert Encoder(schema).encode(pl.DataFrame({"x": ["N/A", "b"]})).column("x").tolist() == [3, 1]
+
+
+def test_one_text_among_numbers_does_not_make_categories():
+    numbers = [f"{x:.1f}" for x in random().normal(50, 9, ROWS)]
+    column = seen([*numbers, "see note"])
+    assert (column.kind, column.decimals) == ("continuous", 1)
+    assert "1 of 401 rows hold other text" in column.why
+    assert "see note" not in column.why
+    table = pl.DataFrame({"x": [*numbers, "see note"]})
+    with pytest.raises(SchemaError, match=r"1 rows hold text.*missing_values"):
+        Encoder(Schema((column,))).encode(table)
+    assert read(table).unread("x", column.format).tolist() == [ROWS]
+
+
+@pytest.mark.parametrize(
+    ("texts", "form", "values"),
+    [
+        (["$1,250.50", "-$80.00", "($5.25)"], "$1,234.5", [1250.5, -80, -5.25]),
+        (["1.250,50 €", "-80,00 €", "5,25 €"], "1.234,5 €", [1250.5, -80, 5.25]),
+        (["1 250,50", "80,00", "5,25"], "1 234,5", [1250.5, 80, 5.25]),
+        (["12,5 %", "3,0 %", "100,0 %"], "1234,5 %", [12.5, 3, 100]),
+        (["CHF 1'250.50", "CHF 80.00", "CHF 5.25"], "CHF 1'234.5", [1250.5, 80, 5.25]),
+        (["1,250,000", "80", "1,250"], "1,234", [1250000, 80, 1250]),
+        (["2.5 kg", "10.0 kg", "0.5 kg"], "1234.5 kg", [2.5, 10, 0.5]),
+    ],
+)
+def test_written_numbers_are_read_and_written_again(texts, form, values):
+    column = seen(texts * 20)
+    assert column.format == form
+    table = read(pl.DataFrame({"x": texts}))
+    assert table.floats("x", form)[0].tolist() == values
+    again = number_form(form).written(np.array(values), column.decimals)
+    assert read(pl.DataFrame({"x": again.tolist()})).floats("x", form)[0].tolist() == values
+
+
+@pytest.mark.parametrize("text", ["1.234,5", "12,34.5", "1 234", "$12.5", "12.5 kg", "", "abc"])
+def test_a_number_in_another_form_is_refused(text):
+    with pytest.raises(SchemaError, match="1 rows hold text"):
+        read(pl.DataFrame({"x": [text]})).floats("x", "1,234.5")
+
+
+@pytest.mark.parametrize("form", ["", "12", "1.234.5", "1234.56", "%Y", "euro"])
+def test_a_form_that_shows_no_number_is_refused(form):
+    with pytest.raises(SchemaError, match=r"column 'x': format: .*how 1234.5"):
+        Column("x", "continuous", format=form)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"kind": "integer", "decimals": 1}, "decimals=1"),
+        ({"kind": "continuous", "decimals": 16}, "0 to 15"),
+        ({"kind": "text", "format": "haiku"}, "email"),
+        ({"kind": "id", "format": "P[0-9"}, "format"),
+        ({"kind": "boolean", "categories": ("a", "b", "c")}, "two categories"),
+        ({"kind": "boolean", "format": "Y"}, "takes no format"),
+        ({"kind": "text", "categories": ("a",)}, "takes no categories"),
+    ],
+)
+def test_new_facts_that_contradict_each_other_are_refused(facts, words):
+    with pytest.raises(SchemaError, match="column 'x'") as caught:
+        Column("x", **facts)
+    assert words in str(caught.value)
+
+
+def test_every_form_of_time_is_read_and_written_again():
+    times = pd.date_range("2021-03-01", periods=ROWS, freq="7h11min13s")
+    for form in ("%H:%M", "%I:%M %p", "%d %b %Y", "%B %d, %Y", "%d.%m.%y", "%Y-%m-%dT%H:%M:%S%z",
+                 "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S.%f", "%d/%m/%Y %H:%M"):  # fmt: skip
+        texts = [t.strftime(form.replace("%z", "+02:00")) for t in times]
+        frame = pd.DataFrame({"x": texts})
+        schema = Schema.detect(frame)
+        assert schema["x"].format == form, schema["x"]
+        encoder = Encoder(schema, bins=10**4)
+        drawn = encoder.decode(encoder.encode(frame), key=0, like=frame)
+        again, _ = drawn.datetimes("x", form)
+        first, _ = read(frame).datetimes("x", form)
+        assert np.abs(again - first).max() <= 1e6 * 86_400 * 2, form
+        assert type(drawn.values("x")[0]) is str
+
+
+def test_days_of_whole_numbers_stay_whole_numbers():
+    frame = pd.DataFrame({"x": [20240131, 20240201, 20231224]})
+    schema = Schema.detect(frame)
+    assert (schema["x"].kind, schema["x"].format) == ("datetime", "%Y%m%d")
+    assert (schema["x"].low, schema["x"].high) == ("2023-12-24", "2024-02-01")
+    encoder = Encoder(schema, bins=100)
+    assert encoder.decode(encoder.encode(frame), key=0, like=frame).to_native().equals(frame)
+
+
+def test_reasons_are_no_facts():
+    schema = Schema.detect(pl.DataFrame({"x": [f"a{n}" for n in range(30)], "y": [1, 2, 3] * 10}))
+    assert all(column.why for column in schema.columns)
+    assert Schema.from_json(schema.to_json()) == schema
+    bare = schema.without_reasons()
+    assert not any(column.why for column in bare.columns)
+    assert bare.without_reasons() is bare
+    assert (bare.digest(), bare.differences(schema)) == (schema.digest(), [])
+    assert not any(column.why for column in schema.declared().columns)
+
+
+def test_sdv_metadata_have_patterns():
+    schema = Schema((Column("key", "id", format="P[0-9]{3}"), Column("note", "text")))
+    metadata = schema.to_sdv()
+    assert metadata["columns"]["key"] == {"sdtype": "id", "regex_format": "P[0-9]{3}"}
+    assert metadata["columns"]["note"]["sdtype"] == "unknown"
+    assert Schema.from_sdv(metadata) == schema
+
+
+def test_a_schema_of_another_table_says_so():
+    schema = Schema.detect(pl.DataFrame({"a": [1, 2], "b": [1, 2]}))
+    with pytest.raises(SchemaError, match="schema of another table"):
+        Encoder(schema).encode(pl.DataFrame({"c": [1]}))
