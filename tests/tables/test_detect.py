@@ -85,6 +85,18 @@ def test_near_unique_text_is_never_listed():
     assert seen(many).kind == "categorical"
 
 
+def test_few_whole_numbers_that_a_frame_holds_as_text_are_codes(tmp_path):
+    texts = [str(n) for n in random().integers(0, 5, ROWS)]
+    assert seen(texts).categories == ("0", "1", "2", "3", "4")
+    assert seen(["0", "1"] * 20).categories == ("0", "1")
+    many = seen([str(n) for n in random().integers(0, 500, ROWS)])
+    assert (many.kind, many.format) == ("integer", "1234")
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\n" + "0,1\n1,2\n?,5\n" * 9)  # a CSV holds text, whatever it is
+    schema = Schema.detect(read(path))
+    assert (schema["x"].categories, schema["x"].missing_values) == ((0, 1), ("?",))
+
+
 def test_decimals_are_those_of_the_rows():
     assert seen(np.round(random().normal(size=ROWS), 3)).decimals == 3
     assert seen(random().normal(size=ROWS)).decimals in (None, 15)

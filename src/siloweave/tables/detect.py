@@ -337,7 +337,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
         blanks -= unsure
         core |= {text: counted[text] for text in unsure}
-        found = _not_modelled(name, core) or _categories(core, name)
+        found = _not_modelled(name, core, table.num_rows) or _categories(core, name)
     spelled = tuple(sorted(text for text in blanks if text))
     if spelled:
         marks = ", ".join(map(repr, spelled))
@@ -364,7 +364,7 @@ def _categories(core: Mapping[str, int], name: str) -> ColumnEvidence:
     return ColumnEvidence(name, "categorical", why)
 
 
-def _not_modelled(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvidence | None:
     """What is personal, near-unique or free text; None for categories."""
     rows, kinds, words = sum(core.values()), len(core), {*_words(name)}
     share, texts = kinds / rows, list(core)
@@ -380,7 +380,7 @@ def _not_modelled(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
             return left_out(form, f"each written like {_article(form)}")
     if kinds > 1 and share > 0.2 and (personal := _personal(words, probe, share)):
         return left_out(personal, f"each written like {_article(personal)}")
-    if kinds == rows > 1 or (share >= _NEAR and rows >= _SOME):
+    if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
         if not any(" " in text for text in probe) or _IDS & words:
             pattern = _pattern(texts)
             shape_of = f" of the form {pattern}" if pattern else ""
@@ -472,8 +472,15 @@ def _written_numbers(
     if decimals == 0 and form in (None, "1234"):
         values, gone = plain.integers(name, form)
         seen, times = np.unique(values[~gone], return_counts=True)
+        if form is not None and set(core) == {"0", "1"}:
+            return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=("0", "1"))
+        if form is not None and len(seen) <= _FEW_CODES:
+            return None  # few whole numbers that a frame holds as text are codes
         judged = _of_whole(name, values[~gone], seen, times, plain)
-        return replace(judged, format=judged.format or form, why=judged.why + note, strays=strays)
+        written = form if judged.kind == "integer" else None
+        return replace(
+            judged, format=judged.format or written, why=judged.why + note, strays=strays
+        )
     written = f"numbers written like {form}" if form else "numbers"
     if decimals == 0:
         return ColumnEvidence(name, "integer", f"whole {written}{note}", format=form, strays=strays)
