@@ -71,6 +71,8 @@ def test_identifiers_are_known_by_name_by_gapless_numbers_and_by_chance():
     assert seen(random().permutation(skewed), "customer_id").kind == "id"
     assert seen(np.sort(skewed), "seconds").kind == "integer"
     assert seen(random().normal(size=ROWS)).kind == "continuous"
+    assert seen(shuffled.astype(float)).kind == "integer"
+    assert seen([*shuffled.astype(float), None]).kind == "id"  # as pandas holds whole numbers
     assert seen([f"K-{n:04d}/A" for n in shuffled]).format == "K-0[0-9]{3}/A"
 
 

@@ -201,7 +201,8 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     if _POST & set(words) and kinds > 0.2 * rows:
         why = f"{spread}, named as a postcode: not modelled; {_if_not('categorical')}"
         return ColumnEvidence(name, "text", why, format="postcode")
-    if reason := _is_key(words, values, kinds):
+    measured = table.kind(name) == "numbers" and rows == table.num_rows  # a key is no float
+    if not measured and (reason := _is_key(words, values, kinds)):
         why = (
             f"{spread}, {reason}: an identifier, left out of the model and drawn anew; "
             f"{_if_not('integer')}"
