@@ -227,3 +227,33 @@ def test_a_peer_that_keeps_its_key_over_two_runs_still_cancels(monkeypatch):
     for run in ("r1", "r2"):
         _, total = masked_sum(session_of([one, peer], run=run), share_sigma=20.0)
         assert abs(int(total[0]) - 9) < 300
+
+
+# Many seeds
+
+
+def test_bytes_of_seeds_are_those_of_a_block_cipher():
+    """Every block is AES(x) + x of the seed and a counter, under a key that the name gives."""
+    seeds = np.arange(6, dtype=np.uint64).reshape(3, 2) + np.uint64(2**63)
+    found = masking.expanded(seeds, b"name", 40)
+    key = masking.HKDF(
+        masking.SHA256(), length=16, salt=None, info=b"siloweave seeds\0name"
+    ).derive(b"")
+    for seed, row in zip(seeds, found, strict=True):
+        whole = b""
+        for block in range(3):
+            x = (int(seed[0]) ^ block).to_bytes(8, "little") + int(seed[1]).to_bytes(8, "little")
+            cipher = masking.Cipher(masking.algorithms.AES(key), masking.modes.ECB()).encryptor()
+            whole += bytes(a ^ b for a, b in zip(cipher.update(x), x, strict=True))
+        assert row.tobytes() == whole[:40]
+
+
+def test_bytes_of_seeds_are_uniform_and_of_one_name_and_seed():
+    seeds = np.arange(4000, dtype=np.uint64).reshape(2000, 2)
+    one, other = (masking.expanded(seeds, name, 32) for name in (b"one", b"other"))
+    for data in (one, other, one ^ other, one[1:] ^ one[:-1], one[:, :16] ^ one[:, 16:]):
+        counts = np.bincount(data.reshape(-1), minlength=256)
+        statistic = ((counts - data.size / 256) ** 2 / (data.size / 256)).sum()
+        assert chi2.sf(statistic, 255) > SURE
+    np.testing.assert_array_equal(one[5:6], masking.expanded(seeds[5:6], b"one", 32))
+    np.testing.assert_array_equal(one[:, :7], masking.expanded(seeds, b"one", 7))

@@ -85,7 +85,13 @@ def test_every_way_of_measuring_gets_the_noise_that_the_budget_pays_for():
         ]
 
     _, measured = plan_and_fit(
-        DOMAIN, PAIRS, 0.01, TwoRound(), measure, unit=2.0, allowed=lambda q: q != ("a", "b")
+        DOMAIN,
+        PAIRS,
+        0.01,
+        TwoRound(),
+        measure,
+        unit=2.0,
+        allowed=lambda cliques: ("a", "b") not in cliques,
     )
     assert [rho for _, _, rho in rounds] == pytest.approx([0.003, 0.007])
     for cliques, sigmas, rho in rounds:
@@ -133,10 +139,22 @@ def test_wide_columns_stay_pairs():
 def test_only_tables_that_can_be_measured_are_asked_for():
     halves = [set("abcd"), set("efgh")]
     found = design(COLUMNS, EVERY_PAIR, planned(50_000.0, 80.0), 0.05, TwoRound(),
-                   lambda q: any(set(q) <= half for half in halves))  # fmt: skip
+                   lambda cliques: all(any(set(q) <= half for half in halves)
+                                       for q in cliques if len(q) > 2))  # fmt: skip
     wide = [set(q) for q in found if len(q) > 2]
     assert wide
     assert all(any(q <= half for half in halves) for q in wide)
+
+
+def test_tables_are_asked_for_as_long_as_they_can_be_measured_together():
+    def cells(cliques):
+        return sum(COLUMNS.size(q) for q in cliques if len(q) > 2)
+
+    facts = COLUMNS, EVERY_PAIR, planned(50_000.0, 80.0), 0.05, TwoRound()
+    assert cells(design(*facts)) > 400
+    found = design(*facts, lambda cliques: cells(cliques) <= 100)
+    assert 60 < cells(found) <= 100
+    assert sum(0.5 * sigma**-2 for sigma in found.values()) == pytest.approx(0.05)
 
 
 def test_wide_tables_stay_inside_a_model_that_must_stay_small():

@@ -34,6 +34,7 @@ from tests.protocols.secure import (
 )
 from tests.protocols.test_secure_products import UNLIKELY, p_uniform
 
+SERVERS = {"north", "south"}
 EVERY = [clique for k in (1, 2, 3) for clique in combinations(SIZES, k)]
 
 
@@ -130,8 +131,9 @@ def test_a_release_of_several_parties_is_one_in_all_of_their_ledgers(relation):
     own = [event for event in together if isinstance(event, Gaussian)]
     within = len(EVERY) - len(crossing)
     assert sum(e.sensitivity**2 for e in own) == pytest.approx(moved * within)
-    for event in joint:  # who has columns of a table has paid for it
-        names = event.release.split("/")[2].split("+")
+    for event in joint:  # who has columns of a table, or opens it, has paid for it
+        holders, kind = event.release.split("/")[2:4]
+        names = set(holders.split("+")) | (SERVERS if kind == "tables" else set())
         assert all((event in ledgers[n]) == (n in names) for n in ledgers)
     limit = study.secure.plan.budget
     assert epsilon(together, limit.delta) <= limit.epsilon
@@ -243,6 +245,50 @@ def test_a_request_that_does_not_fit_is_refused_before_anything_is_paid(
         study.counts(PAIR)
     assert "party 'south'" in str(refused.value) or "is not usable" in words
     assert study.sites["south"].ledger.entries == before
+
+
+@pytest.mark.parametrize(("party", "field"), [("south", "seeds"), ("north", "cells"),
+                                               ("south", "cells")])  # fmt: skip
+def test_too_little_for_a_wide_table_is_refused(party, field, monkeypatch):
+    study = study_of(people(), SPLITS["three parties"])
+    cut = with_fields(**{field: lambda data: data[:-1]})
+    ask_otherwise(monkeypatch, party, "MeasureTables", cut)
+    with pytest.raises(WireError, match=f"party '{party}' was dealt too few {field}"):
+        study.counts([("a", "c", "e")])
+    assert not [e for e in study.sites[party].ledger.events if isinstance(e, SharedCoins)]
+
+
+def test_only_the_first_two_parties_are_dealt_anything_for_wide_tables(monkeypatch):
+    study, seen = study_of(people(), SPLITS["four parties"]), {}
+    for name in study.sites:
+
+        def noted(request, name=name):
+            seen[name] = len(request.seeds), len(request.cells), sorted(request.coins)
+            return request
+
+        ask_otherwise(monkeypatch, name, "MeasureTables", noted)
+    study.counts([("c", "d", "e"), ("a", "b", "c")])
+    rows = study.secure.rows
+    C = 2 * rows * (2 * 3 + 3 * 3)
+    assert seen == {
+        "north": (0, C, []), "south": (16 * rows * 4, C, ["north"]),
+        "west": (0, 0, []), "east": (0, 0, []),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "_MOST_WORDS", "_MOST_CELLS"])
+def test_tables_are_measured_as_long_as_they_fit_together(limit, monkeypatch):
+    study = study_of(people(), SPLITS["three parties"]).secure
+    one, two = ("a", "c", "e"), ("b", "c", "e")
+    assert study.can_measure([one, two])
+    both = {"MAX_BYTES": secure._dealt(study.domain, [one, two], study.rows, 2)[0] / 0.9,
+            "_MOST_WORDS": study.rows * 72, "_MOST_CELLS": 36}  # fmt: skip
+    monkeypatch.setattr(secure, limit, both[limit])
+    assert study.can_measure([one, two])
+    monkeypatch.setattr(secure, limit, both[limit] - 1)
+    assert not study.can_measure([one, two])
+    assert study.can_measure([one]) == (limit != "_MOST_CELLS")
+    assert study.can_measure([("a", "b"), ("a", "c")])  # which are opened in another way
 
 
 @pytest.mark.parametrize("rows", [5, 30, 10**6])
@@ -400,15 +446,18 @@ def test_coins_that_are_no_bits_leave_no_noise(monkeypatch):
     same(study.counts(PAIR), exact(people(), PAIR))
 
 
-def test_a_cell_that_is_dealt_a_thousand_times_shows_a_row(monkeypatch):
-    clique, real = ("a", "c", "e"), products.dealt_cells
+def test_a_correction_that_is_a_thousand_too_large_shows_a_row(monkeypatch):
+    clique, real = ("a", "c", "e"), products.corrections
 
-    def heavy(b, shape, K):
-        made = real(b, shape, K).copy()
-        made[0, np.ravel_multi_index(tuple(b[0]), shape)] += made.dtype.type(1_000)
+    def heavy(seeds, info, b, shape, root, modulus):
+        made = real(seeds, info, b, shape, root, modulus).copy()
+        own, rest = seeds[0][0, b[0, root], 0], np.delete(b[0], root)
+        more = 1_000 if own & np.uint64(1) else -1_000
+        at = 0, np.ravel_multi_index(tuple(rest), np.delete(shape, root))
+        made[at] = (int(made[at]) + more) % modulus
         return made
 
-    monkeypatch.setattr(products, "dealt_cells", heavy)
+    monkeypatch.setattr(products, "corrections", heavy)
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
     opened = study.counts([clique])[clique]
     row = [SCHEMA[n].categories.index(people()[n][0]) for n in clique]

@@ -152,18 +152,61 @@ def test_a_whole_block_stays_exact():
     assert sp.count_masked(np.ones((len(words), 1), bool), words)[0, 0] == len(words) * (P - 1) % P
 
 
+@dataclass(frozen=True)
+class Wide:
+    """One table of shifted codes, and what both parties that open it receive."""
+
+    key: int
+    codes: np.ndarray
+    shape: tuple = (3, 2, 4)
+    root: int = 2
+    modulus: int = 2**16
+
+    def secret(self, who):
+        return f"{self.key}/{who}".encode().ljust(32, b"\0")
+
+    @cached_property
+    def b(self):
+        return sp.shifts(self.secret("b"), "s", len(self.codes), self.shape)
+
+    @cached_property
+    def m(self):
+        return (self.codes + self.b) % np.array(self.shape)
+
+    @cached_property
+    def seeds(self):
+        own = sp.root_seeds(self.secret("e0"), "c", len(self.codes), self.shape[self.root])
+        return own, sp.other_seeds(self.secret("e"), "c", own, self.b[:, self.root])
+
+    @cached_property
+    def C(self):
+        return sp.corrections(self.seeds, "t", self.b, self.shape, self.root, self.modulus)
+
+    @cached_property
+    def shares(self):
+        facts = self.m, self.shape, self.root
+        return [sp.count_shifted(*facts, seeds, "t", self.C) for seeds in self.seeds]
+
+    @property
+    def opened(self):
+        return sp.taken(*self.shares, self.modulus)
+
+    @property
+    def counts(self):
+        joint = np.ravel_multi_index(tuple(self.codes.T), self.shape)
+        return np.bincount(joint, minlength=prod(self.shape))
+
+
 @pytest.mark.parametrize(("modulus", "coins"), [(2**16, COINS), (2**32, Coins((2**14,), 4))])
-def test_shifted_codes_count_any_table(modulus, coins):
-    shape, rows = (3, 2, 4), 50
-    codes = np.stack(rows_of(2, rows, shape), axis=1)
-    assert sp.modulus_for(rows, coins) == modulus
-    b = sp.shifts(b"k" * 32, "s", rows, shape)
-    K = sp.cell_masks(b"e" * 32, "c", rows, prod(shape), modulus)
-    D = sp.dealt_cells(b, shape, K)
-    m = (codes + b) % np.array(shape)
-    counted = sp.added(*(sp.count_shifted(m, shape, words) for words in (K, D)), modulus)
-    wanted = np.bincount(np.ravel_multi_index(tuple(codes.T), shape), minlength=prod(shape))
-    np.testing.assert_array_equal(counted, wanted)
+@pytest.mark.parametrize("shape", [(3, 2, 4), (2, 2, 2), (5, 1, 2, 3)])
+def test_shifted_codes_count_any_table(modulus, coins, shape, monkeypatch):
+    assert sp.modulus_for(50, coins) == modulus
+    for at_once in (1, 700, 2**19):
+        monkeypatch.setattr(sp, "_MOST_BYTES", at_once)
+        for root in range(len(shape)):
+            codes = np.stack(rows_of(at_once, 50, shape), axis=1)
+            table = Wide(root, codes, shape, root, modulus)
+            np.testing.assert_array_equal(table.opened, table.counts)
 
 
 # The noise
@@ -253,18 +296,66 @@ def test_what_each_receives_is_uniform_whatever_the_rows(who, codes):
 
 
 @tables
-def test_shifted_codes_and_dealt_cells_are_uniform(codes):
-    m, D = [], []
-    for key in range(1500):
-        own = Run(key, codes)
-        b = sp.shifts(own.secret("e0"), "s", 20, (3, 2))
-        m.append((np.stack(codes[0], axis=1) + b)[0] % [3, 2])
-        K = sp.cell_masks(own.secret("e1"), "c", 20, 6, 2**16)
-        D.append(sp.dealt_cells(b, (3, 2), K)[0])
-    for column, size in enumerate((3, 2)):
-        assert chisquare(np.bincount(np.array(m)[:, column])).pvalue > UNLIKELY
-        assert len(np.bincount(np.array(m)[:, column])) == size
-    assert p_uniform(np.array(D), 2**16) > UNLIKELY
+@pytest.mark.parametrize("modulus", [2**16, 2**32])
+def test_what_the_openers_of_a_wide_table_receive_is_uniform(codes, modulus):
+    """m and C of both, and the second one's seeds, whose last bits say nothing of where b is."""
+    three = np.stack((codes[0][0], codes[0][1], codes[1][0]), axis=1)[:2]
+    runs = [Wide(key, three, modulus=modulus) for key in range(1500)]
+    for column, size in enumerate(runs[0].shape):
+        seen = np.bincount([run.m[0, column] for run in runs], minlength=size)
+        assert chisquare(seen).pvalue > UNLIKELY
+    assert p_uniform([run.C for run in runs], modulus) > UNLIKELY
+    seeds = np.array([run.seeds[1] for run in runs])
+    assert p_uniform(seeds, 2**64) > UNLIKELY
+    bits = seeds[:, 0, :, 0] & np.uint64(1)  # of the first row, together and with m
+    where = bits @ (1 << np.arange(4, dtype=np.uint64)) + 16 * np.array(
+        [run.m[0, 2] for run in runs], np.uint64
+    )
+    assert chisquare(np.bincount(where.astype(int), minlength=64)).pvalue > UNLIKELY
+    rng = np.random.default_rng(7)
+    mixed = []
+    for run in runs:  # C together with words that one of them has: no sum shows a code
+        for own in run.seeds:
+            words = sp._words_of(own[0], "t", np.array([3, 2]), modulus).astype(np.uint64)
+            all_words = np.concatenate([words.reshape(-1), run.C.astype(np.uint64).reshape(-1)])
+            weights = rng.integers(1, modulus, len(all_words)).astype(np.uint64) | np.uint64(1)
+            mixed.append(int((all_words * weights).sum() % modulus))
+    assert p_uniform(mixed, modulus) > UNLIKELY
+
+
+def shown(table, seeds):
+    """Whose words add up to one in the first row, by the code of the root, with these seeds."""
+    words = sp._words_of(seeds[0], "t", np.array([3, 2]), table.modulus)
+    return words + table.C[0] * (seeds[0, :, :1] & np.uint64(1)).astype(words.dtype)
+
+
+def test_both_openers_together_read_all_codes_of_a_wide_table():
+    """Which the guarantee leaves out where there are more parties than two."""
+    table = Wide(3, np.stack(rows_of(0, 20, (3, 2, 4)), axis=1))
+    gap = (shown(table, table.seeds[0]) - shown(table, table.seeds[1])).reshape(4, 3, 2)
+    at = np.argwhere(gap)
+    np.testing.assert_array_equal((table.m[0] - at[0, [1, 2, 0]]) % table.shape, table.codes[0])
+    assert len(at) == 1
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_seed_that_is_not_changed_at_the_shift_would_show_it(who, monkeypatch):
+    """With both seeds known there, C less their words is the one-hot code; with one, it is not."""
+    table = Wide(4, np.stack(rows_of(0, 20, (3, 2, 4)), axis=1))
+    own = table.seeds[who][0]
+
+    def fits(other):
+        found = set()
+        for code, sign in product(range(4), (1, -1)):
+            words = [sp._words_of(s[None], "t", np.array([3, 2]), 2**16)[0].astype(np.int64)
+                     for s in (own[code], other[code])]  # fmt: skip
+            gap = (sign * table.C[0].astype(np.int64) + words[0] - words[1]) % 2**16
+            if sorted(gap) in ([0] * 5 + [1], [0] * 5 + [2**16 - 1]):
+                found.add(code)
+        return found
+
+    assert fits(table.seeds[1 - who][0]) == {int(table.b[0, 2])}
+    assert fits(own) == set()
 
 
 def test_words_that_are_not_masked_are_seen():

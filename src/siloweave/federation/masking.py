@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -43,6 +43,7 @@ PURPOSE = b"siloweave mask key"
 _TAIL = 16  # widths of noise beyond which none is drawn, but for once in e^128 draws
 
 Words = npt.NDArray[np.uint32]
+Seeds = npt.NDArray[np.uint64]
 
 
 def new_secret(entropy: Entropy | None = None) -> bytes:
@@ -78,6 +79,24 @@ def stream(secret: bytes, info: bytes, size: int) -> Words:
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     words: Words = np.frombuffer(cipher.update(bytes(4 * size)), dtype="<u4")
     return words
+
+
+def expanded(seeds: Seeds, info: bytes, size: int) -> npt.NDArray[np.uint8]:
+    """Pseudorandom bytes of many seeds, (seeds, size), of 128-bit seeds as (seeds, 2) numbers.
+
+    AES(x) + x for x = seed + 0, 1, ... (all bitwise), under a public key that `info` gives: what
+    Matyas, Meyer & Oseas made of a block cipher. Where AES is an ideal cipher, and at least 127
+    bits of each seed are uniform, it is uniform to who has no seed, and the same seeds may be used
+    under other `info` (Guo, Katz, Wang & Yu 2020, "Efficient and secure multiparty computation from
+    fixed-key block ciphers").
+    """
+    key = HKDF(SHA256(), length=16, salt=None, info=b"siloweave seeds\0" + info).derive(b"")
+    blocks = np.empty((len(seeds), -(-size // 16), 2), dtype="<u8")
+    blocks[:] = seeds[:, None]
+    blocks[:, 1:, 0] ^= np.arange(1, blocks.shape[1], dtype=np.uint64)
+    cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305 - one block each
+    blocks ^= np.frombuffer(cipher.update(blocks.data.cast("B")), "<u8").reshape(blocks.shape)
+    return blocks.view(np.uint8).reshape(len(seeds), -1)[:, :size]
 
 
 def mask(name: str, shared: Mapping[str, bytes], context: bytes, size: int) -> Words:

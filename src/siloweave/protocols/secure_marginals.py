@@ -1,9 +1,9 @@
 """Noisy marginals over columns that lie at different parties; nobody sees an exact one.
 
 A party counts marginals of its own columns itself, with noise of its own. A pair of columns at two
-parties is a product of their rows that is opened with noise that nobody knows; any other marginal
-is opened by two of its holders with the same noise (secure_products.py has both, after Beaver 1997,
-"Commodity-based cryptography").
+parties is a product of their rows that they open with noise that nobody knows. Any other marginal
+is opened with the same noise by the first two parties of the study (secure_products.py has both,
+after Beaver 1997, "Commodity-based cryptography", and Gilboa & Ishai 2014).
 The coordinator deals the random words and carries what parties send each other, which it cannot
 read. Whatever the number of marginals, there are these exchanges:
 
@@ -13,11 +13,12 @@ read. Whatever the number of marginals, there are these exchanges:
 3. *measure*: any number of marginals, and again for more of them.
 
 **Guarantee** (dp): rows over all parties together, add/remove or replace-one as the budget says,
-towards the coordinator, any coalition of parties without it, and everyone who sees what is
-released: an upper bound of the number of rows (where it is private), noisy histograms, noisy
-marginals. A row is in one cell of each table. Parties know who is in the table, so for them only a
-row's replacement has a meaning, which under an add/remove budget costs twice its zCDP. Assumed: the
-coordinator follows the protocol (parties need not, see secure_products.py) and asks all parties for
+towards the coordinator; any parties together, of three or more not both of the first two; and
+everyone who sees what is released: an upper bound of the number of rows (where it is private),
+noisy histograms, noisy marginals. A row is in one cell of each table. Parties know who is in the
+table, so for them only a row's replacement has a meaning, which under an add/remove budget costs
+twice its zCDP. Assumed: the coordinator
+follows the protocol (parties need not, see secure_products.py) and asks all parties for
 the same marginals; domain, roster and which columns are where are public. Every party computes
 prices from the study and from the request, for itself and for all parties together, and refuses
 what goes beyond. Where two parties were asked for different marginals, or sent different keys, rows
@@ -29,12 +30,12 @@ probability that `UpperBound` states.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import combinations
-from math import ceil, log2, sqrt
+from math import ceil, log2, prod, sqrt
 from typing import Any
 
 import msgspec
@@ -69,6 +70,7 @@ from siloweave.protocols.histograms import NoisyHistogram, columns_to_cut
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.schema import clipped
 from siloweave.protocols.secure_sums import checked_cliques
+from siloweave.protocols.two_rounds import design
 from siloweave.protocols.workload import queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
@@ -81,11 +83,14 @@ _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _SLACK = 1e-9  # relative, of sums of prices
 _SLAB = 0.9  # of a message, for masked rows
 _MOST_CODES = 2**13  # of all columns
-_MOST_WORDS, _MOST_CELLS = 2**21, 2**12  # of a table of shifted codes: rows times cells, and cells
+_MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
+_MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 150  # of a cell, in both measurements together
 _COPIES, _ROW_SECONDS = 8.0, 60.0  # of masked rows in memory; nanoseconds of each of their bytes
+_WIDE_COPIES, _WORD_SECONDS = 6.0, 10.0  # alike, of what is dealt for shifted codes, and its words
+_PLANNED = 2 / 3  # of the pairs, in one forecast of the plan
 
 # Messages
 
@@ -158,8 +163,9 @@ class MeasureTables(Request[Tables], frozen=True, tag="secure/measure"):
     tables: tuple[NoisyTable, ...]
     deliveries: dict[str, Delivery]  # of the last slab
     corrections: dict[str, Array]  # of secure_products.py: Q, by the first party of a pair,
-    cells: dict[str, bytes]  # D of all tables that are opened with it by shifted codes,
-    coins: dict[str, Array]  # and G of all tables with it
+    coins: dict[str, Array]  # G of all tables with it,
+    seeds: bytes  # and for tables of shifted codes: seeds of their roots, to the second party,
+    cells: bytes  # and C, to both that open them
 
 
 # What both sides compute from public facts
@@ -247,9 +253,9 @@ class SecurePlan:
 
     @cached_property
     def most_tables(self) -> int:
-        """How many marginals may be measured in all."""
+        """How many marginals may be measured in all: half of them at once."""
         encoder = Encoder(self.schema, self.synth.bins)
-        return 2 * len(closure(queries_of(self.synth, encoder), encoder.domain))
+        return 4 * len(closure(queries_of(self.synth, encoder), encoder.domain))
 
     @cached_property
     def largest_order(self) -> int:
@@ -278,6 +284,28 @@ class SecurePlan:
         """The parties that have columns of a clique, in roster order."""
         found = {self.owners[name] for name in clique}
         return tuple(party for party in self.parts if party in found)
+
+    @property
+    def servers(self) -> tuple[str, str]:
+        """The parties that open tables of shifted codes: the first two of the roster."""
+        names = tuple(self.parts)
+        return names[0], names[:2][-1]
+
+    def openers(self, clique: Clique) -> tuple[str, str]:
+        """The parties that open a table; one party twice where it has all columns."""
+        holders = self.holders(clique)
+        return self.servers if self.is_shifted(clique) else (holders[0], holders[-1])
+
+    def is_shifted(self, clique: Clique) -> bool:
+        """Whether a table is opened by shifted codes."""
+        return len(clique) > 2 and len(self.holders(clique)) > 1
+
+    def roots(self, cliques: Sequence[Clique], domain: Domain) -> dict[str, int]:
+        """The root of every such table, which is its column of most codes, and how many these are.
+
+        In the order in which they are needed first.
+        """
+        return _roots(domain, [clique for clique in cliques if self.is_shifted(clique)])
 
     def halves(self, clique: Clique) -> dict[str, Clique]:
         """Every holder's part of a clique."""
@@ -311,13 +339,15 @@ class SecurePlan:
         return event.rho * event.count
 
     def groups(self, tables: Sequence[NoisyTable], party: str) -> list[Group]:
-        """A party's tables, by who has columns of them and by their noise."""
-        found: dict[tuple[tuple[str, ...], bool], dict[NoisyTable, list[NoisyTable]]] = {}
+        """Tables that a party opens or has columns of, by who has columns of them and by noise."""
+        found: dict[
+            tuple[tuple[str, ...], tuple[str, str], bool], dict[NoisyTable, list[NoisyTable]]
+        ] = {}
         for table in tables:
-            holders = self.holders(table.clique)
-            if party in holders:
+            holders, openers = self.holders(table.clique), self.openers(table.clique)
+            if party in holders + openers:
                 kind = msgspec.structs.replace(table, clique=())
-                who = (holders, len(table.clique) > 2)
+                who = (holders, openers, self.is_shifted(table.clique))
                 found.setdefault(who, {}).setdefault(kind, []).append(table)
         return [
             Group(*who, index, kind, tuple(own))
@@ -331,7 +361,8 @@ class Group:
     """Tables that are released together, because one noise is on all of them."""
 
     holders: tuple[str, ...]  # parties that have columns of them
-    shifted: bool  # whether they have more columns than two, and are opened by shifted codes
+    openers: tuple[str, str]  # who opens them; one party twice where it has all columns
+    shifted: bool  # whether they are opened by shifted codes
     index: int  # of the noise, among those of such tables
     kind: NoisyTable  # the noise
     tables: tuple[NoisyTable, ...]
@@ -344,17 +375,12 @@ class Group:
     @property
     def first(self) -> str:
         """One party that opens them."""
-        return self.holders[0]
+        return self.openers[0]
 
     @property
     def second(self) -> str:
         """The other one; the same where it has all columns."""
-        return self.holders[:2][-1]
-
-    @property
-    def openers(self) -> tuple[str, str]:
-        """Both parties."""
-        return self.first, self.second
+        return self.openers[1]
 
     def modulus(self, rows: int) -> int:
         """Of the words that are opened."""
@@ -364,6 +390,31 @@ class Group:
         """Name of the release, and what streams of both parties are used for."""
         kind = "tables" if self.shifted else "pairs"
         return f"{run}/{step}/{'+'.join(self.holders)}/{kind}/{self.index}"
+
+
+def _roots(domain: Domain, wide: Sequence[Clique]) -> dict[str, int]:
+    codes = dict(zip(domain.names, domain.sizes, strict=True))
+    return {root: codes[root] for root in (max(clique, key=codes.__getitem__) for clique in wide)}
+
+
+def _dealt(domain: Domain, wide: Sequence[Clique], rows: int, width: int) -> tuple[int, int]:
+    """Bytes that the second party is dealt for tables of shifted codes, and how many words of all.
+
+    The first one is dealt less: no seeds, and no coins. A word of a table has `width` bytes.
+    """
+    codes = dict(zip(domain.names, domain.sizes, strict=True))
+    shapes = [[codes[name] for name in clique] for clique in wide]
+    cells = [prod(shape) for shape in shapes]
+    words = sum(size // max(shape) for size, shape in zip(cells, shapes, strict=True))
+    seeds = products.SEED * sum(_roots(domain, wide).values())
+    return rows * (seeds + width * words) + 4 * _COINS * sum(cells), rows * sum(cells)
+
+
+def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
+    """Whether these tables of shifted codes fit into one message, and do not take long."""
+    dealt, words = _dealt(domain, wide, rows, 2 if rows < _NARROW else 4)
+    most = max(map(domain.size, wide), default=0)
+    return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and most <= _MOST_CELLS
 
 
 def _in_run(run: str, *what: object) -> str:
@@ -655,7 +706,7 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
         site.remember(f"correction/{other}", words.data)
     own: list[Released[Array]] = []
     joint: list[Released[Array]] = []
-    dealt = _Dealt(request)
+    dealt = _Dealt(party, request)
     for group in party.plan.groups(request.tables, site.name):
         shown = ", ".join("×".join(table.clique) for table in group.tables[:8])
         shown += ", …" if len(group.tables) > 8 else ""
@@ -679,26 +730,43 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
 class _Dealt:
     """What the coordinator dealt, taken out in the order of the tables."""
 
-    def __init__(self, request: MeasureTables) -> None:
-        self._coins = {name: words.data for name, words in request.coins.items()}
-        self._cells = dict(request.cells)
+    def __init__(self, party: _Party, request: MeasureTables) -> None:
+        self._party = party
+        held = {f"coins/{name}": words.data for name, words in request.coins.items()}
+        held |= {"seeds": request.seeds, "cells": request.cells}
+        self._held = {what: memoryview(data) for what, data in held.items()}
+        self._seeds: dict[str, masking.Seeds] = {}
+        plan, name, rows = party.plan, party.site.name, party.agreed.rows
+        cliques = [table.clique for table in request.tables]
+        for root, size in plan.roots(cliques, party.domain).items():
+            if name == plan.servers[0]:
+                context = _in_run(party.run, party.step, root)
+                self._seeds[root] = products.root_seeds(party.dealer, context, rows, size)
+            elif name == plan.servers[1]:
+                self._seeds[root] = self._taken("seeds", (rows, size, 2), "<u8")
 
-    def coins(self, other: str, cells: int, coins: Coins) -> Words | None:
-        """G of some tables, (cells, coins), below 2^32; None where there is too little."""
-        data = self._taken(self._coins, other, 4 * cells * coins.number)
-        return None if data is None else np.frombuffer(data, "<u4").reshape(cells, coins.number)
+    def coins(self, other: str, cells: int, coins: Coins) -> Words:
+        """G of some tables, (cells, coins), below 2^32."""
+        words: Words = self._taken(f"coins/{other}", (cells, coins.number), "<u4")
+        return words
 
-    def cells(self, other: str, rows: int, cells: int, modulus: int) -> products.CellWords | None:
-        """D of a table, (rows, cells); None where there is too little."""
-        kind = np.dtype("<u4" if modulus == 2**32 else "<u2")
-        data = self._taken(self._cells, other, rows * cells * kind.itemsize)
-        return None if data is None else np.frombuffer(data, kind).reshape(rows, cells)
+    def cells(self, rows: int, cells: int, modulus: int) -> products.CellWords:
+        """C of a table, (rows, cells)."""
+        kind = "<u4" if modulus == 2**32 else "<u2"
+        words: products.CellWords = self._taken("cells", (rows, cells), kind)
+        return words
 
-    @staticmethod
-    def _taken(held: dict[str, bytes], other: str, size: int) -> bytes | None:
-        have = held.get(other, b"")
-        held[other] = have[size:]
-        return have[:size] if len(have) >= size else None
+    def seeds(self, root: str) -> masking.Seeds:
+        """This party's seeds of a column, (rows, codes, 2)."""
+        return self._seeds[root]
+
+    def _taken(self, what: str, shape: tuple[int, ...], dtype: str) -> Any:
+        held, count = self._held.get(what, memoryview(b"")), int(np.prod(shape))
+        size = count * np.dtype(dtype).itemsize
+        if len(held) < size:
+            raise self._party.refused(f"was dealt too few {what.partition('/')[0]}")
+        self._held[what] = held[size:]
+        return np.frombuffer(held, dtype, count).reshape(shape)
 
 
 def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
@@ -742,10 +810,8 @@ def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable
     z = products.coin_bits(party.secret(other), release, len(words), coins)
     if first:
         given = products.coin_masks(party.dealer, release, len(words), coins, modulus)
-    elif (found := dealt.coins(other, len(words), coins)) is not None:
-        given = found
     else:
-        raise party.refused(f"was dealt too few coins for tables with {other!r}")
+        given = dealt.coins(other, len(words), coins)
     noise = products.noise_share(coins, z, given, modulus, first=first)
     same = party.digest(tables)  # with a coordinator that says something else, no pad cancels
     pad = products.pad(party.secret(other), _in_run(release, same), len(words), modulus)
@@ -768,16 +834,13 @@ def _shifted(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, releas
     """This party's share of any marginal's exact counts."""
     clique = party.plan.as_sent(table.clique)
     shape, rows = party.domain.shape(clique), party.agreed.rows
-    cells, modulus = party.domain.size(clique), products.modulus_for(rows, table.coins)
-    if party.before(other):
-        context = _in_run(release, *clique)
-        words = products.cell_masks(party.dealer, context, rows, cells, modulus)
-    elif (found := dealt.cells(other, rows, cells, modulus)) is not None:
-        words = found
-    else:
-        raise party.refused(f"was dealt too few cells for tables with {other!r}")
-    counts = products.count_shifted(party.shifted_codes(clique), shape, words)
-    return _without_missing(party, counts, other, modulus)
+    (root,) = party.plan.roots([table.clique], party.domain)
+    place, modulus = clique.index(root), products.modulus_for(rows, table.coins)
+    C = dealt.cells(rows, party.domain.size(clique) // shape[place], modulus)
+    m, info = party.shifted_codes(clique), _in_run(release, *clique)
+    counts = products.count_shifted(m, shape, place, dealt.seeds(root), info, C)
+    share = counts if party.before(other) else products.taken(0, counts, 2**32)
+    return _without_missing(party, share, other, modulus)
 
 
 def _without_missing(party: _Party, share: Words, other: str, modulus: int) -> Words:
@@ -785,7 +848,7 @@ def _without_missing(party: _Party, share: Words, other: str, modulus: int) -> W
     missing = np.zeros(share.size, dtype=np.uint32)
     if party.before(other):
         missing[0] = party.agreed.rows - party.real
-    return products.taken(share.reshape(-1) % modulus, missing, modulus)
+    return products.taken(share.reshape(-1), missing, modulus)
 
 
 def secure_handlers(synth: Any) -> Handlers:
@@ -829,12 +892,40 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
     own = width // case.parties  # of a party, and of the proof that they are codes
     coins = 4 * _COINS * (base.workload_cells or 0) // case.parties
+    wide, words = _foreseen(synth, case, encoder)
     return replace(
         base,
-        memory_mb=base.memory_mb + 1e-6 * _COPIES * width,
-        bytes_per_party=width + own + coins,
-        seconds=(base.seconds or 0.0) + 1e-9 * _ROW_SECONDS * width,
+        memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
+        bytes_per_party=width + own + coins + wide,
+        seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
     )
+
+
+def _foreseen(synth: Any, case: Case, encoder: Encoder) -> tuple[int, int]:
+    """Bytes that are dealt for tables of shifted codes, and their words: the mean of two plans.
+
+    Which pairs are planned depends on the rows: here it is all of them, or those of fewer cells.
+    """
+    if case.parties == 1:
+        return 0, 0
+    domain, queries, rows = encoder.domain, queries_of(synth, encoder), case.rows
+    pairs = sorted((q for q in closure(queries, domain) if len(q) == 2), key=domain.size)
+    rho = rho_for(case.budget) / marginal_sensitivity(case.budget.relation, norm="l2") ** 2
+    sigma = sqrt(max(1, len(pairs)) / (2 * synth.pairs_share * rho))
+    found = np.zeros(2, dtype=np.int64)
+    for number in (len(pairs), ceil(_PLANNED * len(pairs))) if pairs else ():
+        planned = [Measurement(q, np.full(domain.shape(q), rows / domain.size(q)), sigma)
+                   for q in pairs[:number]]  # fmt: skip
+        wide = _wide(
+            design(domain, queries, planned, (1 - synth.pairs_share) * rho, synth,
+                   lambda tables: _fit(domain, _wide(tables), rows))
+        )  # fmt: skip
+        found += np.array(_dealt(domain, wide, rows, 2 if rows < _NARROW else 4)) // 2
+    return int(found[0]), int(found[1])
+
+
+def _wide(cliques: Iterable[Clique]) -> list[Clique]:
+    return [clique for clique in cliques if len(clique) > 2]
 
 
 # Coordinator
@@ -885,12 +976,10 @@ class SecureMarginals:
         public = {name: key[: masking.KEY] for name, key in self._keys.items()}
         self._shared = masking.agree_with(self._secret, public)
 
-    def can_measure(self, clique: Clique) -> bool:
-        """Whether a table fits: shifted codes take words for every row and cell."""
-        holders = self.plan.holders(clique)
-        cells = self.domain.size(clique)
-        small = cells <= _MOST_CELLS and self.rows * cells <= _MOST_WORDS
-        return len(holders) == 1 or len(clique) == 2 or small
+    def can_measure(self, cliques: Sequence[Clique]) -> bool:
+        """Whether tables fit into one message together, and do not take long."""
+        wide = [clique for clique in cliques if self.plan.is_shifted(clique)]
+        return len(cliques) <= self.plan.most_tables // 2 and _fit(self.domain, wide, self.rows)
 
     def measure(self, cliques: Sequence[Clique], sigmas: Sequence[float]) -> list[Measurement]:
         """Noisy marginals, each of which costs what Gaussian noise of its sigma does.
@@ -908,30 +997,30 @@ class SecureMarginals:
     def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
         """Tables for one message each: what is dealt for shifted codes has to fit."""
         batch: list[NoisyTable] = []
-        size = 0
         for table in tables:
-            joint = len(self.plan.holders(table.clique)) > 1 and len(table.clique) > 2
-            own = 4 * self.rows * self.domain.size(table.clique) if joint else 0
-            if batch and size + own > _SLAB * MAX_BYTES:
+            more = [*batch, table]
+            wide = [t.clique for t in more if self.plan.is_shifted(t.clique)]
+            narrow = all(products.modulus_for(self.rows, t.coins) == 2**16 for t in more)
+            size, _ = _dealt(self.domain, wide, self.rows, 2 if narrow else 4)
+            if batch and size > _SLAB * MAX_BYTES:
                 yield tuple(batch)
-                batch, size = [], 0
-            batch.append(table)
-            size += own
+                more = [table]
+            batch = more
         yield tuple(batch)
 
     def _measured(self, tables: tuple[NoisyTable, ...]) -> dict[Clique, Measurement]:
         deliveries, corrections = _ByParty(), _ByParty()
         if not self._slabs:
             deliveries, corrections = self._share_rows()
-        cells, coins = _ByParty(), _ByParty()
-        for party in self.plan.parts:
-            self._deal(party, tables, cells[party], coins[party])
+        coins = {name: self._coins(name, tables) for name in self.plan.parts}
+        servers, (seeds, cells) = self.plan.servers, self._cells(tables)
         requests = {
             name: MeasureTables(
-                tables, deliveries[name], corrections[name], cells[name], coins[name]
+                tables, deliveries[name], corrections[name], coins[name],
+                seeds if name == servers[1] else b"", cells if name in servers else b"",
             )
             for name in self.plan.parts
-        }
+        }  # fmt: skip
         replies = self.session.ask_each(requests, at_once=self._at_once)
         answered = dict(zip(requests, replies, strict=True))
         return opened_tables(self.plan, self.domain, self.rows, tables, answered)
@@ -981,44 +1070,53 @@ class SecureMarginals:
             corrections[second][first] = Array.of(products.taken(total, R), "<u4")
         return deliveries, corrections
 
-    def _deal(
-        self,
-        party: str,
-        tables: Sequence[NoisyTable],
-        cells: dict[str, bytes],
-        coins: dict[str, Array],
-    ) -> None:
-        """What a party needs for tables that it opens as the second one."""
+    def _coins(self, party: str, tables: Sequence[NoisyTable]) -> dict[str, Array]:
+        """G for the tables that a party opens as the second one, by the first one."""
         dealt: dict[str, list[Words]] = {}
         for group in self.plan.groups(tables, party):
             if group.second != party or group.first == party:
                 continue
             first = group.first
             release = group.release(self.session.run, self.session.rounds)
-            for table in group.tables if group.shifted else ():
-                words = self._cells(table, first, release)
-                cells[first] = cells.get(first, b"") + words.tobytes()
             count = sum(self.domain.size(table.clique) for table in group.tables)
             bits = products.coin_bits(self._secret, release, count, group.coins)
             modulus = group.modulus(self.rows)
             S = products.coin_masks(self._shared[first], release, count, group.coins, modulus)
             dealt.setdefault(first, []).append(products.taken(bits, S, modulus).reshape(-1))
-        coins |= {name: Array.of(np.concatenate(words), "<u4") for name, words in dealt.items()}
+        return {name: Array.of(np.concatenate(words), "<u4") for name, words in dealt.items()}
 
-    def _cells(self, table: NoisyTable, first: str, release: str) -> products.CellWords:
-        """D of a table of shifted codes."""
-        clique, found = self.plan.as_sent(table.clique), []
+    def _cells(self, tables: Sequence[NoisyTable]) -> tuple[bytes, bytes]:
+        """Seeds of the roots for the second party, and C of all tables of shifted codes."""
+        run, step, b = self.session.run, self.session.rounds, self._shifts
+        roots = self.plan.roots([table.clique for table in tables], self.domain)
+        seeds: dict[str, tuple[masking.Seeds, masking.Seeds]] = {}
+        for root, size in roots.items():
+            context = _in_run(run, step, root)
+            own = products.root_seeds(self._shared[self.plan.servers[0]], context, self.rows, size)
+            seeds[root] = own, products.other_seeds(self._secret, context, own, b[root])
+        found = []
+        for group in self.plan.groups(tables, self.plan.servers[0]):
+            modulus, release = group.modulus(self.rows), group.release(run, step)
+            for table in group.tables if group.shifted else ():
+                clique = self.plan.as_sent(table.clique)
+                (root,) = self.plan.roots([table.clique], self.domain)
+                shape, own_b = self.domain.shape(clique), np.stack([b[n] for n in clique], axis=1)
+                info, place = _in_run(release, *clique), clique.index(root)
+                C = products.corrections(seeds[root], info, own_b, shape, place, modulus)
+                found.append(C.tobytes())
+        return b"".join(other.tobytes() for _, other in seeds.values()), b"".join(found)
+
+    @cached_property
+    def _shifts(self) -> dict[str, npt.NDArray[np.int64]]:
+        """b of every column, once rows are shared."""
+        found: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
         for step, (start, stop) in self._slabs.items():
-            columns: dict[str, npt.NDArray[np.int64]] = {}
-            for party in self.plan.holders(clique):
-                sizes, context = self._sizes(party), _in_run(self.session.run, step)
+            for party, part in self.plan.parts.items():
+                context, sizes = _in_run(self.session.run, step), self._sizes(party)
                 b = products.shifts(self._shared[party], context, stop - start, sizes)
-                columns |= dict(zip(self.plan.parts[party].names, b.T, strict=True))
-            found.append(np.stack([columns[name] for name in clique], axis=1))
-        cells, modulus = self.domain.size(clique), products.modulus_for(self.rows, table.coins)
-        context = _in_run(release, *clique)
-        masks = products.cell_masks(self._shared[first], context, self.rows, cells, modulus)
-        return products.dealt_cells(np.concatenate(found), self.domain.shape(clique), masks)
+                for name, column in zip(part.names, b.T, strict=True):
+                    found[name].append(column)
+        return {name: np.concatenate(columns) for name, columns in found.items()}
 
 
 def opened_tables(

@@ -16,11 +16,20 @@ stream is ChaCha20 under a key that is derived for one use.
    weight w i adds w (z + (1 - 2 z) S) - w/2, and j adds w (1 - 2 z) G: together w (b - 1/2).
 5. i adds a pad drawn from k_ij to what it sends, and j subtracts it. The sum of both is the table
    plus noise, signed, as long as rows and noise are below 2^31.
-6. Tables of three columns or more, or of columns of more than two parties, are opened by two of the
-   holders in another way, which takes more words a cell and none a code: modulo 2^16, or 2^32 where
-   that is too little. The dealer knows the shifts b of all columns, and so the cell that they make;
-   it sends j D = (one-hot b) - K, of (rows, cells), with K drawn from k_ei. Cell v has the rows
-   where b is m - v: i adds up K there, and j D.
+6. Tables of three columns or more are opened in another way, by the first two parties of the
+   study, which are i and j here, whoever has the columns: modulo 2^16, or 2^32 where that is too
+   little. All parties have all m, and the dealer knows all b. Cell v has the rows where b is m - v,
+   so it is enough that i and j have shares of (one-hot b) in every row. These are two keys of a
+   point function (Gilboa & Ishai 2014, "Distributed point functions and their applications", with
+   two levels). One column of a table is its root. For each of its codes i has a seed s, drawn from
+   k_ei, and j has a seed s' from the dealer: the same, but at the root's shift, where it is the
+   dealer's own and ends in the other bit. H(s) are words for all cells of the other columns, made
+   of a seed and the table's name; t(s) is a seed's last bit. At the root's shift, both are sent
+
+     C = ((one-hot b of the other columns) - H(s) + H(s')) (t(s) - t(s')).
+
+   i adds up H(s) + t(s) C over the rows, and j takes away H(s') + t(s') C. Where s = s', that is 0
+   together; at the root's shift it is the one-hot code.
 7. Rows are proven to be codes. Before i shares, the dealer sends it, for every row and code c,
    k(c) = F(c) - t(c - b) + (sum of t U), with t and F drawn from a seed; and i sends, with its
    rows, the sum over rows of k(m). After that the others get the seed, and compare the sum with
@@ -28,12 +37,16 @@ stream is ChaCha20 under a key that is derived for one use.
 
 **Guarantee**: who knows what (the streams taken for uniform):
 
-* j receives M, m, Q, G and D. Each is a value plus numbers that j does not know (U, b, R, S, K),
-  used once: all are uniform and independent of X. So are W and m for i. The sum of step 7 follows
-  from these and the seed. k is uniform to i, who does not know F.
+* j receives M, m, Q and G. Each is a value plus numbers that j does not know (U, b, R, S), used
+  once: all are uniform and independent of X. So are W and m for i. The sum of step 7 follows from
+  these and the seed. k is uniform to i, who does not know F.
+* Seeds are uniform to j: those of i, which it does not know, or the dealer's, and the one last bit
+  that is set is the opposite of a uniform one. C is a value plus or minus H(s), of an s that j does
+  not have, or H(s') for i, which lacks s'. H of a uniform seed is uniform (federation/masking.py,
+  `expanded`), for every table anew, so neither learns b. Both together do.
 * Whoever opens the sum receives A and B, under noise and pad. It does not know k_ij, so both are
   uniform but for their sum, which is the noisy table. This holds for a dealer, too, who knows U, V,
-  R, S, r, b and K: without the pad it would have X^T (Y - V) with V known.
+  R, S, r, b, s and s': without the pad it would have X^T (Y - V) with V known.
 * A dealer knows r and not z; parties know z and not r. Either alone makes b a fair coin, so towards
   each of them the noise has exactly the distribution that is paid for (privacy/coins.py).
 * A party that sends other rows, M = X + E - U, is found but for a probability of 1/P: the sums then
@@ -41,9 +54,11 @@ stream is ChaCha20 under a key that is derived for one use.
   makes up, they are codes, so a row counts once; what it adds to words that are opened, it knows.
 
 So it holds towards the coordinator, who deals and opens, as long as it follows the protocol, and
-towards any coalition of parties, whatever they send. It does not hold towards the coordinator
-together with i or j: U and M give X. A dealer that hands out wrong words is not found: with r = 1/2
-there is no noise, a large word in D shows a row, and a wrong one in k a code, by a refusal.
+towards parties, whatever they send, together with any others: with two parties always, with more
+unless both of the first two are among them. These learn from step 6 all rows of the others in the
+tables' columns, and from steps 1 to 5 nothing. It does not hold towards the coordinator together
+with i or j: U and M give X. A dealer that hands out wrong words is not found: with r = 1/2 there is
+no noise, a large word in C shows a row, and a wrong one in k a code, by a refusal.
 """
 
 from __future__ import annotations
@@ -54,11 +69,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.federation.masking import Words, stream
+from siloweave.federation.masking import Seeds, Words, expanded, stream
 from siloweave.privacy.coins import Coins
 
 P = 2**32 - 5
 """Modulus of rows, products and their noise; a prime."""
+
+SEED = 16
+"""Bytes of a seed."""
 
 Codes = npt.NDArray[np.int64]
 CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
@@ -66,6 +84,7 @@ CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _MOST_ROWS = 2**15  # of one product in 64-bit floats, which hold whole numbers below 2^53
 _MOST_WORDS = 2**23  # of its factors, to save memory
 _LIMB = 16  # bits of half a word
+_MOST_BYTES = 2**19  # of words at once, for tables of shifted codes
 
 
 def uniform(secret: bytes, info: str, size: int, modulus: int = P) -> Words:
@@ -188,31 +207,86 @@ def modulus_for(rows: int, coins: Coins) -> int:
     return 2**16 if rows + 2 * coins.half < 2**16 else 2**32
 
 
-def cell_masks(secret: bytes, context: str, rows: int, cells: int, modulus: int) -> CellWords:
-    """K: uniform words below 2^16 or 2^32, of so many bits each."""
-    count, wide = rows * cells, modulus == 2**32
-    drawn = stream(secret, f"cells/{context}".encode(), count if wide else -(-count // 2))
-    words: CellWords = drawn.view("<u4" if wide else "<u2")[:count].reshape(rows, cells)
+def root_seeds(secret: bytes, context: str, rows: int, codes: int) -> Seeds:
+    """The first party's seeds of a column, (rows, codes, 2); `context` is used for one of them."""
+    drawn = stream(secret, f"seeds/{context}".encode(), 4 * rows * codes)
+    return drawn.view("<u8").reshape(rows, codes, 2)
+
+
+def other_seeds(secret: bytes, context: str, seeds: Seeds, b: npt.NDArray[np.int64]) -> Seeds:
+    """The second party's: of the dealer's own secret at the shift b, with the other last bit."""
+    made, at = seeds.copy(), (np.arange(len(b)), b)
+    fresh = root_seeds(secret, context, len(b), 1)[:, 0].copy()
+    fresh[:, 0] ^= (fresh[:, 0] ^ seeds[at][:, 0] ^ np.uint64(1)) & np.uint64(1)
+    made[at] = fresh
+    return made
+
+
+def corrections(
+    seeds: Sequence[Seeds], info: str, b: Codes, shape: Sequence[int], root: int, modulus: int
+) -> CellWords:
+    """C, (rows, cells of the columns but the root): what makes both parties' words add up to 1.
+
+    Args:
+        seeds: Both parties', of the root.
+        info: Name of the table; it is used for one table only.
+        b: Shifts of its columns, (rows, columns).
+        shape: Their codes.
+        root: Which column is the root.
+        modulus: 2^16 or 2^32.
+    """
+    rest, rows = np.delete(np.array(shape), root), np.arange(len(b))
+    own, other = (each[rows, b[:, root]] for each in seeds)
+    made: Any = _words_of(other, info, rest, modulus) - _words_of(own, info, rest, modulus)
+    made[rows, _joint(np.delete(b, root, axis=1), rest)] += made.dtype.type(1)
+    found: CellWords = np.where(_last_bit(own) == 1, made, made.dtype.type(0) - made)
+    return found
+
+
+def count_shifted(
+    m: Codes, shape: Sequence[int], root: int, seeds: Seeds, info: str, C: CellWords
+) -> Words:
+    """The sum over rows of all cells, in the first party's words, or less that of the second's."""
+    size, rest, kind = shape[root], np.delete(np.array(shape), root), C.dtype
+    joint, cells = _joint(np.delete(m, root, axis=1), rest), C.shape[1]
+    order = np.argsort(joint, kind="stable")  # so that rows of the same codes are added up at once
+    sums, flat = np.zeros((size, cells, cells), dtype=np.uint32), seeds.reshape(-1, 2)
+    padded = np.zeros((len(m), -(-cells * kind.itemsize // SEED) * SEED // kind.itemsize), kind)
+    padded[:, :cells] = C  # as many words as a cipher gives
+    step = max(1, _MOST_BYTES // (size * padded[0].nbytes))
+    for some in np.split(order, range(step, len(order), step)):
+        own = joint[some]
+        starts = np.flatnonzero(np.diff(own, prepend=-1))
+        places = some[:, None] * size + (m[some, root][:, None] - np.arange(size)) % size
+        chosen = flat.take(places.reshape(-1), axis=0)
+        words: Any = expanded(chosen, info.encode(), padded[0].nbytes).view(kind)
+        words = words.reshape(len(some), size, -1)
+        words += padded[some][:, None] * _last_bit(chosen).astype(kind).reshape(-1, size, 1)
+        added_up = np.add.reduceat(words.reshape(len(some), -1), starts, axis=0, dtype=kind)
+        of_codes = added_up.reshape(len(starts), size, -1)[..., :cells]
+        sums[:, own[starts]] += of_codes.transpose(1, 0, 2)
+    every = np.indices(rest.tolist()).reshape(len(rest), -1)
+    away = _joint(((every[:, :, None] - every[:, None]) % rest[:, None, None]).T, rest).T
+    found = np.take_along_axis(sums, away[None], axis=2).sum(axis=1, dtype=np.uint32)
+    counts: Words = np.moveaxis(found.reshape(size, *rest), 0, root).reshape(-1)
+    return counts
+
+
+def _joint(codes: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Which of all cells some codes are, whose columns lie along the last axis."""
+    found: npt.NDArray[np.int64] = codes @ np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
+    return found
+
+
+def _words_of(seeds: Seeds, info: str, rest: npt.NDArray[np.int64], modulus: int) -> CellWords:
+    """H: words below a modulus for the cells of the columns but the root, of every seed."""
+    kind = np.dtype("<u4" if modulus == 2**32 else "<u2")
+    words: CellWords = expanded(seeds, info.encode(), int(rest.prod()) * kind.itemsize).view(kind)
     return words
 
 
-def dealt_cells(b: Codes, shape: Sequence[int], masks: CellWords) -> CellWords:
-    """D: where the shifts of a row lead, under a mask."""
-    made: Any = masks.dtype.type(0) - masks
-    made[np.arange(len(b)), np.ravel_multi_index(tuple(b.T), tuple(shape))] += masks.dtype.type(1)
-    found: CellWords = made
-    return found
-
-
-def count_shifted(m: Codes, shape: Sequence[int], words: CellWords) -> Words:
-    """A party's share of every cell, from shifted codes and its own K or D."""
-    rows, joint = np.arange(len(m)), np.ravel_multi_index(tuple(m.T), tuple(shape))
-    every, sizes = np.indices(shape).reshape(len(shape), -1), np.array(shape)[:, None]
-    found = np.empty(words.shape[1], dtype=np.uint32)
-    for cell in range(len(found)):
-        away = np.ravel_multi_index(tuple((every - every[:, [cell]]) % sizes), tuple(shape))
-        found[cell] = words[rows, away[joint]].sum(dtype=np.uint32)
-    return found
+def _last_bit(seeds: Seeds) -> Seeds:
+    return seeds[:, :1] & np.uint64(1)
 
 
 # Coins, of (cells, number of coins) each

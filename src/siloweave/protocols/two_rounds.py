@@ -65,6 +65,9 @@ _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
 """(cliques, sigmas, rho): measure each clique with the sigma wanted, a row paying rho for all."""
 
+Allowed: TypeAlias = Callable[[Sequence[Clique]], bool]
+"""Whether these tables can be measured together."""
+
 
 @dataclass(frozen=True)
 class TwoRoundSettings(MarginalSettings):
@@ -92,7 +95,7 @@ def plan_and_fit(
     measure: Measure,
     *,
     unit: float = 1.0,
-    allowed: Callable[[Clique], bool] = lambda clique: True,
+    allowed: Allowed = lambda cliques: True,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run both rounds; returns the model and what each round measured.
@@ -105,7 +108,7 @@ def plan_and_fit(
         measure: (cliques, sigmas, rho) -> a measurement of each clique, in this order. The sigmas
             are such that sum unit^2 / (2 sigma^2) = rho of the round.
         unit: L2 sensitivity of a marginal under the budget's relation.
-        allowed: Which cliques `measure` can measure.
+        allowed: Which cliques `measure` can measure together.
         progress: Called with a text and the share that is done.
 
     Raises:
@@ -114,7 +117,7 @@ def plan_and_fit(
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
     progress("counting all pairs", 0.0)
-    small = [q for q in weights if len(q) <= 2 and allowed(q)]
+    small = [q for q in weights if len(q) <= 2 and allowed([q])]
     spent = settings.pairs_share * rho
     pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
@@ -163,7 +166,7 @@ def design(
     planned: Sequence[Measurement],
     rho: float,
     settings: TwoRoundSettings,
-    allowed: Callable[[Clique], bool] = lambda clique: True,
+    allowed: Allowed = lambda cliques: True,
 ) -> dict[Clique, float]:
     """Choose the tables that measure what was planned, and triples, with the least error.
 
@@ -175,7 +178,7 @@ def design(
         planned: First answers of the planned pairs, and of the one-ways that no pair holds.
         rho: zCDP of the second round, in units of a marginal's sensitivity.
         settings: Public settings.
-        allowed: Which cliques can be measured.
+        allowed: Which cliques can be measured together.
 
     Returns:
         Standard deviation of each table's noise, in counts.
@@ -184,7 +187,7 @@ def design(
     start = {m.clique: domain.size(m.clique) ** (2 / 3) for m in planned}
     room = settings.max_model_mb * 1e6 / _CELL_BYTES
     tables = _tables(domain, list(start), rows / _ROWS_PER_CELL, room, allowed)
-    return _Design(domain, workload, planned, rows, tables).solve(start, rho)
+    return _Design(domain, workload, planned, rows, tables).solve(start, rho, allowed)
 
 
 def _tables(
@@ -192,7 +195,7 @@ def _tables(
     planned: Sequence[Clique],
     most: float,
     room: float,
-    allowed: Callable[[Clique], bool],
+    allowed: Allowed,
 ) -> list[Clique]:
     """What was planned, and wider tables of `most` cells that lie inside the planned model.
 
@@ -206,7 +209,7 @@ def _tables(
         if size > 3 and sum(comb(len(c), size) for c in cliques) > _MOST_TABLES:
             break
         wider = dict.fromkeys(t for c in cliques for t in combinations(c, size))
-        found |= dict.fromkeys(t for t in wider if domain.size(t) <= most and allowed(t))
+        found |= dict.fromkeys(t for t in wider if domain.size(t) <= most and allowed([t]))
     return list(found)
 
 
@@ -261,7 +264,7 @@ class _Design:
         cells = np.array([domain.size(effect) for effect in known], np.float64)
         self.known = np.array(list(known.values()))
         self.spread = cells * [max(1, _freedom(domain, effect)) for effect in known]
-        self.tables = list(tables)
+        self.tables, self.closed = list(tables), list[int]()
         sizes = [domain.size(t) for t in tables]
         below = [_effects(t, place) for t in tables]
         self.seen = _sparse(
@@ -271,7 +274,9 @@ class _Design:
         self.weights = np.array(list(queries.values()), np.float64)
         self.asked = _sparse([np.ones(len(q)) for q in queries], list(queries), len(known))
 
-    def solve(self, start: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
+    def solve(
+        self, start: Mapping[Clique, float], rho: float, allowed: Allowed
+    ) -> dict[Clique, float]:
         """The noise of each table of the design, found from precisions to start at."""
         place = {t: i for i, t in enumerate(self.tables)}
         chosen, x = np.array([place[t] for t in start]), np.array(list(start.values()))
@@ -288,14 +293,26 @@ class _Design:
             past.append((error, chosen, x))
             gain = self.seen @ slope
             gain[chosen] = 0.0
+            gain[self.closed] = 0.0
+            best = self._best(gain, chosen, allowed)
             before, *earlier = past[max(0, len(past) - 1 - _PATIENCE)]
-            if gain.max() <= 0 or (len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before):
+            if gain[best] <= 0 or (len(past) > _PATIENCE and error > (1 - _LEAST_GAIN) * before):
                 break
-            chosen, x = np.append(chosen, gain.argmax()), np.append(x, x.mean())
+            chosen, x = np.append(chosen, best), np.append(x, x.mean())
         chosen, x = earlier
         x = np.maximum(x, _FAINTEST * x.max())  # else noise that no mechanism draws
         x *= 2 * rho / x.sum()
         return {self.tables[i]: float(p**-0.5) for i, p in zip(chosen, x, strict=True)}
+
+    def _best(
+        self, gain: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64], allowed: Allowed
+    ) -> int:
+        """The table that gains most of those that can be measured with the ones chosen."""
+        now = [self.tables[i] for i in chosen]
+        while gain[best := int(gain.argmax())] > 0 and not allowed([*now, self.tables[best]]):
+            gain[best] = 0.0
+            self.closed.append(best)
+        return best
 
     def _inside(self, table: int, chosen: npt.NDArray[np.int64]) -> bool:
         """Whether a table lies inside another one."""

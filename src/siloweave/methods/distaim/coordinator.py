@@ -107,9 +107,10 @@ class _Servers:
         each = self.price.escape / (2 * self.price.moved * 2 * len(self.places))
         return float(2.0 ** min(-20, floor(log2(each))))
 
-    def can_open(self, clique: Clique) -> bool:
-        """Whether a table is shared, and what is dealt for it fits into a message."""
-        return clique in self.places and 4 * _COINS * self.domain.size(clique) <= _MESSAGE
+    def can_open(self, cliques: Sequence[Clique]) -> bool:
+        """Whether tables are shared, and what is dealt for each fits into a message."""
+        most = _MESSAGE / (4 * _COINS)
+        return all(q in self.places and self.domain.size(q) <= most for q in cliques)
 
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float

@@ -1,17 +1,19 @@
 """TwoRound where parties hold different columns of the same people.
 
 Ours. Plan and fit are those of TwoRound (protocols/two_rounds.py); only the way of measuring
-differs. A marginal of columns of one party is counted there, with its noise. One of columns of two
-parties is opened with noise that nobody knows (protocols/secure_marginals.py). The model is
+differs. A marginal of columns of one party is counted there, with its noise. One of columns of
+several is opened with noise that nobody knows (protocols/secure_marginals.py). The model is
 that of one owner of the whole table, with noise up to one per cent wider. What was published for
 this setting either does not keep its claim (VertiMRF-FM: Zhao et al., KDD 2024, Theorem 2), or
 answers with far more noise (randomised response), or never measures columns of two parties
 together (VertiGAN: Jiang et al. 2023).
 
 **Guarantee** (dp): rows over all parties together, add/remove or replace-one as the budget says,
-towards the coordinator, any coalition of parties without it, and everyone who sees the model.
-protocols/secure_marginals.py and protocols/secure_products.py say what is assumed: the coordinator
-follows the protocol, and does not pool what it knows with a party. Under an add/remove budget
+towards the coordinator; any parties together, of three or more not both of the first two of the
+study; and everyone who sees the model. protocols/secure_marginals.py and
+protocols/secure_products.py say what is assumed: the coordinator follows the protocol, and does not
+pool what it knows with a party; nor does the first party with the second one, where others have
+columns: these two open wide tables. Under an add/remove budget
 the other parties, who know whose rows are in the table, have twice its zCDP for a row that is
 replaced. Assumed public: schema, roster, which columns are where, workload, and that rows are
 aligned.
@@ -99,7 +101,8 @@ def _visibility(synth: SecureTwoRound) -> Views:
         ("SharedRows.rows",),
     )
     masked = "the others' rows, each number under a mask, and which tables are counted"
-    lacks = f"masks that the coordinator alone knows, {alone}, and {NOISE}"
+    servers = "of three or more, the first two as long as they share nothing with each other"
+    lacks = f"masks that the coordinator alone knows, {alone} ({servers}), and {NOISE}"
     others = View(OTHERS, masked, lacks, ("ShareRows", "MeasureTables"))
     return (own_columns(), View(COORDINATOR, counted, coins, carried), sealed, others, READERS)
 
@@ -135,9 +138,10 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         paper="siloweave's own, after Beaver (STOC 1997) and AIM (VLDB 15(11))",
         guarantee=lambda synth: Guarantee(
             "dp",
-            "Each row over all parties together, from the coordinator, from the parties together, "
-            "and from everyone who sees the model, as long as the coordinator and a party do not "
-            "put together what they know. The schema is public. Other parties know who is in the "
+            "Each row over all parties together, from the coordinator, from the parties, and from "
+            "everyone who sees the model, as long as the coordinator and a party, or the first and "
+            "second of three parties or more, do not put together what they know. The schema is "
+            "public. Other parties know who is in the "
             "table, so towards them choose replaced rows as neighbours: under added or removed "
             "rows, what they may learn of a row's values costs twice the zCDP.",
         ),
