@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +31,23 @@ Seeded = Annotated[
     bool,
     typer.Option("--seeded-noise", hidden=True, help="Noise that anyone can repeat: for tests."),
 ]
+
+Attached = Annotated[
+    bool,
+    typer.Option("--attached", hidden=True, help="End with whoever started this process."),
+]
+
+
+def _end_with_starter(attached: bool) -> None:
+    """End this process when its standard input closes, as it does when its starter ends."""
+
+    def waiting() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(2)
+
+    if attached:
+        Thread(target=waiting, daemon=True).start()
 
 
 def _noise(seeded: bool) -> str:
@@ -61,6 +80,7 @@ def start(
     ] = None,
     spool: Spool = None,
     seeded_noise: Seeded = False,
+    attached: Attached = False,
 ) -> None:
     """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue."""
     from siloweave.app.network import party_in
@@ -70,6 +90,7 @@ def start(
 
     if spool is None:
         raise InputError("say how questions come: --spool FOLDER")
+    _end_with_starter(attached)
     log_into(folder)
     with party_in(folder, data, noise=_noise(seeded_noise)) as (host, seals):
         typer.echo(f"party {host.name!r} answers over {spool}; Ctrl-C stops it", err=True)
@@ -82,6 +103,7 @@ def coordinator(
     spool: Spool = None,
     wait: Wait = _SECONDS,
     seeded_noise: Seeded = False,
+    attached: Attached = False,
     json: AsJson = False,
 ) -> None:
     """Run a study with parties on other machines; the same command continues it."""
@@ -95,6 +117,7 @@ def coordinator(
 
     if spool is None:
         raise InputError("say how questions travel: --spool FOLDER")
+    _end_with_starter(attached)
     office = office_in(folder)
     log_into(folder)
     carrier = Files(spool, office.seals, seconds=wait)
@@ -184,7 +207,8 @@ def poc(
 @contextmanager
 def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A command of ours in a process of its own, which ends with the block."""
-    running = subprocess.Popen([sys.executable, "-m", "siloweave", *words])  # noqa: S603
+    command = [sys.executable, "-m", "siloweave", *words, "--attached"]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
     try:
         yield running
     finally:

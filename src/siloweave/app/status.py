@@ -240,11 +240,17 @@ def _hindrance(folder: Path, plan: Plan | None) -> tuple[str, str]:
 
 
 def log_into(folder: Path) -> logging.Handler:
-    """Let this process write what it does into a file of its folder, which names no value."""
+    """Let this process write what it does into a file of its folder, which names no value.
+
+    Warnings, as of what a party refuses, are shown in the terminal too.
+    """
     (folder / LOG).touch(mode=0o600)
     handler = logging.FileHandler(folder / LOG, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("siloweave")
     log.addHandler(handler)
+    shown = logging.StreamHandler()
+    shown.setLevel(logging.WARNING)
+    log.addHandler(shown)
     log.setLevel(logging.INFO)
     return handler

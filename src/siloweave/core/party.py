@@ -35,7 +35,7 @@ from siloweave.core.run import (
     site_of,
     task_of,
 )
-from siloweave.errors import InputError, WireError
+from siloweave.errors import InputError, SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.frames import Opened
@@ -189,10 +189,14 @@ class Host:
         """
         with self._busy:
             run = messages.decode(question.data, Envelope).run
-            if run not in self._sites or question.facts:
-                self._begin(run, question.facts)
-            site, handlers = self._sites[run]
-            answer = site.answer(question.data, handlers)
+            try:
+                if run not in self._sites or question.facts:
+                    self._begin(run, question.facts)
+                site, handlers = self._sites[run]
+                answer = site.answer(question.data, handlers)
+            except SiloweaveError as error:
+                _log.warning("run %s: a question was refused: %s", run, error)
+                raise
             _log.info(
                 "run %s: a question of %d bytes, answered with %d",
                 run,

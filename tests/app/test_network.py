@@ -1,0 +1,202 @@
+"""The ends of a study between organisations: their folders, and what each is told that is wrong."""
+
+import signal
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from siloweave.app.network import keys_in, office_in, party_in, provision, spelled_keys
+from siloweave.app.run import execute
+from siloweave.app.study import Study
+from siloweave.errors import InputError, RosterError, SiloweaveError
+from siloweave.federation.frames import keys_for
+from siloweave.privacy.ledger import Identity
+from tests.synthesizers.networked import over_files
+
+
+@pytest.fixture
+def ends(folder):
+    folder.replace(
+        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
+    )
+    made = provision(folder.path, folder.path / "ends", trial=True)
+    for name in ("north", "south"):
+        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    return made
+
+
+def run(ends):
+    office = office_in(ends["coordinator"])
+    with ExitStack() as stack:
+        hosts = {
+            n: stack.enter_context(party_in(ends[n], noise="seeded")) for n in ("north", "south")
+        }
+        folder = ends["coordinator"].parent / "spool"
+        carrier = stack.enter_context(over_files(office.seals, hosts, folder))
+        return execute(office.study, parties=office.parties(carrier), noise="seeded")
+
+
+def test_what_a_run_over_a_network_leaves_is_what_a_run_here_leaves(ends, folder):
+    summary, before = run(ends)
+    assert not before
+    study = Study.load(ends["coordinator"])
+    here, _ = execute(Study.load(folder.path), noise="seeded")
+    assert summary.epsilon == here.epsilon
+    assert summary.rows == here.rows
+    rows = [(one / "synthetic.csv").read_text() for one in (study.folder, folder.path / "run")]
+    assert rows[0] == rows[1]
+    assert not (study.folder / "report-owner.html").exists()
+    assert run(ends)[1]  # it had finished
+
+
+def test_a_party_makes_its_own_key_and_keeps_it(folder):
+    folder.replace(
+        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
+    )
+    own = Identity.load_or_create(folder.path / "home" / "party.key")
+    word = spelled_keys(keys_for("small", own))
+    ends = provision(folder.path, folder.path / "ends", {"north": word})
+    assert not (ends["north"] / "party.key").exists()
+    assert (ends["south"] / "party.key").exists()
+    with pytest.raises(InputError, match=r"no party\.key"), party_in(ends["north"]):
+        pass
+
+
+@pytest.mark.parametrize("word", ["", "x", b64encode(b"short").decode(), "%%%"])
+def test_a_word_that_is_no_key_is_named(word):
+    with pytest.raises(InputError, match="no pair of public keys"):
+        keys_in(word)
+
+
+def test_two_parties_with_one_key_and_keys_of_strangers_are_refused(folder):
+    word = spelled_keys(keys_for("small", Identity.create()))
+    with pytest.raises(RosterError, match="have one key"):
+        provision(folder.path, folder.path / "ends", {"north": word, "south": word})
+    with pytest.raises(RosterError, match="the study has the parties north, south"):
+        provision(folder.path, folder.path / "ends", {"west": word})
+
+
+def test_a_study_that_differs_is_shown_at_both_ends(ends, caplog):
+    study = ends["north"] / "study.toml"
+    study.write_text(study.read_text().replace("epsilon = 1", "epsilon = 0.5"))
+    with pytest.raises(InputError, match=r"budget.epsilon = 0.5, and there 1.0"):
+        run(ends)
+    assert "budget.epsilon = 0.5, and there 1.0" in caplog.text
+    assert not (ends["coordinator"] / "run" / "run.json").exists()
+
+
+def test_versions_that_differ_are_named(ends, monkeypatch):
+    office = office_in(ends["coordinator"])
+    facts = office.study.facts()
+    assert facts["siloweave"]
+    monkeypatch.setattr(type(office.study), "facts", lambda self: facts | {"siloweave": "0.0.1"})
+    with ExitStack() as stack:
+        hosts = {n: stack.enter_context(party_in(ends[n])) for n in ("north", "south")}
+        monkeypatch.setattr(type(office.study), "facts", lambda self: facts)
+        carrier = stack.enter_context(over_files(office.seals, hosts, ends["north"] / ".." / "s"))
+        with pytest.raises(InputError, match=r"siloweave = '0.0.1', and there"):
+            execute(office.study, parties=office.parties(carrier))
+
+
+def test_a_roster_of_another_coordinator_or_study_is_refused(ends, folder):
+    other = provision(folder.path, folder.path / "others")
+    (ends["north"] / "roster.json").write_bytes((other["north"] / "roster.json").read_bytes())
+    with (
+        pytest.raises(RosterError, match="not signed by the coordinator's key"),
+        party_in(ends["north"]),
+    ):
+        pass
+    for name in ("north", "coordinator"):
+        study = ends[name] / "study.toml"
+        study.write_text(study.read_text().replace('name = "small"', 'name = "large"'))
+    with pytest.raises(RosterError, match="is of study 'small'"):
+        office_in(ends["coordinator"])
+
+
+def test_a_key_that_the_roster_does_not_name_is_refused(ends):
+    (ends["north"] / "party.key").unlink()
+    Identity.load_or_create(ends["north"] / "party.key")
+    with (
+        pytest.raises(RosterError, match="which the roster does not name"),
+        party_in(ends["north"]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["roster.json", "coordinator.pub", "policy.toml", "schema.json"])
+def test_a_file_that_is_missing_is_named(ends, name):
+    (ends["north"] / name).unlink()
+    with pytest.raises(SiloweaveError, match=name.replace(".", r"\.")), party_in(ends["north"]):
+        pass
+    assert not (ends["north"] / "ledger.jsonl").exists()
+
+
+def test_a_policy_that_forbids_the_study_is_named_before_anything_is_answered(ends):
+    policy = ends["north"] / "policy.toml"
+    policy.write_text(policy.read_text().replace("smallest_roster = 1", "smallest_roster = 3"))
+    with pytest.raises(InputError, match="smallest_roster = 3"), party_in(ends["north"]):
+        pass
+    assert not (ends["north"] / "ledger.jsonl").exists()
+
+
+# Processes
+
+
+def started(folder, *words):
+    command = [sys.executable, "-m", "siloweave", *words]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def children_of(number):
+    found = subprocess.run(
+        ["pgrep", "-P", str(number)], capture_output=True, text=True, check=False
+    )
+    return [int(one) for one in found.stdout.split()]
+
+
+def test_every_end_is_a_process_of_its_own(ends, folder):
+    running = started(folder.path, "poc", "--out", "poc", "--seeded-noise", "--json")
+    out, said = running.communicate(timeout=240)
+    assert running.returncode == 0, said
+    assert '"party": "north"' in out or '"name": "north"' in out
+    assert "answers over" in said
+    rows = (folder.path / "poc" / "coordinator" / "run" / "synthetic.csv").read_text()
+    execute(Study.load(folder.path), noise="seeded")
+    assert rows == (folder.path / "run" / "synthetic.csv").read_text()
+
+
+def test_a_party_that_ends_ends_the_trial_at_once_and_nothing_stays(ends, folder):
+    (folder.path / "north.csv").write_text("age,sex,job\n200,f,x\n")
+    running = started(folder.path, "poc", "--out", "poc", "--wait", "120")
+    began = time.monotonic()
+    _, said = running.communicate(timeout=100)
+    assert time.monotonic() - began < 100
+    assert running.returncode == 2
+    assert "age" in said
+
+
+def lives(number):
+    state = Path(f"/proc/{number}/stat")
+    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_what_a_killed_trial_started_ends_too(ends, folder):
+    running = started(folder.path, "poc", "--out", "poc", "--wait", "300")
+    until = time.monotonic() + 60
+    while len(found := children_of(running.pid)) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(found) == 3
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=30)
+    until = time.monotonic() + 30
+    while any(map(lives, found)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(lives, found))
