@@ -253,6 +253,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     page = (folder.path / "new/run/report.html").read_text()
     assert "an identifier" not in page  # a reason counts rows
     assert "8 columns with facts from rows, not declared:" in page
+    assert "not modelled: kind, format" in page
 
 
 def test_init_takes_the_form_of_a_file_as_it_is_given(folder):
@@ -282,3 +283,24 @@ def test_a_stray_text_is_shown_to_its_owner_alone(folder):
     assert code == 2
     assert "1 rows hold text" in err
     assert "Secret" not in out + err
+
+
+def test_parties_that_write_a_column_differently_are_named_before_a_study(folder):
+    lines = {
+        "north": [
+            "sex,born,age,job",
+            *(f"{'MF'[n % 2]},{n % 28 + 1:02}.03.1970,4,x" for n in range(30)),
+        ],
+        "south": [
+            "sex,born,age,job",
+            *(f"{('male', 'female')[n % 2]},1970-03-{n % 28 + 1:02},5,x" for n in range(30)),
+        ],
+    }
+    for name, rows in lines.items():
+        folder.write(f"{name}.csv", "\n".join(rows) + "\n")
+    code, _, err = folder.call("init", "north.csv", "south.csv", "--folder", "new")
+    assert code == 0
+    assert "sex: north has F, M; south has female, male: map them first" in err
+    assert "born: north has dates written as %d.%m.%Y; south has dates written as %Y-%m-%d" in err
+    assert "age" not in err
+    assert "job" not in err

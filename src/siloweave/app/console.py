@@ -292,6 +292,7 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
                 "from_data": dict(proposal.review),
                 "reasons": reasons,
                 "files": proposal.files,
+                "warnings": proposal.cautions,
             }
         )
         return
@@ -301,7 +302,7 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     taken = dict(proposal.review)
     rows = [(c.name, c.kind, c.why, taken.get(c.name, "")) for c in proposal.schema.columns]
     console.print(_grid(("column", "kind", "why", "taken from the rows"), rows))
-    for line in proposal.strays:
+    for line in proposal.cautions:
         print_warning(line)
     console.print(f"Wrote {escape(study)} and {escape(schema)}.")
     console.print(

@@ -438,6 +438,7 @@ def _parameter(value: object) -> str:
 
 def _fact(column: Column) -> SchemaFact:
     facts = ", ".join(column.from_data) or "kind and domain"
+    facts = facts if column.modelled else f"not modelled: {facts}"
     how = "free" if column.from_data else "declared"
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 
