@@ -34,7 +34,14 @@ import numpy as np
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
-from siloweave.federation.records import RECEIPTS, FolderTranscript, Receipts, StatusFile
+from siloweave.federation.records import (
+    ABSENCES,
+    RECEIPTS,
+    Absences,
+    FolderTranscript,
+    Receipts,
+    StatusFile,
+)
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
@@ -863,10 +870,11 @@ def session_with(
     status: StatusFile | None = None,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
-    transcript = receipts = None
+    transcript = receipts = absences = None
     if job.folder is not None:
         transcript = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
         receipts = Receipts(job.folder / RECEIPTS, keys)
+        absences = Absences(job.folder / ABSENCES) if job.dropouts else None
     return Session(
         tuple(keys),
         transport,
@@ -877,6 +885,7 @@ def session_with(
         tolerated=job.tolerated,
         dropouts=job.dropouts,
         status=status,
+        absences=absences,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a coordinator writes down of a run: the transcript, and receipts of payments.
+"""What a coordinator writes down of a run: the transcript, receipts of payments, and who vanished.
 
 The transcript holds every question and every answer's bytes, in the order they came. Nothing in it
 is secret from the coordinator: whoever wants to know what the coordinator could learn can attack
@@ -32,7 +32,7 @@ import msgspec
 from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Masked, Released, Reply, items
-from siloweave.privacy.journal import NEW, for_its_owner
+from siloweave.privacy.journal import NEW, for_its_owner, write_whole
 from siloweave.privacy.ledger import spelled_key
 
 _LENGTH = 8  # bytes before each record
@@ -325,3 +325,33 @@ def read_status(path: Path) -> Status | None:
         return msgspec.json.decode(path.read_bytes(), type=Status)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+ABSENCES = Path("coordinator") / "absences.json"
+"""Where, in a run's folder, a coordinator notes who vanished from masked sums."""
+
+
+class Absences:
+    """A file of the steps in which parties vanished, by run.
+
+    A coordinator that starts again must ask the same parties as before: a sum is opened once, for
+    one list of parties. InputError if the file is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = path
+        try:
+            data = path.read_bytes() if path.is_file() else b"{}"
+            self._steps = msgspec.json.decode(data, type=dict[str, dict[str, int]])
+        except msgspec.MsgspecError as error:
+            raise InputError(f"{path}: is damaged ({error}); put it back from a backup") from error
+
+    def of(self, run: str) -> dict[str, int]:
+        """The step in which a party vanished, by party."""
+        return dict(self._steps.get(run, {}))
+
+    def record(self, run: str, step: int, party: str) -> None:
+        """Note a party; forced to disk."""
+        self._steps.setdefault(run, {}).setdefault(party, step)
+        write_whole(self._path, msgspec.json.encode(self._steps))

@@ -44,7 +44,13 @@ from siloweave.federation.messages import (
     payments,
     reply_type,
 )
-from siloweave.federation.records import Receipts, StatusFile, Transcript, TranscriptRecord
+from siloweave.federation.records import (
+    Absences,
+    Receipts,
+    StatusFile,
+    Transcript,
+    TranscriptRecord,
+)
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import UNREADABLE
 from siloweave.privacy.ledger import Entry, check_chain, written
@@ -152,6 +158,7 @@ class Session:
         tolerated: Parties that may pool what they know with the coordinator.
         dropouts: Parties of a sum that may vanish.
         status: Where it is written down who was asked and who answered; nowhere if None.
+        absences: Where it is kept who vanished; nowhere if None.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -170,6 +177,7 @@ class Session:
         tolerated: int = 1,
         dropouts: int = 0,
         status: StatusFile | None = None,
+        absences: Absences | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -184,6 +192,8 @@ class Session:
         self.traffic = {name: Traffic() for name in roster}
         self.rounds = 0
         self.tolerated, self.dropouts = tolerated, dropouts
+        self._absences = absences
+        self._vanished = absences.of(run) if absences else {}
         self.gone: set[str] = set()
         """Parties that did not answer where some may vanish; they are asked again in `close`."""
         self._paid: dict[str, set[str]] = {name: set() for name in roster}
@@ -227,14 +237,18 @@ class Session:
     ) -> dict[str, R]:
         """Ask some parties in one step, of whom so many may vanish: the replies of the others.
 
-        A party whose transport raises RosterError is gone, and is not asked.
+        A party whose transport raises RosterError is gone, and is not asked again in the run, also
+        if that is started again.
 
         Raises:
-            RosterError: if more are gone; names them. Nobody else is asked from there on.
+            RosterError: if more are gone; names them. Nobody else is asked from there on, and the
+                run may be started again when those of this step are back.
             WireError: as of `ask`.
         """
         if not requests or not self.traffic.keys() >= requests.keys():
             raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
+        step = self.rounds
+        self.gone |= {name for name, since in self._vanished.items() if since <= step}
         self._require(requests, may_vanish)
         if not self.dropouts:
             return dict(zip(requests, self._asked(requests, at_once), strict=True))
@@ -257,6 +271,9 @@ class Session:
             with ThreadPoolExecutor(at_once) as pool:
                 answers = list(pool.map(sent, [one for one, _ in envelopes]))
         self._require(requests, may_vanish)
+        if self._absences is not None:
+            for name in self.gone.intersection(asked):
+                self._absences.record(self.run, step, name)
         return {
             one.to: self._received(one, kind, *answer)
             for (one, kind), answer in zip(envelopes, answers, strict=True)
@@ -268,8 +285,8 @@ class Session:
             gone = ", ".join(f"party {name!r}" for name in self.roster if name in self.gone)
             raise RosterError(
                 f"{gone} did not answer, and {self.dropouts} may vanish from a sum, of few "
-                "parties fewer. Nothing was opened; start a new run when they are back, or with "
-                "more dropouts"
+                "parties fewer. Nothing was opened; start the run again when they are back, or a "
+                "new one with more dropouts"
             )
 
     def _asked(self, requests: Mapping[str, Request[R]], at_once: int) -> list[R]:
@@ -302,6 +319,7 @@ class Session:
         WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
         gone, self.gone = self.gone, set()  # who is back sends its ledger, too
+        self._vanished, self._absences = {}, None
         asked = dict.fromkeys(self.roster, Close())
         replies = self.ask_present(asked, len(gone), at_once=max(1, len(gone)))
         ledgers = {name: _entries_in(name, one, self._paid[name]) for name, one in replies.items()}
@@ -436,8 +454,11 @@ class Processes:
         """The party's answer to `frame`."""
         if name not in self._lines:
             raise _absent(name, self._lines)
-        self._lines[name].send(FRAME, frame)
-        return self._answer(name)
+        try:
+            self._lines[name].send(FRAME, frame)
+            return self._answer(name)
+        except OSError as error:
+            raise RosterError(f"party {name!r} is gone; its process ended: {error}") from error
 
     def recall(self, name: str, key: str, run: str) -> bytes | None:
         """What a party remembers under `key` in a run; only a simulation may look."""
