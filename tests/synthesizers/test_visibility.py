@@ -173,6 +173,22 @@ def test_what_a_method_declares_is_what_crosses(name):
     assert fitted.simulated
 
 
+def four(seed):
+    frame = pandas_frame(seed=seed)
+    return [frame[:15], frame[15:30], frame[30:45], frame[45:]]
+
+
+@pytest.mark.parametrize("name", ["two_round", "flaim", "dp_fed_tgan"])
+def test_so_it_is_where_parties_may_vanish(name):
+    base = CASES[name]
+    case = replace(base, settings=base.settings | {"dropouts": 1}, data=four)
+    fitted, one = case.run()
+    other = case.run(1)[1]
+    assert problems(fitted.info, one, other) == []
+    before = METHODS[name](**base.settings).info.visibility
+    assert "no line covers OpenSum" in problems(declared(fitted.info, *before), one, other)
+
+
 # Lines that are not true are found
 
 

@@ -84,6 +84,13 @@ def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> V
     return View(COORDINATOR, sees, why, ("Counts.sums",))
 
 
+def openings(dropouts: int) -> Views:
+    """The other parties' line about sums that open although parties vanish."""
+    sees = "who vanished from a sum, and their own shares of the others' masks"
+    why = "a share is random; a sum opens by those of nearly all, and for one list of parties"
+    return (View(OTHERS, sees, why, ("OpenSum",)),) if dropouts else ()
+
+
 def own_columns(sent: str | None = None) -> View:
     """Where parties hold different columns, and one may send the classes of a column."""
     but = f", but for the classes of {sent!r}" if sent else ""

@@ -1,8 +1,8 @@
 """Masks that cancel in a sum: X25519 key agreement and a ChaCha20 stream per pair of parties.
 
 Bonawitz et al. 2017 ("Practical secure aggregation for privacy-preserving machine learning"),
-section 4.0.1, without the recovery of dropouts, which comes with the network: until then a party
-that does not answer stops the round.
+section 4.0.1. Where a study allows that parties vanish, dropouts.py adds to these masks; elsewhere
+a party that does not answer stops the round.
 
 **Guarantee**: whoever sees every party's words but not the secret of two honest parties learns
 only the sum over the cohort (computationally, under X25519 and ChaCha20, 256-bit keys). The masks

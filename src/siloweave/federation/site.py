@@ -477,25 +477,22 @@ class Site(Generic[Rows]):
         shared = self.agree({p: k for p, k in cohort.items() if plan.vanish or p != self.name})
         inside = masking.cut(counts, masking.room(len(cohort), event.share_sigma))
         entry = self.pay(event, what)
-        noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
         self._masks += 1  # a stream masks one message only
         context = f"{self.context}/{self._masks}".encode()
-        if not plan.vanish:
-            words = masking.mask(self.name, shared, context, noisy.size)
-            array = Array.of(masking.masked(noisy, words), "<u4")
-            return Masked(array, entry, self._sealed(entry, array))
-        sum_ = _Sum(self._at.step, messages.body_digest(self._at.body + besides), dict(cohort))
-        seeds, recovery = self._shared_out(sum_, plan, shared)
-        words = plan.masks(self.name, seeds, context, noisy.size)
-        array = Array.of(masking.masked(noisy, words), "<u4")
-        self.remember("sum", messages.encode(sum_))
-        return Masked(array, entry, self._sealed(entry, [array, recovery]), recovery)
+        recovery: Recovery | msgspec.UnsetType = msgspec.UNSET
+        if plan.vanish:
+            digest = messages.body_digest(self._at.body + besides)
+            seeds, recovery = self._shared_out(_Sum(self._at.step, digest, dict(cohort)), shared)
+            words = plan.masks(self.name, seeds, context, counts.size)
+        else:
+            words = masking.mask(self.name, shared, context, counts.size)
+        noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
+        made = Masked(Array.of(masking.masked(noisy, words), "<u4"), entry, b"", recovery)
+        return msgspec.structs.replace(made, seal=self._sealed(entry, made.value))
 
-    def _shared_out(
-        self, sum_: _Sum, plan: MaskPlan, shared: Mapping[str, bytes]
-    ) -> tuple[list[bytes], Recovery]:
-        """Seeds of this party's masks in a sum, and what opens them."""
-        seeds = [new_seed(self.entropy)]
+    def _shared_out(self, sum_: _Sum, shared: Mapping[str, bytes]) -> tuple[list[bytes], Recovery]:
+        """Seeds of this party's masks in a sum, which it remembers, and what opens them."""
+        plan, seeds = self.terms.plan(sum_.cohort), [new_seed(self.entropy)]
         for peer in plan.neighbours[self.name]:
             low, high = sorted((self.name, peer))
             seeds.append(pair_seed(shared[peer], self._bound_to(low, high, sum_.context)))
@@ -509,6 +506,7 @@ class Site(Generic[Rows]):
             )
             for name, share in zip(plan.names, shares, strict=True)
         }
+        self.remember("sum", messages.encode(sum_))
         return seeds, Recovery(digests_of(seeds), sealed)
 
     def open_shares(

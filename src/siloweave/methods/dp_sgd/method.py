@@ -81,6 +81,7 @@ from siloweave.core.method import (
     View,
     Views,
     masked_sums,
+    openings,
 )
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, number, whole
@@ -195,6 +196,7 @@ def _rows_views(sent: str, synth: Any) -> Views:
         OWN_ROWS,
         masked_sums(synth.tolerated, "counts and of clipped gradients", dropouts=synth.dropouts),
         View(OTHERS, sees, OTHERS_NOISE, ("BeginTraining", "Step")),
+        *openings(synth.dropouts),
         READERS,
     )
 

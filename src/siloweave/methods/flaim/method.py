@@ -45,6 +45,7 @@ from siloweave.core.method import (
     View,
     Views,
     masked_sums,
+    openings,
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
@@ -98,12 +99,12 @@ def _visibility(synth: FLAIM) -> Views:
         carries = ("Count", "Select", "MeasureQueries")
     if synth.variant != "oracle":
         others = View(OTHERS, sent, OTHERS_NOISE, carries)
-        return (OWN_ROWS, *seen, others, READERS)
+        return (OWN_ROWS, *seen, others, *openings(synth.dropouts), READERS)
     why = "nothing: exact counts decide what is measured"
     exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("Exact.tables",))
     others = View(OTHERS, f"{sent}; exact shares over all rows", why, carries)
     readers = replace(READERS, protected_by=why)
-    return (OWN_ROWS, *seen, exact, others, readers)
+    return (OWN_ROWS, *seen, exact, others, *openings(synth.dropouts), readers)
 
 
 def _rounds(synth: FLAIM, columns: int) -> tuple[int, float]:

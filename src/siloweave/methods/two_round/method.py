@@ -37,6 +37,7 @@ from siloweave.core.method import (
     View,
     Views,
     masked_sums,
+    openings,
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import whole
@@ -54,7 +55,8 @@ def _check(synth: TwoRound) -> None:
 def _visibility(synth: TwoRound) -> Views:
     sent = "where columns are cut, and which tables are counted in the second round"
     others = View(OTHERS, sent, OTHERS_NOISE, ("Count",))
-    return (OWN_ROWS, masked_sums(synth.tolerated, dropouts=synth.dropouts), others, READERS)
+    seen = masked_sums(synth.tolerated, dropouts=synth.dropouts)
+    return (OWN_ROWS, seen, others, *openings(synth.dropouts), READERS)
 
 
 @dataclass(frozen=True)
