@@ -1,6 +1,7 @@
 """A coordinator and parties over a real network engine, on this machine's loopback."""
 
 import socket
+import subprocess
 from contextlib import ExitStack, contextmanager
 
 from siloweave.federation import engine
@@ -15,6 +16,14 @@ def free_port():
     with socket.socket() as end:
         end.bind(("127.0.0.1", 0))
         return end.getsockname()[1]
+
+
+def children(parent):
+    """Numbers of a process's children that still run."""
+    command = ["ps", "-o", "pid=,stat=,comm=", "--ppid", str(parent)]
+    listed = subprocess.run(command, capture_output=True)
+    rows = [line.split() for line in listed.stdout.decode().splitlines()]
+    return {int(one[0]) for one in rows if one[1][0] != "Z" and one[2] != "ps"}
 
 
 def roster_of(names=NAMES):

@@ -16,10 +16,11 @@ from contextlib import closing, contextmanager, suppress
 import pytest
 
 from siloweave.errors import InputError, RosterError
-from siloweave.federation import certificates, engine
+from siloweave.federation import engine
 from tests.federation.engines import (
     NAMES,
     body_in,
+    children,
     coordinator,
     echo,
     envelope,
@@ -32,15 +33,6 @@ from tests.federation.engines import (
 
 pytestmark = pytest.mark.engine
 pytest.importorskip("flwr", reason="needs the flower extra: make engine")
-
-
-def children(parent):
-    """Numbers of a process's children that still run."""
-    listed = subprocess.run(
-        ["ps", "-o", "pid=,stat=,comm=", "--ppid", str(parent)], capture_output=True
-    )
-    rows = [line.split() for line in listed.stdout.decode().splitlines()]
-    return {int(one[0]) for one in rows if one[1][0] != "Z" and one[2] != "ps"}
 
 
 def test_questions_cross_and_their_cost_is_shown(tmp_path, capsys):
@@ -146,54 +138,6 @@ def refused(folder, port, match, host="127.0.0.1"):
     with pytest.raises(InputError, match=match):
         engine.serve(folder / "lab", seals_of("lab"), echo, f"{host}:{port}", seconds=1.0)
     assert time.monotonic() - began < 10
-
-
-def test_another_authority_and_a_wrong_name_are_refused(tmp_path):
-    provisioned(tmp_path)
-    home, port = tmp_path / "office" / "engine", free_port()
-    with tls_server(home, port):
-        refused(tmp_path, port, r"its certificate is not for '127.0.0.2'; use a name", "127.0.0.2")
-        (tmp_path / "other").mkdir(mode=0o700)
-        certificates.make_certificates(tmp_path / "other", [])
-        ours = tmp_path / "lab" / "engine" / "ca.crt"
-        ours.write_bytes((tmp_path / "other" / "ca.crt").read_bytes())
-        refused(tmp_path, port, r"was not issued by .*ca.crt, so this is not the coordinator")
-
-
-def test_an_expired_certificate_is_refused_at_both_ends(tmp_path):
-    provisioned(tmp_path)
-    home, port = tmp_path / "office" / "engine", free_port()
-    certificates.make_certificates(home, [], days=0)
-    with pytest.raises(InputError, match=r"server.crt: expired on .*; make a new one"):
-        coordinator(tmp_path, port).__enter__()
-    with tls_server(home, port):
-        refused(tmp_path, port, "its certificate has expired; ask the coordinator")
-
-
-@contextmanager
-def tls_server(home, port):
-    """Someone who has a certificate, and takes connections."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(home / "server.crt", home / "server.key")
-    with socket.create_server(("", port)) as listening:
-
-        def take():
-            with suppress(OSError):
-                while True:
-                    end, _ = listening.accept()
-                    with end, suppress(OSError):
-                        context.wrap_socket(end, server_side=True).close()
-
-        threading.Thread(target=take, daemon=True).start()
-        yield
-
-
-def test_a_certificate_about_to_expire_is_said(tmp_path, caplog):
-    provisioned(tmp_path)
-    certificates.make_certificates(tmp_path / "office" / "engine", [], days=20)
-    certificates.check_own(tmp_path / "office" / "engine", "127.0.0.1")
-    assert "server.crt: expires on" in caplog.text
-    assert "in 19 days" in caplog.text
 
 
 def test_plaintext_is_for_this_machine_alone(tmp_path):

@@ -35,6 +35,7 @@ class Direct:
 @contextmanager
 def over_files(seals, hosts, folder):
     """A spool folder, and a thread for each party that looks into it."""
+    folder = folder / "spool"
     threads = [
         Thread(target=serve, args=(folder, own, host.reply), kwargs={"pause": 0.004}, daemon=True)
         for host, own in hosts.values()
@@ -84,13 +85,13 @@ def ends(case, folder, study=b"{}"):
         yield setup, Seals(roster.coordinator, office, roster), hosts
 
 
-def fit_over_frames(case, folder, *, spool=False, rows=None):
-    """A fit over sealed frames, and all that crossed, if by a call."""
+def fit_over_frames(case, folder, *, over=None, rows=None):
+    """A fit over sealed frames, and all that crossed if by a call; else `over` carries them."""
     study = agreed({"a": "study"})
     with ends(case, folder, study) as (setup, seals, hosts), ExitStack() as stack:
         carrier = Direct(seals, hosts)
-        if spool:
-            carrier = stack.enter_context(over_files(seals, hosts, folder / "spool"))
+        if over is not None:
+            carrier = stack.enter_context(over(seals, hosts, folder))
         parties = parties_over(carrier, study, seals.roster.parties)
         job = jobs_of(case, folder=folder / "office", rows=rows)
         return run_over(setup, job, parties), getattr(carrier, "crossed", [])

@@ -6,7 +6,7 @@ import pytest
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import write
 from tests.synthesizers.golden import saved
-from tests.synthesizers.networked import fit_over_frames
+from tests.synthesizers.networked import fit_over_frames, over_files
 from tests.synthesizers.test_visibility import CASES
 
 _QUICK = (
@@ -74,4 +74,4 @@ def test_a_run_over_frames_is_that_of_one_process(name, tmp_path):
 
 @cases("two_round", "secure_two_round", "silofuse")
 def test_a_run_over_a_spool_folder_is_that_of_one_process(name, tmp_path):
-    check_same(name, tmp_path, spool=True)
+    check_same(name, tmp_path, over=over_files)

@@ -20,6 +20,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -179,7 +180,7 @@ def check_own(folder: Path, host: str) -> None:
     found, authority = _read(folder / SERVER), _read(folder / AUTHORITY)
     try:
         found.verify_directly_issued_by(authority)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, InvalidSignature) as error:
         raise InputError(
             f"{folder / SERVER}: was not issued by {folder / AUTHORITY}; make both anew"
         ) from error

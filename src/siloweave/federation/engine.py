@@ -226,7 +226,7 @@ class Engine:
         nodes = _nodes_in(folder / NODES)
         if lacking := sorted(set(seals.roster.parties) - set(nodes)):
             raise InputError(
-                f"{folder / NODES}: has no public key of {lacking[0]!r}'s engine node, and so the "
+                f"{folder / NODES}: has no public key of the engine node of {lacking[0]!r}, so the "
                 "node would be refused; ask the party for it"
             )
         self._seals, self._seconds = seals, seconds
@@ -295,7 +295,9 @@ class Engine:
             if opened is not None:
                 break
             refusals += self._seen[name] == _WHY[flower.REFUSED]
-            if time.monotonic() >= end or refusals == _REFUSALS:
+            if refusals == _REFUSALS:
+                raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")
+            if time.monotonic() >= end:
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
                     f"{self._seen[name]}. See that the party runs and reaches this machine, then "

@@ -1,0 +1,232 @@
+"""Certificates of the link between coordinator and parties, and what strangers can ask of it."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from types import SimpleNamespace
+
+import pytest
+
+from siloweave.errors import InputError
+from siloweave.federation import certificates, engine, flower
+from tests.federation.engines import free_port, provisioned, seals_of
+
+
+@contextmanager
+def server(home):
+    """Someone who has a certificate and takes connections; gives the port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "server.crt", home / "server.key")
+    with socket.create_server(("", 0)) as listening:
+
+        def take():
+            with suppress(OSError):
+                while True:
+                    end, _ = listening.accept()
+                    with end, suppress(OSError):
+                        context.wrap_socket(end, server_side=True).close()
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.fixture
+def home(tmp_path):
+    certificates.make_certificates(tmp_path / "office", ["office.example.org", "192.0.2.7"])
+    return tmp_path / "office"
+
+
+def test_the_coordinator_is_known_by_its_authority(home):
+    with server(home) as port:
+        for name in certificates.LOCAL[:2]:
+            certificates.check_server(name, port, home / "ca.crt")
+    for name in (*certificates.LOCAL, "office.example.org", "192.0.2.7"):
+        certificates.check_own(home, name)
+    with pytest.raises(InputError, match=r"is not for 'other\.example\.org'; parties would refuse"):
+        certificates.check_own(home, "other.example.org")
+
+
+def test_keys_are_for_their_owner_alone_and_stay_when_certificates_are_made_anew(home):
+    keys = {one: one.read_bytes() for one in home.glob("*.key")}
+    assert len(keys) == 2
+    assert all(one.stat().st_mode & 0o077 == 0 for one in home.iterdir())
+    authority = (home / "ca.crt").read_bytes()
+    certificates.make_certificates(home, ["elsewhere.example.org"])
+    assert keys == {one: one.read_bytes() for one in keys}
+    assert (home / "ca.crt").read_bytes() == authority
+    certificates.check_own(home, "elsewhere.example.org")
+
+
+def test_another_authority_and_a_wrong_name_are_refused(home, tmp_path):
+    certificates.make_certificates(tmp_path / "other", [])
+    with server(home) as port:
+        with pytest.raises(InputError, match=r"is not for '127\.0\.0\.2'; use a name"):
+            certificates.check_server("127.0.0.2", port, home / "ca.crt")
+        with pytest.raises(InputError, match=r"was not issued by .*ca\.crt"):
+            certificates.check_server("127.0.0.1", port, tmp_path / "other" / "ca.crt")
+    (home / "ca.crt").write_bytes((tmp_path / "other" / "ca.crt").read_bytes())
+    with pytest.raises(InputError, match="was not issued by"):
+        certificates.check_own(home, "localhost")
+
+
+def test_an_expired_certificate_is_refused_at_both_ends(home):
+    certificates.make_certificates(home, [], days=0)
+    with pytest.raises(InputError, match=r"server\.crt: expired on .*; make a new one"):
+        certificates.check_own(home, "localhost")
+    with server(home) as port, pytest.raises(InputError, match="its certificate has expired; ask"):
+        certificates.check_server("127.0.0.1", port, home / "ca.crt")
+
+
+def test_a_certificate_about_to_expire_is_said_at_both_ends(home, caplog):
+    certificates.make_certificates(home, [], days=20)
+    certificates.check_own(home, "127.0.0.1")
+    with server(home) as port:
+        certificates.check_server("127.0.0.1", port, home / "ca.crt")
+    assert "server.crt: expires on" in caplog.text
+    assert f"the certificate of 127.0.0.1:{port}: expires on" in caplog.text
+    assert caplog.text.count("in 19 days") == 2
+
+
+def test_no_tls_and_nobody_there(home):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def speak():
+            end, _ = listening.accept()
+            with end:
+                end.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                end.recv(1000)
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        with pytest.raises(InputError, match="speaks no TLS"):
+            certificates.check_server("127.0.0.1", port, home / "ca.crt")
+        thread.join()
+    with pytest.raises(ConnectionError):
+        certificates.check_server("127.0.0.1", port, home / "ca.crt")
+
+
+@pytest.mark.parametrize("word", ["", "AAAA", "?", "A" * 68])
+def test_what_is_no_key_of_a_node(word, tmp_path):
+    good = certificates.node_key(tmp_path / "node.key")
+    assert certificates.node_key(tmp_path / "node.key") == good
+    assert certificates.node_key_in(good)
+    with pytest.raises(InputError, match="is no public key of an engine node"):
+        certificates.node_key_in(word)
+
+
+def test_names_and_files_that_cannot_be_used(home):
+    with pytest.raises(InputError, match="must be a DNS name in ASCII, or an IP address"):
+        certificates.make_certificates(home, ["büro.example.org"])
+    (home / "server.key").write_bytes(b"cut")
+    with pytest.raises(InputError, match=r"server\.key: cannot be read as a key"):
+        certificates.make_certificates(home, [])
+
+
+# The engine's ends, before anything is started
+
+
+def made(folder, address="127.0.0.1:9092", **named):
+    return engine.Engine(folder / "office", seals_of("coordinator"), address, seconds=1, **named)
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
+    for start in (
+        lambda: made(tmp_path),
+        lambda: engine.serve(tmp_path, seals_of("lab"), lambda question: b"", "localhost:1"),
+    ):
+        with pytest.raises(InputError, match=r"run: pip install 'siloweave\[flower\]'"):
+            start()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def provided(tmp_path, monkeypatch):
+    """Folders of all ends; Flower counts as installed, and is not needed."""
+    monkeypatch.setattr(engine, "_need_flower", lambda: None)
+    return provisioned(tmp_path)
+
+
+def test_what_an_engine_cannot_start_with(provided):
+    with pytest.raises(InputError, match="address='office' must be HOST:PORT"):
+        made(provided, "office")
+    with pytest.raises(InputError, match=r"is for trials on one machine alone"):
+        made(provided, "0.0.0.0:9092", plaintext=True)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(InputError, match=r"cannot be listened at .*in use.*Give another port"),
+    ):
+        made(provided, f"127.0.0.1:{taken.getsockname()[1]}")
+    with pytest.raises(InputError, match=r"is not for '127\.0\.0\.3'"):
+        made(provided, f"127.0.0.3:{free_port()}")
+    nodes = provided / "office" / "engine" / "nodes.json"
+    nodes.write_text("{}")
+    with pytest.raises(
+        InputError, match=r"nodes\.json: has no public key of the engine node of 'clinic'"
+    ):
+        made(provided)
+    nodes.unlink()
+    with pytest.raises(InputError, match=r"nodes\.json: cannot be read .* provision the study"):
+        made(provided)
+
+
+def test_a_party_waits_for_the_coordinator_only_so_long(provided):
+    with pytest.raises(InputError, match=r"nobody answered for 0\.5 s .*may connect to it"):
+        engine.serve(
+            provided / "lab", seals_of("lab"), lambda question: b"", "127.0.0.1:1", seconds=0.5
+        )
+    assert not (provided / "lab" / "party.sock").exists()
+
+
+def test_keys_that_parties_made_themselves(tmp_path):
+    word = certificates.node_key(tmp_path / "elsewhere" / "node.key")
+    provisioned(tmp_path, words={"lab": word})
+    assert not (tmp_path / "lab" / "engine" / "node.key").exists()
+    assert (tmp_path / "clinic" / "engine" / "node.key").exists()
+    assert word in (tmp_path / "office" / "engine" / "nodes.json").read_text()
+
+
+def status(path, *headers, kind="http"):
+    """What a guarded application answers; None where the application itself was reached."""
+
+    async def app(scope, receive, send):
+        reached.append(scope)
+
+    async def send(message):
+        sent.append(message)
+
+    reached, sent = [], []
+    scope = {"type": kind, "path": path, "headers": [(k, v) for k, v in headers]}
+    asyncio.run(flower._guarded(app, "secret")(scope, None, send))
+    assert len(reached) + (len(sent) > 0) <= 1
+    return None if reached else sent[0]["status"] if sent else "closed"
+
+
+SIZE, SECRET = (b"content-length", b"10"), (b"x-siloweave-engine", b"secret")
+
+
+def test_strangers_reach_only_what_nodes_talk_to():
+    assert status("/v1/fleet/pull-messages", SIZE) is None
+    assert status("/v1/control/start-run", SIZE, SECRET) is None
+    for path in ("/v1/control/start-run", "/v1/runtime/acquire-task", "/docs", "/v1/fleets"):
+        assert status(path, SIZE) == 404
+        assert status(path, SIZE, (SECRET[0], b"secreT")) == 404
+    for size in ((), [(b"content-length", b"x")], [(b"content-length", b"%d" % (2**23 + 1))]):
+        assert status("/v1/fleet/push-object", *size) == 413
+    assert status("/v1/fleet/x", kind="websocket") == "closed"
+    assert status("", kind="lifespan") is None
+
+
+def test_clocks_that_are_apart_are_said():
+    late = format_datetime(datetime.now(UTC) - timedelta(seconds=90), usegmt=True)
+    facts = SimpleNamespace(address="office:9092")
+    text = flower._clocks(SimpleNamespace(headers={"date": late}), facts)
+    assert "This machine's clock is +90 s" in text or "is +91 s" in text

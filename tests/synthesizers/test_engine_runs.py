@@ -1,0 +1,160 @@
+"""Whole fits over a real network engine: the same as in one process, also where it is killed."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from siloweave.federation import engine
+from tests.federation.engines import children, free_port
+from tests.synthesizers.cases import BUDGET
+from tests.synthesizers.networked import fit_over_frames
+from tests.synthesizers.test_network import check_same
+from tests.synthesizers.test_network_faults import canaries
+from tests.synthesizers.test_visibility import Case
+
+pytestmark = pytest.mark.engine
+pytest.importorskip("flwr", reason="needs the flower extra: make engine")
+
+
+class Counted:
+    """An engine whose every question is counted and timed, and before some of which it is hurt."""
+
+    def __init__(self, link, hurts):
+        self.link, self.hurts, self.asked, self.seconds = link, hurts, 0, []
+        self._lock = threading.Lock()
+
+    def send(self, name, frame, facts=b""):
+        with self._lock:
+            hurt = self.hurts.get(self.asked, lambda link: None)
+            self.asked += 1
+        hurt(self.link)
+        began = time.monotonic()
+        answer = self.link.send(name, frame, facts)
+        self.seconds.append(time.monotonic() - began)
+        return answer
+
+
+@contextmanager
+def over_engine(seals, hosts, folder, *, hurts=None, counted=None, port=None, **named):
+    """A SuperLink, and a node for each party, which answers in this process."""
+    homes = {name: folder / name for name in hosts}
+    for home in (folder / "office", *homes.values()):
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o700)
+    engine.provision(folder / "office", homes, [])
+    to = port or free_port()
+    with ExitStack() as stack:
+        address = f"127.0.0.1:{to}"
+        made = engine.Engine(folder / "office", seals, address, seconds=120.0, **named)
+        link = stack.enter_context(made)
+        through = f"127.0.0.1:{stack.enter_context(recording(to))}" if port else address
+        for name, (host, own) in hosts.items():
+            party = engine.answering(homes[name], own, host.reply, through, **named)
+            stack.enter_context(stack.enter_context(party))
+        carrier = Counted(link, hurts or {})
+        yield carrier
+        if counted is not None:
+            counted.append(carrier)
+
+
+@pytest.mark.parametrize("name", ["two_round", "silofuse", "secure_two_round", "vertigan"])
+def test_a_run_over_the_engine_is_that_of_one_process(name, tmp_path, capsys):
+    counted, began = [], time.monotonic()
+    check_same(name, tmp_path, over=partial(over_engine, counted=counted))
+    (carrier,) = counted
+    with capsys.disabled():
+        print(
+            f"\n{name}: {carrier.asked} questions, {np.median(carrier.seconds):.2f} s each, "
+            f"{time.monotonic() - began:.0f} s with the start and the run in one process"
+        )
+
+
+def killed(which):
+    def kill(link):
+        os.kill(link.processes[which].number, signal.SIGKILL)
+
+    return kill
+
+
+def nodes_killed(link):
+    for one in children(os.getpid()) - {one.number for one in link.processes}:
+        os.kill(one, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", ["two_round", "silofuse"])
+def test_an_engine_that_is_killed_again_and_again_changes_nothing(name, tmp_path):
+    hurts = {1: killed(0), 3: killed(1), 4: nodes_killed, 5: killed(0)}
+    counted = []
+    check_same(name, tmp_path, over=partial(over_engine, hurts=hurts, counted=counted))
+    assert counted[0].asked > max(hurts)
+
+
+SEEN = []
+
+
+@contextmanager
+def recording(to):
+    """A port that carries to another, and remembers all that it carries."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def carry(one, other):
+            with suppress(OSError):
+                while data := one.recv(65536):
+                    SEEN.append(data)
+                    other.sendall(data)
+            for end in (one, other):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+        def take():
+            with suppress(OSError), ExitStack() as stack:
+                while True:
+                    one = stack.enter_context(listening.accept()[0])
+                    other = socket.create_connection(("127.0.0.1", to))
+                    stack.enter_context(other)
+                    for pair in ((one, other), (other, one)):
+                        threading.Thread(target=carry, args=pair, daemon=True).start()
+
+        threading.Thread(target=take, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("method", ["two_round", "flaim"])
+def test_the_engines_whole_view_has_nothing_of_the_rows(method, tmp_path, monkeypatch):
+    """Without TLS, so that what a hostile SuperLink sees is what is recorded."""
+    frame, schema, names, numbers = canaries()
+    case = Case(method, {"bins": 5}, lambda seed: [frame[:25], frame[25:]], schema)
+    case = replace(case, fit={"budget": BUDGET})
+    reported = engine.Engine._reported
+
+    def heard(self, data):
+        answer = reported(self, data)
+        SEEN.extend((data, answer))
+        return answer
+
+    monkeypatch.setattr(engine.Engine, "_reported", heard)
+    SEEN.clear()
+    over = partial(over_engine, port=free_port(), plaintext=True)
+    fit_over_frames(case, tmp_path, over=over)
+    homes = [one for one in tmp_path.rglob(engine.HOME) if one.is_dir()]
+    assert len(homes) == 3
+    files = [one for home in homes for one in home.rglob("*") if one.is_file()]
+    assert any(one.name == "superlink.log" for one in files)
+    seen = b"\n".join([*SEEN, *(one.read_bytes() for one in files)])
+    assert len(seen) > 50_000
+    assert b"/v1/fleet/push-object" in seen  # this is the traffic, readable but for the frames
+    for value in (*map(str.encode, names), *(repr(float(x)).encode() for x in numbers)):
+        assert value not in seen
+    for number in numbers:
+        assert np.float64(number).tobytes() not in seen
+    for word in (b"flaim/", b"sum/", b"run/close"):  # no message of ours is readable
+        assert word not in seen
