@@ -251,7 +251,7 @@ def _text(scores: Scores) -> list[str]:
     lines.append(f"rows: {counts}; at most {settings.max_rows} per fit; seed {settings.seed}")
     lines += [f"ceiling: {settings.ceiling}", f"floor: {settings.floor}"]
     if settings.left_out:
-        lines.append(f"ids, not compared: {', '.join(settings.left_out)}")
+        lines.append(f"ids and texts, not compared: {', '.join(settings.left_out)}")
     return lines
 
 

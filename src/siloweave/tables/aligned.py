@@ -64,7 +64,7 @@ class AlignedColumn:
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Tables with the same columns, in the order of the first; ids are left out.
+    """Tables with the same columns, in the order of the first; ids and texts are left out.
 
     Example:
         >>> one = Table.from_columns({"x": (np.array([1.5, 2.0]), None)})
@@ -144,7 +144,8 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
         else:
             columns.append(_categorical(name, marked))
     if not columns:
-        raise DataError(f"{first} has no column to compare: all hold ids ({', '.join(left_out)})")
+        names = ", ".join(left_out)
+        raise DataError(f"{first} has no column to compare: all hold ids or texts ({names})")
     counts = {name: table.num_rows for name, table in read_in.items()}
     return Aligned(tuple(columns), counts, tuple(left_out))
 
@@ -165,8 +166,6 @@ def _check(first: str, main: Table, name: str, table: Table) -> None:
 
 def _facts(table: Table, schema: Schema | None) -> Schema:
     if schema is None:
-        if empty := [name for name in table.names if table.missing(name).all()]:
-            raise DataError(f"column {empty[0]!r} has no value in any row; leave it out")
         return Schema.detect(table, max_categories=_ANY)
     for name in table.names:
         if name not in schema.names:
