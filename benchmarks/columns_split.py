@@ -11,11 +11,13 @@ are taken as public, and no identifiers.
     python benchmarks/columns_split.py --table abalone --methods two_round aim_triples --runs 2
     python benchmarks/columns_split.py --table nltcs --methods secure_two_round --splits
     python benchmarks/columns_split.py --table adult_privmrf --utility
-    python benchmarks/columns_split.py --rows 1000000
+    python benchmarks/columns_split.py --table adult_privmrf --rows 1000000
+    python benchmarks/columns_split.py --table adult_privmrf --columns 8
     python benchmarks/results_page.py
 
 Every run is one line of `results/columns_split.jsonl`; a run that was stopped goes on where it was.
 With `--utility` a run that is there without errors of SVMs is done once more, and both count.
+Give a line a `label` by hand once its method has changed: it is then kept, and no longer shown.
 """
 
 from __future__ import annotations
@@ -83,12 +85,14 @@ class Coded:
         return sw.Encoder(self.schema, bins=2**20).encode(self.table)
 
 
-def coded(name: str, folder: Path, rows: int | None = None) -> Coded:
-    """A benchmark table in which every column has its codes for values."""
+def coded(
+    name: str, folder: Path, rows: int | None = None, columns_kept: int | None = None
+) -> Coded:
+    """A benchmark table, or its first columns, in which every column has its codes for values."""
     table = sw.read(folder / f"{name}.parquet")
     identifiers = json.loads((folder / "datasets.json").read_text())[name]["identifiers"]
     columns, kinds = {}, []
-    for column in (column for column in table.names if column not in identifiers):
+    for column in [name for name in table.names if name not in identifiers][:columns_kept]:
         values, missing = table.values(column), table.missing(column)
         known, codes = np.unique(values[~missing], return_inverse=True)
         if len(known) > _NUMERIC and values.dtype.kind in "iuf":
@@ -113,8 +117,8 @@ def one(
     epsilon: float,
     seed: int,
     split: Mapping[str, Any],
-) -> tuple[sw.Fit, float]:
-    """Fit once; the fit, and the seconds that it took."""
+) -> tuple[sw.Fit, float, float]:
+    """Fit once; the fit, the seconds that it took, and those of a core."""
     synth = METHODS[method]()
     relation = sw.Relation.REPLACE_ONE if method in REPLACED else sw.Relation.ADD_REMOVE
     budget = sw.Budget(epsilon, 1 / data.table.num_rows, relation=relation)
@@ -123,9 +127,9 @@ def one(
         given = sw.split_columns(data.table, parties, **split)  # type: ignore[arg-type]
     elif synth.method.split == "rows":
         given = [data.table]
-    start = time.perf_counter()
+    start, core = time.perf_counter(), time.process_time()
     fitted = synth.fit(given, data.schema, budget=budget, seed=seed, progress=False)
-    return fitted, time.perf_counter() - start
+    return fitted, time.perf_counter() - start, time.process_time() - core
 
 
 def distances(data: Coded, fitted: sw.Fit, seed: int) -> dict[str, float]:
@@ -155,12 +159,13 @@ def misclassified(data: Coded, fitted: sw.Fit, targets: tuple[str, ...], seed: i
     return float(np.mean(errors))
 
 
-def described(fitted: sw.Fit, seconds: float) -> dict[str, Any]:
+def described(fitted: sw.Fit, seconds: float, core: float) -> dict[str, Any]:
     """What a run cost."""
     traffic = fitted.cost.parties.values()
     return {
         "epsilon_spent": fitted.epsilon,
         "seconds": seconds,
+        "core_seconds": core,
         "rounds": fitted.cost.rounds,
         "wide_area": fitted.cost.over_network(),
         "engine": fitted.cost.over_network(latency=0, megabits=1e9, message=5.0),
@@ -223,28 +228,32 @@ def main() -> None:
     parse.add_argument("--parties", nargs="*", type=_number, default=list(PARTIES))
     parse.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parse.add_argument("--rows", type=int, help="so many rows, drawn with repetition")
+    parse.add_argument("--columns", type=int, help="the first so many columns")
     parse.add_argument("--splits", action="store_true", help="VertiBench's splits instead")
     parse.add_argument("--utility", action="store_true", help="errors of SVMs too")
     parse.add_argument("--out", type=Path, default=OUT)
     parse.add_argument("--encode", action="store_true", help="only time a party's sketches")
     args = parse.parse_args()
-    data = coded(args.table, args.data, args.rows)
+    data = coded(args.table, args.data, args.rows, args.columns)
     if args.encode:
         for repetitions in (2000, 8000):
             encoding(data, repetitions)
         return
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
-    done = [json.loads(line) for line in lines if not args.utility or '"svm"' in line]
+    done = [row for row in map(json.loads, lines) if "svm" in row or not args.utility]
     for case in (splits if args.splits else cases)(args):
         key = {"table": args.table, "rows": data.table.num_rows, **case}
-        if any(all(row.get(k) == v for k, v in key.items()) for row in done):
+        if args.columns:
+            key["columns"] = args.columns
+        same = (*key, "columns", "label")
+        if any(all(row.get(k) == key.get(k) for k in same) for row in done):
             continue
-        fitted, seconds = one(
+        fitted, seconds, core = one(
             data, case["method"], case["parties"], case["epsilon"], case["seed"],
             case.get("split", {}),
         )  # fmt: skip
-        row = key | described(fitted, seconds) | distances(data, fitted, case["seed"])
+        row = key | described(fitted, seconds, core) | distances(data, fitted, case["seed"])
         if args.utility:
             row["svm"] = misclassified(data, fitted, TARGETS[args.table], case["seed"])
         with args.out.open("a") as file:
@@ -252,7 +261,8 @@ def main() -> None:
         print(
             f"{case['method']:18} {case['parties']} parties, epsilon {case['epsilon']}, seed "
             f"{case['seed']}: 3-way {row['3way']:.4f}, 4-way {row['4way']:.4f}, 5-way "
-            f"{row['5way']:.4f}; {seconds:.1f} s, {row['megabytes_up']:.1f} MB up",
+            f"{row['5way']:.4f}; {seconds:.1f} s, {core:.1f} of a core, "
+            f"{row['megabytes_up']:.1f} MB up",
             flush=True,
         )
 

@@ -322,3 +322,35 @@ def test_counts_under_a_bound_are_shown_or_said_to_be_missing(load, tmp_path):
     text = page(tmp_path)
     assert rows_of(text, "AIM") == ["| AIM | 1.37 | 0.123 | 28 |"]
     assert text.count("not run") == 1
+
+
+def split_line(method, parties, seed, distance, **more):
+    row = {
+        "table": "nltcs", "rows": 21574, "method": method, "parties": parties, "epsilon": 0.8,
+        "seed": seed, "seconds": 1.0, "rounds": 5, "wide_area": 2.0, "engine": 26.0,
+        "megabytes_up": 2.0, "megabytes_down": 3.0, "load": 0.1, "commit": "abc1234",
+    }  # fmt: skip
+    return row | {f"{k}way": k / 3 * distance for k in (3, 4, 5)} | more
+
+
+def test_ratios_of_split_columns_are_judged_by_their_spread(load, tmp_path):
+    rows = [split_line("two_round", 1, seed, d) for seed, d in enumerate((0.0099, 0.0101))]
+    rows += [split_line("aim", 1, seed, 0.02) for seed in range(2)]
+    for parties, mid in ((2, 0.0102), (4, 0.0103), (8, 0.012)):
+        for seed, by in enumerate((0.99, 1.01)):
+            rows.append(split_line("secure_two_round", parties, seed, by * mid))
+    rows.append(split_line("secure_two_round", 2, 2, 0.5, label="before a change"))
+    rows.append(split_line("secure_two_round", 2, 2, 0.5, columns=4))
+    written(tmp_path, "columns_split.jsonl", rows)
+    text = load("columns_split_page").page(tmp_path)
+    found = rows_of(text, "nltcs | TwoRound, all columns at one place")[:3]
+    assert [one.split(" | ")[3] for one in found] == [
+        "1.02 / 1.02 / 1.02", "**1.03** / **1.03** / **1.03**", "**1.20** / **1.20** / **1.20**",
+    ]  # fmt: skip
+    assert found[0].endswith("| 0.01 |")
+    assert (
+        "* TwoRound, all columns at one place: 6 of 9 ratios are above 1.02, 3 by more than two "
+        "standard errors; the mean is 1.083, the largest 1.20 (nltcs, ε = 0.8, parties: 8)."
+    ) in text
+    assert "* AIM, one place: 0 of 9 ratios are above 1.1; the mean is 0.542." in text
+    assert "| SecureTwoRound | 2 | 2 | 102 ± 1 /" in text
