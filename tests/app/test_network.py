@@ -161,8 +161,20 @@ def children_of(number):
     return [int(one) for one in found.stdout.split()]
 
 
-def test_every_end_is_a_process_of_its_own(ends, folder):
-    running = started(folder.path, "poc", "--out", "poc", "--seeded-noise", "--json")
+def test_an_end_is_asked_how_questions_travel(ends, folder):
+    for words in (["party", "start"], ["coordinator"]):
+        name = "north" if words[0] == "party" else "coordinator"
+        for more in ([], ["--spool", "s", "--superlink", "127.0.0.1:9092"]):
+            code, _, said = folder.call(*words, str(ends[name]), *more)
+            assert code == 2
+            assert "--spool FOLDER" in said
+
+
+@pytest.mark.parametrize(
+    "network", [[], pytest.param(["--network"], marks=pytest.mark.engine)], ids=["files", "engine"]
+)
+def test_every_end_is_a_process_of_its_own(network, ends, folder):
+    running = started(folder.path, "poc", "--out", "poc", "--seeded-noise", "--json", *network)
     out, said = running.communicate(timeout=240)
     assert running.returncode == 0, said
     assert '"party": "north"' in out or '"name": "north"' in out

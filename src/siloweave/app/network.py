@@ -10,6 +10,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``policy.toml``     at a party: what its owner allows, whatever a study asks for
 ``coordinator.pub`` at a party: the coordinator's public key, which its owner has compared
 ``party.key``       a party's private key, or ``coordinator.key``: never leaves the folder
+``engine``          certificates and keys by which the engine's processes meet, over a network
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
 ==================  ==========================================================================
 
@@ -35,6 +36,7 @@ from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import Parties
 from siloweave.errors import InputError, RosterError, naming_party
+from siloweave.federation import engine
 from siloweave.federation.alignment_party import AlignmentData
 from siloweave.federation.frames import (
     ROSTER_FILE,
@@ -92,7 +94,12 @@ def keys_in(word: str) -> PublicKeys:
 
 
 def provision(
-    path: Path, out: Path, keys: Mapping[str, str] | None = None, *, trial: bool = False
+    path: Path,
+    out: Path,
+    keys: Mapping[str, str] | None = None,
+    *,
+    trial: bool = False,
+    addresses: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Make a folder for the coordinator and for each party, with keys, the study and its roster.
 
@@ -102,6 +109,8 @@ def provision(
         keys: What `siloweave party key` printed at parties, which then keep their private keys to
             themselves; keys are made here for all others, whose folders must travel in safety.
         trial: Whether all ends stay on this machine, and policies allow the study as it is.
+        addresses: Names and IP addresses by which parties reach the coordinator over a network;
+            certificates are made for these. Without any, frames travel as files.
 
     Returns:
         Every end's folder, by name.
@@ -142,6 +151,9 @@ def provision(
             write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
             if not (folder / POLICY_FILE).exists():
                 write_policy(folder, study if trial else None)
+    if addresses:
+        parties = {name: folders[name] for name in study.names}
+        engine.provision(folders[COORDINATOR], parties, addresses)
     return folders
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,18 @@ Folder = Annotated[
 ]
 Spool = Annotated[
     Path | None, typer.Option(help="A folder of files that something carries between both ends.")
+]
+Superlink = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Of the coordinator, over a network; needs siloweave[flower]."
+    ),
+]
+Plaintext = Annotated[
+    bool,
+    typer.Option(
+        "--plaintext-on-this-machine", help="No TLS: for trials on one machine, and refused else."
+    ),
 ]
 _SECONDS = 3600.0
 Wait = Annotated[
@@ -79,28 +92,47 @@ def start(
         Path | None, typer.Option(help="Its rows; the file that its study.toml names if absent.")
     ] = None,
     spool: Spool = None,
+    superlink: Superlink = None,
+    plaintext: Plaintext = False,
+    wait: Wait = _SECONDS,
     seeded_noise: Seeded = False,
     attached: Attached = False,
 ) -> None:
     """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue."""
     from siloweave.app.network import party_in
     from siloweave.app.status import log_into
-    from siloweave.errors import InputError
-    from siloweave.federation.spool import serve
+    from siloweave.federation import engine
+    from siloweave.federation import spool as files
 
-    if spool is None:
-        raise InputError("say how questions come: --spool FOLDER")
+    _check_way(spool, superlink)
     _end_with_starter(attached)
     log_into(folder)
     with party_in(folder, data, noise=_noise(seeded_noise)) as (host, seals):
-        typer.echo(f"party {host.name!r} answers over {spool}; Ctrl-C stops it", err=True)
-        serve(spool, seals, host.reply)
+        where = spool or superlink
+        typer.echo(f"party {host.name!r} answers over {where}; Ctrl-C stops it", err=True)
+        if spool is not None:
+            files.serve(spool, seals, host.reply)
+        elif superlink is not None:
+            engine.serve(folder, seals, host.reply, superlink, plaintext=plaintext, seconds=wait)
+
+
+def _check_way(spool: Path | None, superlink: str | None) -> None:
+    """Refuse an end whose questions travel in no way, or in two."""
+    from siloweave.errors import InputError
+
+    if (spool is None) == (superlink is None):
+        raise InputError(
+            "say how questions travel: --spool FOLDER, of files that something carries, or "
+            "--superlink HOST:PORT, over a network"
+        )
 
 
 @reported()
 def coordinator(
     folder: Folder,
     spool: Spool = None,
+    superlink: Superlink = None,
+    plaintext: Plaintext = False,
     wait: Wait = _SECONDS,
     seeded_noise: Seeded = False,
     attached: Attached = False,
@@ -111,17 +143,23 @@ def coordinator(
     from siloweave.app.network import office_in
     from siloweave.app.run import execute
     from siloweave.app.status import log_into
-    from siloweave.errors import InputError
+    from siloweave.federation.engine import Engine
     from siloweave.federation.spool import Spool as Files
     from siloweave.progress import Bar
 
-    if spool is None:
-        raise InputError("say how questions travel: --spool FOLDER")
+    _check_way(spool, superlink)
     _end_with_starter(attached)
     office = office_in(folder)
     log_into(folder)
-    carrier = Files(spool, office.seals, seconds=wait)
-    with Bar(quiet=json) as progress:
+    with ExitStack() as stack:
+        carrier: Any = None
+        if spool is not None:
+            carrier = Files(spool, office.seals, seconds=wait)
+        elif superlink is not None:
+            carrier = stack.enter_context(
+                Engine(folder, office.seals, superlink, seconds=wait, plaintext=plaintext)
+            )
+        progress = stack.enter_context(Bar(quiet=json))
         summary, before = execute(
             office.study,
             parties=office.parties(carrier),
@@ -139,13 +177,19 @@ def provision(
         list[str] | None,
         typer.Option(help="NAME=KEY, as `siloweave party key` printed it; for each such party."),
     ] = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name or IP address by which parties reach the coordinator over a network."
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
     from siloweave.app.console import print_result
     from siloweave.app.network import provision as make
 
-    folders = make(study, out, _named(key or []))
+    folders = make(study, out, _named(key or []), addresses=address or ())
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
 
@@ -166,6 +210,9 @@ def _named(words: list[str]) -> dict[str, str]:
 def poc(
     study: StudyFile = Path("study.toml"),
     out: Annotated[Path, typer.Option(help="Where everything is made.")] = Path("poc"),
+    network: Annotated[
+        bool, typer.Option("--network", help="Over a network engine, not a folder of files.")
+    ] = False,
     wait: Wait = 600.0,
     seeded_noise: Seeded = False,
     json: AsJson = False,
@@ -178,9 +225,10 @@ def poc(
     from siloweave.app.study import Study
 
     plan = Study.load(study)
-    folders = provision(study, out, trial=True)
-    spool = out / "spool"
-    common = ["--spool", str(spool), *(["--seeded-noise"] if seeded_noise else [])]
+    host = "127.0.0.1"
+    folders = provision(study, out, trial=True, addresses=[host] if network else ())
+    way = ["--superlink", f"{host}:{_free_port(host)}"] if network else ["--spool", f"{out}/spool"]
+    common = [*way, "--wait", str(wait), *(["--seeded-noise"] if seeded_noise else [])]
     with ExitStack() as stack:
         parties = [
             stack.enter_context(
@@ -195,13 +243,20 @@ def poc(
             )
             for one in plan.parties
         ]
-        asked = [str(folders[COORDINATOR]), *common, "--wait", str(wait)]
+        asked = [str(folders[COORDINATOR]), *common]
         own = stack.enter_context(_process("coordinator", *asked, *(["--json"] if json else [])))
         while own.poll() is None:
             if any(one.poll() for one in parties):
                 raise typer.Exit(2)  # its own message was printed
             time.sleep(0.1)
         raise typer.Exit(own.returncode)
+
+
+def _free_port(host: str) -> int:
+    """A port that nothing uses at the moment."""
+    with socket.socket() as end:
+        end.bind((host, 0))
+        return int(end.getsockname()[1])
 
 
 @contextmanager
