@@ -35,8 +35,8 @@ def test_open_facts_without_a_share_of_the_budget_are_refused(open_study):
 
 def test_open_facts_are_learned_and_in_the_ledger(open_study):
     open_study.replace("study.toml", 'file = "schema.json"', 'file = "schema.json"\nlearn = 0.3')
-    code, out, _ = open_study.call("check")
-    assert code == 0
+    code, out, err = open_study.call("check")
+    assert code == 0, err
     assert "30% of the budget goes to facts that the schema leaves open (age, job)" in out
     code, _, err = open_study.call("run")
     assert code == 0, err
