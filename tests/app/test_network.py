@@ -54,6 +54,40 @@ def test_what_a_run_over_a_network_leaves_is_what_a_run_here_leaves(ends, folder
     assert run(ends)[1]  # it had finished
 
 
+def test_a_study_goes_on_without_a_party_that_vanished_and_its_ledger_is_not_missed(folder):
+    folder.replace("study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0',
+                   'name = "two_round"\ndropouts = 1')  # fmt: skip
+    text = (folder.path / "study.toml").read_text()
+    for name in ("east", "west"):
+        text += f'\n[[parties]]\nname = "{name}"\ndata = "{name}.csv"\n'
+        (folder.path / f"{name}.csv").write_bytes((folder.path / "north.csv").read_bytes())
+    folder.write("study.toml", text)
+    names = ("north", "south", "east", "west")
+    made = provision(folder.path, folder.path / "ends", trial=True)
+    for name in names:
+        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    office, asked = office_in(made["coordinator"]), []
+    with ExitStack() as stack:
+        hosts = {n: stack.enter_context(party_in(made[n], noise="seeded")) for n in names}
+        carrier = stack.enter_context(over_files(office.seals, hosts, folder.path / "ends"))
+        send = carrier.send
+
+        def vanishing(name, frame, facts=b""):
+            asked.append(name)
+            if name == "west" and asked.count(name) > 4:  # columns are counted, keys exchanged
+                raise RosterError("party 'west' did not answer")
+            return send(name, frame, facts)
+
+        carrier.send = vanishing
+        summary, _ = execute(office.study, parties=office.parties(carrier), noise="seeded")
+    assert summary.vanished == ("west",)
+    assert [party.name for party in summary.parties] == ["north", "south", "east"]
+    assert execute(office.study, parties=office.parties(carrier))[1]  # it had finished
+    code, out, err = folder.call("ledger", office.study.folder)
+    assert code == 0, err
+    assert "west" not in out
+
+
 def test_a_party_makes_its_own_key_and_keeps_it(folder):
     folder.replace(
         "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'

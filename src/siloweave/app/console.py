@@ -81,6 +81,8 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
         asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
     console.print(f"Took {asked} and {words.duration(sum(summary.seconds.values()))}")
     _print_parties(console, summary)
+    if summary.vanished:
+        console.print(f"Vanished on the way: {escape(', '.join(summary.vanished))}")
     places = Grid.grid(padding=(0, 2))
     for what, path in files.items():
         places.add_row(what, escape(path))

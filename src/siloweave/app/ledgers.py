@@ -18,7 +18,7 @@ import msgspec
 from siloweave.app.study import Study, close_match
 from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError
-from siloweave.federation.records import RECEIPTS, Receipt, read_receipts
+from siloweave.federation.records import ABSENCES, RECEIPTS, Absences, Receipt, read_receipts
 from siloweave.federation.session import Traffic
 from siloweave.privacy.accountants import epsilon, of_one_person, rho
 from siloweave.privacy.ledger import Ledger, spelled_key
@@ -57,7 +57,10 @@ class AlignmentSummary(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row."""
+    """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row.
+
+    Parties that `vanished` from it may have sent no ledger; `epsilon` is then that of the others.
+    """
 
     run: str
     study: str
@@ -77,6 +80,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     finished: str
     split: str = "rows"
     alignment: AlignmentSummary | None = None
+    vanished: tuple[str, ...] = ()
     version: int = 1
 
 
@@ -243,14 +247,15 @@ def check_receipts(
             another key; or the receipts are damaged.
     """
     by_party = dict[str, list[Receipt]]()
+    vanished = Absences(folder / ABSENCES).names
     for one in read_receipts(folder / RECEIPTS):
         if names is None or one.party in names:
             by_party.setdefault(one.party, []).append(one)
     for name, receipts in by_party.items():
         paid = [one for one in receipts if one.entry]
         if name not in files:
-            if not paid:
-                continue  # nothing was released
+            if not paid or name in vanished:
+                continue  # nothing was released, or it could not send its ledger
             raise LedgerError(
                 f"the ledger of party {name!r} is gone or empty; the coordinator saw "
                 f"{len(paid)} payments from it. Put back the file from the last backup."

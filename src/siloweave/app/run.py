@@ -406,7 +406,9 @@ def _summary(
     alignment: AlignmentSummary | None,
 ) -> RunSummary:
     info, budget, ledgers = fitted.info, study.terms(), ledger_files(study.folder)
-    own = [Ledger.read(ledgers[name]) for name in study.names]
+    vanished = tuple(fitted.settings.get("vanished", ()))
+    names = [name for name in study.names if name in ledgers or name not in vanished]
+    own = [Ledger.read(ledgers[name]) for name in names]
     return RunSummary(
         run=study.run_name,
         study=study.study.name,
@@ -421,13 +423,14 @@ def _summary(
         rounds=fitted.cost.rounds,
         rows=rows,
         seconds=seconds,
-        parties=party_summaries(study.folder, study.names, fitted.cost.parties, budget.delta),
+        parties=party_summaries(study.folder, names, fitted.cost.parties, budget.delta),
         files=files
         | {what: one for what, one in _FILES.items() if what not in _absent(fitted)}
         | (_ALIGNED_FILES if alignment else {}),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         split=info.split,
         alignment=alignment,
+        vanished=vanished,
     )
 
 

@@ -339,13 +339,17 @@ class Absences:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
         try:
             data = path.read_bytes() if path.is_file() else b"{}"
             self._steps = msgspec.json.decode(data, type=dict[str, dict[str, int]])
         except msgspec.MsgspecError as error:
             raise InputError(f"{path}: is damaged ({error}); put it back from a backup") from error
+
+    @property
+    def names(self) -> set[str]:
+        """Everyone who vanished from any run."""
+        return {name for steps in self._steps.values() for name in steps}
 
     def of(self, run: str) -> dict[str, int]:
         """The step in which a party vanished, by party."""
@@ -354,4 +358,5 @@ class Absences:
     def record(self, run: str, step: int, party: str) -> None:
         """Note a party; forced to disk."""
         self._steps.setdefault(run, {}).setdefault(party, step)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(self._path, msgspec.json.encode(self._steps))
