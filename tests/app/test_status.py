@@ -48,10 +48,10 @@ def lines(folder):
 
 def test_before_it_begins(ends):
     found = status_of(ends["coordinator"])
-    assert (found.state, found.questions, found.at_most) == ("not begun", 0, 6)
+    assert (found.state, found.questions, found.at_most) == ("not begun", 0, 4)
     assert found.left is None
     found = status_of(ends["north"])
-    assert (found.state, found.answered, found.at_most) == ("waiting for questions", 0, 6)
+    assert (found.state, found.answered, found.at_most) == ("waiting for questions", 0, 4)
     assert (found.party, found.epsilon, found.allowed, found.quiet) == ("north", 0.0, 1.0, None)
 
 

@@ -22,6 +22,7 @@ class Crossed:
         public: Values that parties sent as independent of their rows, such as keys.
         parties: Who was asked.
         asked: How often each question was asked: by run, party and tag.
+        along: How many brought the next one along.
     """
 
     replies: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -31,6 +32,7 @@ class Crossed:
     public: set[bytes] = field(default_factory=set)
     parties: set[str] = field(default_factory=set)
     asked: Counter = field(default_factory=Counter)
+    along: int = 0
 
     def listen(self, patch):
         """Note everything that parties in this process are asked and answer."""
@@ -48,6 +50,8 @@ class Crossed:
         envelope = messages.decode(frame, Envelope)
         asked = messages.decode_request(envelope.body, transport._handlers)
         self.asked[envelope.run, name, asked.__struct_config__.tag] += 1
+        if envelope.then:
+            self.along += 1
         for part in asked.__struct_fields__:
             sent = self.requests[type(asked).__name__][part]
             value = getattr(asked, part)

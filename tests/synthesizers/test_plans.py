@@ -8,6 +8,9 @@ import pytest
 from siloweave.app.plan import _INFINITE, forecast_of, messages_of
 from siloweave.core.method import Setup
 from siloweave.core.run import job_for
+from siloweave.methods.registry import METHODS
+from siloweave.tables import Column, Schema
+from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.test_visibility import CASES, crossed
 
 ROWS = 60
@@ -26,24 +29,28 @@ def planned(name):
 
 
 def sent(name):
-    """Per stage and tag, how often the party that was asked most was asked; without closing."""
+    """Per stage and tag, how often a party was asked at most; and how often to close the run."""
     most = Counter()
     for (run, _, tag), times in crossed(name)[1].asked.items():
         stage = run.removeprefix("run-") if run != "run" else "method"
         most[stage, tag] = max(most[stage, tag], times)
-    assert most.pop(("method", "run/close")) == 1
-    return most
+    closes = most.pop(("method", "run/close"), 0)
+    parties = len(crossed(name)[0].ledgers)
+    assert closes * parties + crossed(name)[1].along == parties
+    return most, closes
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_sends_what_its_plan_lists_and_no_more_often(name):
     found, messages = planned(name)
-    plan, real = {(one.stage, one.tag): one.times for one in messages}, sent(name)
+    plan = {(one.stage, one.tag): one.times for one in messages}
+    real, closes = sent(name)
+    assert closes == 1 - found.closes
     assert real.keys() <= plan.keys()
     assert plan.keys() - real.keys() <= {("method", "privmrf/errors")}  # if there is a choice
     assert all(real[key] <= plan[key] for key in plan)
     fitted = crossed(name)[0]
-    count = 1 + sum(plan.values())
+    count = closes + sum(plan.values())
     assert all(one.messages <= count for one in fitted.cost.parties.values())
     before = sum(one.times for one in messages if one.stage != "method")
     assert fitted.cost.rounds <= before + found.rounds
@@ -66,3 +73,24 @@ def test_every_part_of_a_reply_is_listed_with_what_protects_it(name):
     for part, kinds in crossed(name)[1].replies.items():
         bare = listed[part.partition(".")[2]].startswith("nothing")
         assert bare == ("nothing" in kinds), part
+
+
+def test_two_rounds_are_four_messages_in_all():
+    assert {one.messages for one in crossed("two_round")[0].cost.parties.values()} == {4}
+
+
+def test_flaim_takes_three_messages_in_a_round():
+    asked = sent("flaim")[0]
+    assert sum(asked[key] for key in asked if key[0] == "method") == 1 + 3 * 2  # and one for keys
+
+
+def test_open_bounds_are_planned_for_as_if_they_were_wide():
+    schema = Schema((Column("age", "integer"), Column("ill", "boolean")))
+    setup = Setup(METHODS["two_round"](), schema, BUDGET, ("a", "b"))
+    found = forecast_of(setup, 0.2, [60, 60])
+    messages = {(one.stage, one.tag): one.times for one in messages_of(setup, 0.2, found)}
+    assert messages == {
+        ("schema", "schema/declare"): 1, ("schema", "schema/magnitudes"): 1,
+        ("bins", "sum/send_key"): 1, ("bins", "bins/columns"): 1,
+        ("method", "sum/send_key"): 1, ("method", "sum/count"): 2,
+    }  # fmt: skip

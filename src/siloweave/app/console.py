@@ -233,7 +233,8 @@ def _planned(one: PlannedMessage) -> tuple[str, ...]:
     """A line of a plan."""
     protected = dict.fromkeys(field.protected_by for field in one.fields)
     question, why = f"{one.asks} ({one.tag})", "; ".join(protected)
-    return one.stage, question, f"{one.times:,}", one.replies, why, one.ledger
+    times = f"{one.times:,}" if one.times else "with the last"
+    return one.stage, question, times, one.replies, why, one.ledger
 
 
 def print_status(found: CoordinatorStatus | PartyStatus, *, json: bool) -> None:

@@ -14,6 +14,7 @@ guesses of bytes and time may differ.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
@@ -31,6 +32,8 @@ from siloweave.federation.messages import Masked, Public, Relayed, Released, Req
 from siloweave.federation.session import Close, Traffic
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import spelled_key
+from siloweave.protocols.schema import open_facts
+from siloweave.tables.schema import Column, Schema
 
 APPROVAL = "approved.json"
 """In a study's folder at a party: the plan that its owner has approved."""
@@ -40,6 +43,7 @@ ENGINE_S, SOCKET_S = 5.0, 0.05
 
 _AROUND = 900  # bytes of a question and its answer besides what they are about: envelopes and seals
 _ENTRY = 500  # bytes of a line of the ledger
+_FAR = 2**20  # a bound that nobody has declared
 _PUBLIC = "follows from no row"
 _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
@@ -62,7 +66,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
         asks: The question in words.
         replies: The reply in words.
         fields: What the reply has.
-        times: How often this party is asked it, at most.
+        times: How often this party is asked it, at most; 0 if it comes along with the last one.
         ledger: What that enters in the party's ledger.
     """
 
@@ -176,7 +180,8 @@ def plan_of(
     """
     synth, learn = setup.synth, study.schema.learn
     method, info = synth.method, synth.info
-    messages = (*_aligning(study, rows), *messages_of(setup, learn, found), _closing())
+    closing = _closing(1 - found.closes)
+    messages = (*_aligning(study, rows), *messages_of(setup, learn, found), closing)
     facts = study.facts()
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
@@ -234,11 +239,23 @@ def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[Planned
         if planned is None:
             learn = 0.0 if stage.name == "schema" else learn
             continue
+        if stage.name == "schema":
+            setup = replace(setup, schema=_widest(setup.schema))
         share, seen = stage.share(synth, learn), stage.views(views, setup)
         paid = _paid(rest * share, private=private)
         yield from _described(stage.name, stage.asked(planned), seen, paid)
         rest *= 1 - share
     yield from _described("method", found.asked, views, _paid(rest, private=private))
+
+
+def _widest(schema: Schema) -> Schema:
+    """A schema whose open bounds turned out to be so far apart that columns are cut into bins."""
+    unbounded = [name for name, facts in open_facts(schema).items() if "low" in facts]
+    columns = (
+        Column(c.name, "integer", low=0, high=_FAR, missing=c.missing) if c.name in unbounded else c
+        for c in schema.columns
+    )
+    return Schema(tuple(columns))
 
 
 def _paid(share: float, *, private: bool) -> str:
@@ -307,9 +324,9 @@ def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:
         yield msgspec.structs.replace(one, ledger=_INFINITE if one.pays else "nothing")
 
 
-def _closing() -> PlannedMessage:
+def _closing(times: int) -> PlannedMessage:
     (message,) = _described("closing", {Close: 1}, (), "")
-    return message
+    return msgspec.structs.replace(message, times=times)
 
 
 # Approval

@@ -140,6 +140,7 @@ class Setup:
         columns: With split columns, every party's columns without ids.
         encoder: How rows are coded, where a method of marginals needs it.
         stage: "method", or the name of a stage before it.
+        keys: The parties' keys for masks, at the coordinator, if a stage before has exchanged them.
     """
 
     synth: Synthesizer
@@ -149,6 +150,7 @@ class Setup:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     encoder: Encoder | None = None
     stage: str = "method"
+    keys: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -421,6 +423,7 @@ class Forecast:
         largest_query: The query with the most cells.
         notes: How a figure was found, where that matters.
         waits: Questions besides, during which this party waits for others.
+        closes: Whether the last question closes the run, which else takes one more.
     """
 
     asked: Asked
@@ -434,11 +437,12 @@ class Forecast:
     largest_query: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     waits: int = 0
+    closes: bool = False
 
     @property
     def rounds(self) -> int:
         """Questions one after the other, at most; the last closes the run."""
-        return sum(self.asked.values()) + self.waits + 1
+        return sum(self.asked.values()) + self.waits + (not self.closes)
 
 
 # Settings that several methods share

@@ -254,7 +254,7 @@ class Host:
         side = side_of(setup)
         place = place_of(setup, side, job, self.name, self._home)
         rows = side.prepare(self._rows(), setup, place)
-        terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts)
+        terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts, job.run)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))

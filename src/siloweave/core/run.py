@@ -847,7 +847,7 @@ def in_process(
         for i, name in enumerate(held):
             stores[name] = open_stores(name, job, _home(job, i))
         keys = {name: ledger.key for name, (ledger, _) in stores.items()}
-        terms = Terms(keys, job.tolerated, facts or {}, job.dropouts)
+        terms = Terms(keys, job.tolerated, facts or {}, job.dropouts, job.run)
         sites = {
             name: site_of(name, data, job, i, stores[name], terms)
             for i, (name, data) in enumerate(held.items())

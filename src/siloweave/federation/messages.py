@@ -160,12 +160,15 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return error_named(self.kind)(self.text)
 
 
-class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Who sends what to whom, in which step of which run: a question, or the answer to one.
 
     A step is asked once. Asked again, with the same body, it is answered with the stored bytes.
     An answer repeats the question's run and step, and turns sender and receiver round. Steps are
     counted from 0: what a party compares them with relies on that.
+
+    A question may bring the one of the step after it along (`then`), which does not depend on the
+    answer. Both are answered as if they came one by one, and both answers travel together.
     """
 
     run: str
@@ -173,6 +176,12 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sender: str
     to: str
     body: bytes
+    then: bytes = b""
+
+    @property
+    def next(self) -> Envelope:
+        """What `then` asks, by itself."""
+        return Envelope(self.run, self.step + 1, self.sender, self.to, self.then)
 
     def answered(self, body: bytes) -> Envelope:
         """What answers this question."""
@@ -276,8 +285,8 @@ _MIXED_UP = {
 }
 
 
-def answer_to(asked: Envelope, frame: bytes) -> bytes:
-    """The reply's bytes in the envelope that answers a question.
+def answer_to(asked: Envelope, frame: bytes) -> Envelope:
+    """The envelope that answers a question.
 
     WireError if it is no envelope, or answers something else: a reply that was kept and is sent
     again, or of another party, fits its type as well as the right one.
@@ -290,7 +299,7 @@ def answer_to(asked: Envelope, frame: bytes) -> bytes:
                 f"the answer's {field} is {came!r} and must be {wanted!r}: {wrong}. Nothing of it "
                 "was used; find out what mixes up answers on their way, and start the run again"
             )
-    return answer.body
+    return answer
 
 
 def body_digest(body: bytes, sender: str = "") -> bytes:

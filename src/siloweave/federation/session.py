@@ -27,6 +27,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -144,6 +145,15 @@ class Traffic:
         )
 
 
+@contextmanager
+def naming_step(asked: Envelope) -> Iterator[None]:
+    """Let an error about an answer name its party and step."""
+    try:
+        yield
+    except WireError as error:
+        raise WireError(f"party {asked.to!r}, step {asked.step}: {error}") from error
+
+
 class Session:
     """The parties of a run.
 
@@ -202,14 +212,21 @@ class Session:
         self._receipts = receipts
         self._at_once = at_once
         self._status, self._question = status, ""
+        self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
 
     def ask(
-        self, request: Request[R], to: Sequence[str] | None = None, *, at_once: int = 1
+        self,
+        request: Request[R],
+        to: Sequence[str] | None = None,
+        *,
+        at_once: int = 1,
+        last: bool = False,
     ) -> list[R]:
         """Ask parties, or some in any order, the same thing; all must answer, in the order of `to`.
 
         `at_once` may work at the same time, in threads of this process; replies, and what is stored
-        of them, do not depend on it.
+        of them, do not depend on it. The `last` question of a run brings the one along that closes
+        it, if all parties are asked it.
 
         Raises:
             RosterError: if a party is unknown, asked twice, or does not answer.
@@ -218,7 +235,9 @@ class Session:
         names = self.roster if to is None else tuple(to)
         if len(set(names)) < len(names):
             raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
-        return self._asked(dict.fromkeys(names, request), at_once)
+        closes = last and set(names) == set(self.roster)
+        then = messages.encode(Close()) if closes else b""
+        return self._asked(dict.fromkeys(names, request), at_once, then)
 
     def ask_each(self, requests: Mapping[str, Request[R]], *, at_once: int = 1) -> list[R]:
         """Ask some parties in one step, each something else; all else as of `ask`."""
@@ -289,10 +308,12 @@ class Session:
                 "new one with more dropouts"
             )
 
-    def _asked(self, requests: Mapping[str, Request[R]], at_once: int) -> list[R]:
+    def _asked(
+        self, requests: Mapping[str, Request[R]], at_once: int, then: bytes = b""
+    ) -> list[R]:
         if not requests or not self.traffic.keys() >= requests.keys():
             raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
-        asked = self._envelopes(requests, self.rounds)
+        asked = self._envelopes(requests, self.rounds, then)
         self.rounds += 1
         at_once = max(at_once, self._at_once)
         if at_once == 1:
@@ -302,26 +323,34 @@ class Session:
         return [self._received(one, kind, *done.result()) for one, kind, done in sent]
 
     def _envelopes(
-        self, requests: Mapping[str, Request[R]], step: int
+        self, requests: Mapping[str, Request[R]], step: int, then: bytes = b""
     ) -> Iterator[tuple[Envelope, type[R]]]:
         """One by one, as the requests of a step may be large; one for all is encoded once."""
         before, body = None, b""
+        self._closed = {}
         for name, request in requests.items():
             if request is not before:
                 before, body = request, messages.encode(request)
                 self._question = str(type(request).__struct_config__.tag)
             kind = reply_type(type(request))
-            yield Envelope(self.run, step, self.sender, name, body), kind
+            yield Envelope(self.run, step, self.sender, name, body, then), kind
 
     def close(self) -> Closing:
         """End the run: every party sends its ledger, but for those that are gone and not back.
 
         WireError, which names the party, if a ledger was changed, or lacks what paid for a reply.
         """
-        gone, self.gone = self.gone, set()  # who is back sends its ledger, too
-        self._vanished, self._absences = {}, None
-        asked = dict.fromkeys(self.roster, Close())
-        replies = self.ask_present(asked, len(gone), at_once=max(1, len(gone)))
+        replies = {}
+        if len(self._closed) == len(self.roster):
+            for name in self.roster:
+                asked_with, body = self._closed[name]
+                with naming_step(asked_with):
+                    replies[name] = self._read(asked_with, body, Closed)
+        else:
+            gone, self.gone = self.gone, set()  # who is back sends its ledger, too
+            self._vanished, self._absences = {}, None
+            asked = dict.fromkeys(self.roster, Close())
+            replies = self.ask_present(asked, len(gone), at_once=max(1, len(gone)))
         ledgers = {name: _entries_in(name, one, self._paid[name]) for name, one in replies.items()}
         return Closing(
             ledgers,
@@ -341,21 +370,26 @@ class Session:
 
     def _received(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
         """Count an answer, open it, write it down, and read it."""
-        seen, name, step = self.traffic[asked.to], asked.to, asked.step
+        seen, name = self.traffic[asked.to], asked.to
         seen.messages += 1
         seen.bytes_to_party += len(frame)
         seen.bytes_from_party += len(answer)
-        try:
-            body = messages.answer_to(asked, answer)
-            if self._transcript is not None:
-                self._transcript.record(TranscriptRecord(asked.run, step, name, asked.body, body))
-            reply = messages.decode(body, kind)
-            self._paid[name] |= payments(reply)
-            if self._receipts is not None:
-                self._receipts.record(asked.run, step, name, reply)
-            return reply
-        except WireError as error:
-            raise WireError(f"party {name!r}, step {step}: {error}") from error
+        with naming_step(asked):
+            came = messages.answer_to(asked, answer)
+            if asked.then and came.then:
+                self._closed[name] = asked.next, came.then
+            return self._read(asked, came.body, kind)
+
+    def _read(self, asked: Envelope, body: bytes, kind: type[R]) -> R:
+        """Write a reply down, read it, and keep its payments."""
+        run, step, name = asked.run, asked.step, asked.to
+        if self._transcript is not None:
+            self._transcript.record(TranscriptRecord(run, step, name, asked.body, body))
+        reply = messages.decode(body, kind)
+        self._paid[name] |= payments(reply)
+        if self._receipts is not None:
+            self._receipts.record(run, step, name, reply)
+        return reply
 
 
 # Transports on one machine

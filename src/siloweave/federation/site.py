@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -78,6 +79,8 @@ class Terms:
             holds. Each party knows its own share of the noise, so at least 1 where there are two
             parties or more.
         facts: What else requests may repeat: the method's public settings, by name.
+        study: Name of the whole run, in all stages of which a party has one key for masks; if
+            empty, it has one in each.
         dropouts: Parties of a sum that may vanish; in a small one fewer, see dropouts.py.
 
     Raises:
@@ -94,6 +97,7 @@ class Terms:
     tolerated: int = 1
     facts: Mapping[str, Any] = field(default_factory=dict)
     dropouts: int = 0
+    study: str = ""
 
     def __post_init__(self) -> None:
         whole("tolerated", self.tolerated, 1 if len(self.roster) > 1 else 0)
@@ -599,14 +603,22 @@ class Site(Generic[Rows]):
         return key
 
     def _key_message(self, name: str, key: bytes) -> bytes:
-        return b"\0".join((self._at.run.encode(), name.encode(), key))
+        return b"\0".join((self._keyed_for.encode(), name.encode(), key))
+
+    @property
+    def _keyed_for(self) -> str:
+        """The run in which a key is used: the whole study's, or the stage's where that is unknown.
+
+        What is masked or encrypted under it is bound to its stage besides.
+        """
+        return self.terms.study or self._at.run
 
     def agree_with_dealer(self, key: bytes) -> bytes:
         """The secret shared with the coordinator, by a key that nobody signed."""
         return masking.agree_with(self._secret(), {"the coordinator": key})["the coordinator"]
 
     def _secret(self) -> bytes:
-        name = f"secret/{self._at.run}"
+        name = f"secret/{self._keyed_for}"
         secret = self._store.get(name)
         if secret is None:
             secret = masking.new_secret(self._source.at(name))
@@ -686,6 +698,17 @@ class Site(Generic[Rows]):
         envelope = messages.decode(frame, Envelope)
         if envelope.to != self.name:
             raise WireError(f"a message for {envelope.to!r} came to {self.name!r}")
+        first = self._answer(envelope, handlers)
+        if not envelope.then:
+            return first
+        second = messages.decode(self._answer(envelope.next, handlers), Envelope)
+        both = msgspec.structs.replace(messages.decode(first, Envelope), then=second.body)
+        with suppress(WireError):  # too large together: the second is asked again by itself
+            return messages.encode(both)
+        return first
+
+    def _answer(self, envelope: Envelope, handlers: Handlers) -> bytes:
+        """The reply to one question: the stored one if it was answered before."""
         self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
         digest = messages.body_digest(envelope.body, envelope.sender)

@@ -125,7 +125,7 @@ def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
     _, data = line.receive()
     roster, tolerated = msgspec.msgpack.decode(data, type=tuple[dict[str, bytes], int])
     dropouts = int(getattr(setup.synth, "dropouts", 0))
-    terms = Terms(roster, tolerated, side.facts(setup), dropouts)
+    terms = Terms(roster, tolerated, side.facts(setup), dropouts, job.run)
     site = site_of(start.name, rows, job, start.index, stores, terms)
     line.send(session.ROSTER, b"")
     return site, with_closing(side.handlers(setup.synth))

@@ -237,15 +237,6 @@ def noisy_histogram(
     return NoisyHistogram(encoder, counts.astype(np.int64), event.sigma_total, found, seed)
 
 
-def cuts_by_histogram(
-    session: Session, fine: Encoder, bins: int, event: SharedGaussian, seed: int
-) -> dict[str, Cuts]:
-    """Where to cut each column of `fine`, by how its values are spread, into `bins` at most."""
-    keys = exchange_keys(session, fine.domain)
-    counts = noisy_histogram(session, keys, fine, event, seed).columns
-    return {c.name: cuts_of(c, counts[c.name], bins) for c in fine.schema.columns}
-
-
 # Bins, before a method of marginals
 
 _FINE = 4096  # bins of a column that a histogram counts
@@ -293,18 +284,23 @@ def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
     return HistogramData(own, fine, fine.encode(own))
 
 
-def _cut(session: Session, task: Task) -> dict[str, Cuts]:
+def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes]]:
+    """Where to cut each column, by how its values are spread; and the parties' keys."""
     setup: Any = task.setup
     event = histogram_event(
         setup.encoder, setup.budget.relation, task.rho, len(session.roster), session.tolerated,
         session.dropouts,
     )  # fmt: skip
-    return cuts_by_histogram(session, setup.encoder, setup.synth.bins, event, task.seed)
+    keys, fine = exchange_keys(session, setup.encoder.domain), setup.encoder.schema
+    counts = noisy_histogram(session, keys, setup.encoder, event, task.seed).columns
+    return {c.name: cuts_of(c, counts[c.name], setup.synth.bins) for c in fine.columns}, keys
 
 
-def _refine(setup: Setup, cuts: dict[str, Cuts]) -> Setup:
+def _refine(setup: Setup, found: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
     synth: Any = setup.synth
-    return replace(setup, encoder=replace(Encoder(setup.schema, synth.bins), cuts=cuts))
+    cuts, keys = found
+    encoder = replace(Encoder(setup.schema, synth.bins), cuts=cuts)
+    return replace(setup, encoder=encoder, keys=keys)
 
 
 def _accepts(setup: Setup, found: Setup) -> Setup:

@@ -159,6 +159,14 @@ def marginal_result(
 # Forecasts
 
 
+def cuts_columns(synth: Any, case: Case) -> bool:
+    """Whether columns are counted before, so that they can be cut into bins."""
+    if not synth.counts_share or isinstance(case.schema, Encoder):
+        return False
+    encoder = Encoder(guessed(synth, case), synth.bins)
+    return columns_to_cut(encoder, queries_of(synth, encoder)) is not None
+
+
 def marginal_forecast(
     rounds_of: Callable[[Any, int], tuple[int, float]],
     asked: Callable[[Any, int, Case], Asked],
@@ -179,9 +187,7 @@ def marginal_forecast(
     """
 
     def forecast(synth: Any, case: Case) -> Forecast:
-        schema = case.schema
-        if case.learn and isinstance(schema, Schema):
-            schema = _guessed(schema, synth.bins)
+        schema = guessed(synth, case)
         encoder = schema if isinstance(schema, Encoder) else Encoder(schema, synth.bins)
         domain, limit, parties = encoder.domain, synth.max_model_mb, case.parties
         queries = queries_of(synth, encoder)
@@ -240,13 +246,15 @@ def _work(
     return rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + answers * choice
 
 
-def _guessed(schema: Schema, bins: int) -> Schema:
-    """Columns with open facts are assumed to fill their bins."""
-    still_open = open_facts(schema)
+def guessed(synth: Any, case: Case) -> Any:
+    """The schema of a case; columns with facts that are learned are assumed to fill their bins."""
+    if not case.learn or isinstance(case.schema, Encoder):
+        return case.schema
+    still_open = open_facts(case.schema)
     columns = [
-        Column(c.name, "integer", low=0, high=bins - 1, missing=c.missing)
+        Column(c.name, "integer", low=0, high=synth.bins - 1, missing=c.missing)
         if c.name in still_open
         else c
-        for c in schema.columns
+        for c in case.schema.columns
     ]
     return Schema(tuple(columns))

@@ -384,8 +384,16 @@ def drawn_cohort(roster: Sequence[str], participation: float, key: Key) -> list[
     raise InputError(f"participation={participation} leaves every round empty")
 
 
-def noisy_sums(session: Session, request: Cohort, shapes: Sequence[tuple[int, ...]]) -> NoisySum:
+def noisy_sums(
+    session: Session,
+    request: Cohort,
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    last: bool = False,
+) -> NoisySum:
     """Ask the cohort of a request for marginals and unmask the sum: one table per shape.
+
+    `last` is as of `Session.ask`.
 
     Raises:
         RosterError: More parties did not answer than may vanish; names them. Nothing was opened.
@@ -396,7 +404,7 @@ def noisy_sums(session: Session, request: Cohort, shapes: Sequence[tuple[int, ..
         raise RosterError("a sum over no party was asked for; raise participation")
     plan, step = session.plan(cohort), session.rounds
     if not plan.vanish:
-        replies = zip(cohort, session.ask(request, cohort), strict=True)
+        replies = zip(cohort, session.ask(request, cohort, last=last), strict=True)
         return NoisySum(summed(replies, shapes), tuple(cohort))
     masked = session.ask_present(dict.fromkeys(cohort, request), plan.vanish)
     dead = tuple(name for name in cohort if name not in masked)
@@ -419,6 +427,7 @@ def noisy_marginals(
     noise: SumNoise,
     request: Callable[..., Cohort] = Count,
     *more: Any,
+    last: bool = False,
 ) -> tuple[list[npt.NDArray[np.float64]], float, tuple[str, ...]]:
     """Marginals over those of a cohort who answer, the sigma of their noise, and who they are.
 
@@ -430,11 +439,12 @@ def noisy_marginals(
         noise: Of the sum.
         request: The kind of request, made of a cohort's fields, the cliques, and `more`.
         *more: Other fields of the request.
+        last: As of `Session.ask`.
     """
     cells = sum(domain.size(c) for c in cliques)
     share, missing = noise.share(len(keys), cells)
     asked = request(dict(keys), share, missing, tuple(cliques), *more)
-    tables, parties = noisy_sums(session, asked, [domain.shape(c) for c in cliques])
+    tables, parties = noisy_sums(session, asked, [domain.shape(c) for c in cliques], last=last)
     return tables, share * sqrt(len(parties)), parties
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,15 @@ def two_round(
     settings: TwoRound,
     *,
     unit: float = 1.0,
+    keys: Mapping[str, bytes] | None = None,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run both rounds, over one party or many; returns the model and what each round measured.
 
-    Arguments are those of `aim` (methods/aim/coordinator.py).
+    Arguments are those of `aim` (methods/aim/coordinator.py), and the parties' keys for masks where
+    a stage before has exchanged them.
     """
-    keys: dict[str, bytes] = {}
+    keys = dict(keys or {})
     rows: dict[tuple[str, ...], float] = {}  # of the parties in a sum, the first sum's first
 
     def measure(
@@ -50,14 +52,15 @@ def two_round(
 
         Where parties vanished since the first sum, the others stand for their rows.
         """
-        vanish = session.plan(session.roster).vanish
-        keys.update(keys or exchange_keys(session, domain, may_vanish=vanish))
+        if not keys:
+            vanish = session.plan(session.roster).vanish
+            keys.update(exchange_keys(session, domain, may_vanish=vanish))
         times = tuple(_times(sigmas))
         present = {name: keys[name] for name in session.present(keys)}
         sigma = unit * sqrt(sum(k * k for k in times) / (2 * rho))
         noise = SumNoise(sigma, settings.tolerated, settings.dropouts)
         sums, sigma, parties = noisy_marginals(
-            session, present, domain, cliques, noise, Count, times
+            session, present, domain, cliques, noise, Count, times, last=bool(rows)
         )
         found = [
             Measurement(c, y / k, sigma / k) for c, y, k in zip(cliques, sums, times, strict=True)
@@ -79,4 +82,4 @@ def _times(sigmas: Sequence[float]) -> list[int]:
 
 def coordinate(session: Session, task: Task) -> Result:
     """TwoRound over the codes of a run; see `two_round`."""
-    return marginal_result(two_round, session, task)
+    return marginal_result(two_round, session, task, keys=task.setup.keys)

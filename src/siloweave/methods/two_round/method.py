@@ -24,14 +24,17 @@ noise is sized (federation/dropouts.py); what the others counted is then scaled 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from siloweave.core.method import (
     OTHERS,
     OTHERS_NOISE,
     OWN_ROWS,
     READERS,
+    Asked,
+    Case,
+    Forecast,
     Guarantee,
     Method,
     View,
@@ -42,7 +45,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import whole
 from siloweave.methods.two_round.coordinator import coordinate
-from siloweave.protocols.marginals import marginal_forecast, marginal_method
+from siloweave.protocols.marginals import cuts_columns, marginal_forecast, marginal_method
 from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 
@@ -57,6 +60,16 @@ def _visibility(synth: TwoRound) -> Views:
     others = View(OTHERS, sent, OTHERS_NOISE, ("Count",))
     seen = masked_sums(synth.tolerated, dropouts=synth.dropouts)
     return (OWN_ROWS, seen, others, *openings(synth.dropouts), READERS)
+
+
+def _forecast(synth: TwoRound, case: Case) -> Forecast:
+    """Keys that bins have exchanged are used again, and the second sum closes the run."""
+
+    def asked(settings: Any, columns: int, case: Case) -> Asked:
+        return {KeyRequest: int(not cuts_columns(synth, case)), Count: 2}
+
+    found = marginal_forecast(lambda settings, columns: (2, 2.0), asked, all_pairs=True)
+    return replace(found(synth, case), closes=not synth.dropouts)
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,7 @@ class TwoRound(Synthesizer, TwoRoundSettings):
         >>> fitted = TwoRound(bins=8, workload=[("sex", "income")]).fit(
         ...     tables, adult_schema(), budget=Budget(1.0, 1e-6))
         >>> fitted.epsilon <= 1.0, fitted.cost.rounds
-        (True, 4)
+        (True, 3)
     """
 
     tolerated: int = 1
@@ -98,10 +111,6 @@ class TwoRound(Synthesizer, TwoRoundSettings):
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        forecast=marginal_forecast(
-            lambda synth, columns: (2, 2.0),
-            lambda synth, columns, case: {KeyRequest: 1, Count: 2},
-            all_pairs=True,
-        ),
+        forecast=_forecast,
         check=_check,
     )
