@@ -129,6 +129,19 @@ def test_many_parties_mask_with_few_and_the_sum_is_right():
     assert same(found.tables, study.exact(found.parties))
 
 
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_parties_that_are_asked_at_the_same_time_may_vanish_too(moment):
+    study = study_of(gone=dict.fromkeys(("bob", "eve"), at(0, moment)))
+    study.session._at_once = 4
+    found = study.count()
+    assert same(found.tables, study.exact(found.parties))
+    assert study.session.gone == {"bob", "eve"}
+    study.line.gone["fay"] = at(1, moment)
+    with pytest.raises(RosterError, match="'bob', party 'eve', party 'fay' did not answer"):
+        study.count()
+
+
 # What it costs
 
 

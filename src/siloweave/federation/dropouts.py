@@ -31,17 +31,18 @@ cohort: either nothing is learned, or one sum over honest parties, at least n - 
 (computationally, as in masking.py, where hashes of fresh seeds say nothing of them).
 
 1. Each honest party answers for one pair of lists, which share no party and of which the dead are D
-   at most. With m = n - c honest parties, a seed opens if m - D of them at least ask for the same,
-   so a party's own mask and one with it as a dead party open only if 2 (m - D) <= m. `vanish` is
-   below m / 2, so that never both open, whatever lists are shown to whom.
-2. At most m D / (m - D) honest parties have so many on whose lists they are dead. These, and c,
-   are `missing`; the noise is sized for it. With one list for all it is D + c.
+   at most. With m = n - c honest parties, a seed opens only if m - D of them were shown lists that
+   say so. A party's own mask opens if it is active, those with others if it is dead: both only if
+   2 (m - D) <= m. `vanish` is below m / 2, so never both, whatever lists are shown to whom.
+2. At most m D / (m - D) honest parties are dead on the lists of m - D others, as there are m D
+   places on all lists. These and c are `missing`, for which the noise is sized. With one list for
+   all it would be D + c.
 3. Without `missing` parties the graph is connected, and no mask on an edge between the others
    opens. Where all of their own masks open, the coordinator learns the sum over them; where one
    does not, its words are uniform, and so are those of its neighbours, and of theirs.
 
-The question binds no more than that: who are shown another request, another cohort, or other
-lists for the sum before, cannot open each other's shares or refuse to answer, and the run ends.
+Parties that received different requests or cohorts cannot read each other's shares, and parties
+that were shown different lists for the sum before refuse to answer. The run then ends.
 """
 
 from __future__ import annotations
