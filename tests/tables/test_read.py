@@ -176,8 +176,12 @@ def test_unreadable_files(tmp_path):
         read(file("ragged.csv", b"a,b\n1,2\n1,2,3\n"))
     with pytest.raises(DataError, match=r"encoding of .* cannot be decided.*--encoding"):
         read(file("odd.csv", b"a\n\x81\x8d\n"))
+    with pytest.raises(DataError, match="cannot be decided"):
+        read(file("binary.csv", b"\0\1\2\3" * 100))
     with pytest.raises(DataError, match="not in the encoding"):
         read(file("latin.csv", "a\né\n".encode("latin-1")), encoding="utf-8")
+    with pytest.raises(DataError, match="not in the encoding"):
+        read(file("plain.csv", b"a,b\n1,2\n"), encoding="utf-16")
     with pytest.raises(InputError, match="separator='ab'"):
         read(tmp_path / "latin.csv", separator="ab")
     with pytest.raises(InputError, match="decimal=','"):

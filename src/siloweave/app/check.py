@@ -160,7 +160,7 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
         file = table_file(study.path(party))
         try:
             names = _head(file, party.dialect)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise unreadable(file, error) from None
     absent = [name for name in party.columns if name not in names]
     if absent:

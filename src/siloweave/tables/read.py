@@ -43,6 +43,7 @@ _FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson")
 _KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow or .parquet"
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
 _SEPARATORS = (";", "\t", "|", ",")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
@@ -524,7 +525,7 @@ def _batches(
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
             yield Table(_normal(_blank(frame, origin)), origin)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
         raise unreadable(file, error) from None
 
 
@@ -579,7 +580,7 @@ def _read_file(file: Path, dialect: Dialect) -> Table:
     try:
         lazy, origin = _scanned(file, dialect)
         raw = lazy.collect()
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
         raise unreadable(file, error) from None
     columns = _blank(raw, origin)
     if origin.text:
@@ -640,6 +641,8 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     asked = asked or Dialect()
     encoding = asked.encoding or _encoding(file)
     head = codecs.getincrementaldecoder(encoding)().decode(_bytes(file, _HEAD))
+    if asked.encoding is None and _CONTROL.search(head):
+        raise _undecided(file)
     lines = head.removeprefix("\ufeff").splitlines(keepends=True)
     lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
     if not "".join(lines).strip():
@@ -688,7 +691,11 @@ def _encoding(file: Path) -> str:
             pass
     if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", head):
         return "cp1252"
-    raise DataError(
+    raise _undecided(file)
+
+
+def _undecided(file: Path) -> DataError:
+    return DataError(
         f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16, and holds "
         "bytes that no Western code page has. Name it: encoding = ... in the study, --encoding, "
         "or read(encoding=...)"
