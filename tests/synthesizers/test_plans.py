@@ -5,12 +5,13 @@ from collections import Counter
 
 import pytest
 
-from siloweave.app.plan import _INFINITE, forecast_of, messages_of
+from siloweave.app.plan import _INFINITE, _decoding, forecast_of, messages_of
 from siloweave.core.method import Setup
 from siloweave.core.run import job_for
 from siloweave.methods.registry import METHODS
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import BUDGET
+from tests.synthesizers.networked import fit_over_frames, setup_of
 from tests.synthesizers.test_visibility import CASES, crossed
 
 ROWS = 60
@@ -94,3 +95,14 @@ def test_open_bounds_are_planned_for_as_if_they_were_wide():
         ("bins", "sum/send_key"): 1, ("bins", "bins/columns"): 1,
         ("method", "sum/send_key"): 1, ("method", "sum/count"): 2,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "count"), [("silofuse", 3), ("two_round", 4)])
+def test_messages_over_a_network(name, count, tmp_path):
+    """SiloFuse trains in two; the one that draws rows closes the run."""
+    fitted, _ = fit_over_frames(CASES[name], tmp_path)
+    assert {one.messages for one in fitted.cost.parties.values()} == {count}
+    setup, _ = setup_of(CASES[name])
+    found = planned(name)[0]
+    assert found.rounds == count - (0 if name == "silofuse" else 2)  # and two to cut columns
+    assert [one.tag for one in _decoding(setup)] == ["columns/decode"] * (name == "silofuse")

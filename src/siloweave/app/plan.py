@@ -32,6 +32,7 @@ from siloweave.federation.messages import Masked, Public, Relayed, Released, Req
 from siloweave.federation.session import Close, Traffic
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import spelled_key
+from siloweave.protocols.columns import DecodeColumns
 from siloweave.protocols.schema import open_facts
 from siloweave.tables.schema import Column, Schema
 
@@ -45,6 +46,7 @@ _AROUND = 900  # bytes of a question and its answer besides what they are about:
 _ENTRY = 500  # bytes of a line of the ledger
 _FAR = 2**20  # a bound that nobody has declared
 _PUBLIC = "follows from no row"
+_MADE = "made of what the run has released before, and of no row"
 _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
@@ -81,7 +83,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
     @property
     def pays(self) -> int:
         """Lines of the ledger that a reply adds, roughly."""
-        free = (_PUBLIC, _RELAYED)
+        free = (_PUBLIC, _RELAYED, _MADE)
         return sum(one.protected_by not in free for one in self.fields)
 
 
@@ -180,8 +182,10 @@ def plan_of(
     """
     synth, learn = setup.synth, study.schema.learn
     method, info = synth.method, synth.info
-    closing = _closing(1 - found.closes)
-    messages = (*_aligning(study, rows), *messages_of(setup, learn, found), closing)
+    decoding = tuple(_decoding(setup))
+    closing = _closing(0 if found.closes or decoding else 1)
+    own = tuple(messages_of(setup, learn, found))
+    messages = (*_aligning(study, rows), *own, *decoding, closing)
     facts = study.facts()
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
@@ -246,6 +250,14 @@ def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[Planned
         yield from _described(stage.name, stage.asked(planned), seen, paid)
         rest *= 1 - share
     yield from _described("method", found.asked, views, _paid(rest, private=private))
+
+
+def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
+    """The one that draws rows where what decodes them is at the parties; it closes the run."""
+    if setup.synth.method.decode is not None and getattr(setup.synth, "shared", True):
+        (one,) = _described("method", {DecodeColumns: 1}, (), "")
+        part = PlannedField("columns", _MADE)
+        yield msgspec.structs.replace(one, fields=(part,), ledger="nothing")
 
 
 def _widest(schema: Schema) -> Schema:

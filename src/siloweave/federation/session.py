@@ -235,13 +235,14 @@ class Session:
         names = self.roster if to is None else tuple(to)
         if len(set(names)) < len(names):
             raise RosterError(f"asked {list(names)}; a party counts once, so ask it once")
-        closes = last and set(names) == set(self.roster)
-        then = messages.encode(Close()) if closes else b""
-        return self._asked(dict.fromkeys(names, request), at_once, then)
+        return self.ask_each(dict.fromkeys(names, request), at_once=at_once, last=last)
 
-    def ask_each(self, requests: Mapping[str, Request[R]], *, at_once: int = 1) -> list[R]:
+    def ask_each(
+        self, requests: Mapping[str, Request[R]], *, at_once: int = 1, last: bool = False
+    ) -> list[R]:
         """Ask some parties in one step, each something else; all else as of `ask`."""
-        return self._asked(requests, at_once)
+        closes = last and set(requests) == set(self.roster)
+        return self._asked(requests, at_once, messages.encode(Close()) if closes else b"")
 
     def plan(self, cohort: Iterable[str]) -> MaskPlan:
         """Who masks with whom in a sum over a cohort, and how many of it may vanish."""

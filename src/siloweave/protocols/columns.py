@@ -440,7 +440,7 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
             for i, name in enumerate(parts)
         }
         number, columns = sum(map(len, batches)), {}
-        for name, reply in zip(requests, session.ask_each(requests), strict=True):
+        for name, reply in zip(requests, session.ask_each(requests, last=True), strict=True):
             checked, schema = CheckedReply(name), parts[name]
             sent = checked.items("columns", reply.columns.value, count=len(schema.columns))
             for column, one in zip(schema.columns, sent, strict=True):

@@ -882,19 +882,27 @@ def coded_schema(setup: Setup) -> Schema:
     return setup.schema.select([column.name for column in setup.schema.coded])
 
 
+def _slab_of(domain: Domain) -> int:
+    """How many masked rows a message holds."""
+    words = sum(domain.sizes) + len(domain.names)
+    return max(1, int(_SLAB * MAX_BYTES / (4 * words)))
+
+
 def secure_forecast(synth: Any, case: Case) -> Forecast:
     """What a run takes: masked rows, dealt coins, and what every method of marginals takes."""
-    asked: Asked = {Begin: 1, ShareRows: 1, MeasureTables: 2}
     base = marginal_forecast(
-        lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: asked, all_pairs=True
+        lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
     )(synth, case)
     encoder = case.schema if isinstance(case.schema, Encoder) else Encoder(case.schema, synth.bins)
     width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
     own = width // case.parties  # of a party, and of the proof that they are codes
     coins = 4 * _COINS * (base.workload_cells or 0) // case.parties
     wide, words = _foreseen(synth, case, encoder)
+    slabs, batches = case.rows / _slab_of(encoder.domain), wide / (_SLAB * MAX_BYTES)
+    asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: 1 + max(1, ceil(batches))}
     return replace(
         base,
+        asked=asked,
         memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
         bytes_per_party=width + own + coins + wide,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
@@ -1031,8 +1039,7 @@ class SecureMarginals:
     def _share_rows(self) -> tuple[_ByParty, _ByParty]:
         """Let all parties share their rows, slab by slab; what they are sent next."""
         parties, run = list(self.plan.parts), self.session.run
-        words = sum(self.domain.sizes) + len(self.domain.names)
-        most = max(1, int(_SLAB * MAX_BYTES / (4 * words)))
+        most = _slab_of(self.domain)
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty()
         for start in range(0, self.rows, most):
