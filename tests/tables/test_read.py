@@ -344,6 +344,16 @@ def test_no_digit_is_lost_of_what_is_no_number(tmp_path):
     assert table.values("sold").tolist() == ["1.250", "20", "3.000"]  # thousands
 
 
+def test_thousands_of_points_are_read_where_no_small_number_is_beside_them(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("sold\n12.340\n1.000\n")
+    (batch,) = read_batches(path, 5)
+    for table in (read(path), batch):
+        assert table.integers("sold", "1.234")[0].tolist() == [12340, 1000]
+        assert table.floats("sold", "1.234,5")[0].tolist() == [12340.0, 1000.0]
+    assert read(path).floats("sold")[0].tolist() == [12.34, 1.0]
+
+
 def test_other_files(tmp_path):
     frame = pl.DataFrame({"a": [1, 2, 3], "b": ["x", None, "z"]})
     frame.write_csv(tmp_path / "t.csv.zst", compression="zstd")

@@ -431,6 +431,9 @@ class Table:
             raise SchemaError(
                 f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}"
             )
+        grouped = form is not None and number_form(form).thousands == "."
+        if grouped and self._origin.text and series.dtype == pl.Float64:
+            return (series * 1000.0).round()  # 12.345 alone was read with a decimal point
         return series.cast(pl.Float64)
 
     def _aligned(self, series: pl.Series, kind: type) -> pl.Series:
