@@ -8,7 +8,9 @@ from tests.core.test_resume import BUDGET, PARTIES, SCHEMA, tables
 import siloweave as sw
 from siloweave.audit.transcripts import noisy_marginals
 from siloweave.core.run import TRANSCRIPT
-from siloweave.errors import InputError, WireError
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation import InProcess, messages
+from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.bins import cuts_of
@@ -42,6 +44,33 @@ def test_every_noisy_marginal_of_a_run_is_read(method, tmp_path):
         everyone = sum(marginal(c, m.clique) for c in coded)
         if len(m.clique) == 1 and len(seen.cohort) == PARTIES:
             assert np.abs(m.counts - everyone).max() < 7 * m.sigma
+
+
+def test_sums_are_read_whose_parties_vanished(tmp_path, monkeypatch):
+    """Each from what was masked and what opened it; counts are of those who are in it."""
+    parts = [table for start in (0, 1) for table in tables(start)]
+    names, send = [f"p{i}" for i in range(len(parts))], InProcess.send
+
+    def vanishing(self, name, frame):
+        envelope = messages.decode(frame, Envelope)
+        if name == "p1" and (envelope.run, envelope.step >= 2) == ("run", True):
+            raise RosterError("gone")
+        return send(self, name, frame)
+
+    monkeypatch.setattr(InProcess, "send", vanishing)
+    method = sw.TwoRound(bins=8, dropouts=1)
+    fitted = method.fit(parts, SCHEMA, budget=BUDGET, seed=1, folder=tmp_path, names=names)
+    coded = dict(zip(names, map(fitted.model.encoder.encode, parts), strict=True))
+    found = noisy_marginals(tmp_path / TRANSCRIPT, fitted.model.encoder.domain, dropouts=1)
+    public = [clique for taken in fitted.model.measured for clique in taken.cliques]
+    assert sorted(o.measurement.clique for o in found) == sorted(public)
+    assert {len(o.cohort) for o in found} == {len(parts), len(parts) - 1}
+    for seen in found:
+        m = seen.measurement
+        counted = sum(marginal(coded[name], m.clique) for name in seen.cohort)
+        assert np.abs(m.counts - counted).max() < 7 * m.sigma
+    with pytest.raises(WireError, match="bytes of digests"):  # of another study
+        noisy_marginals(tmp_path / TRANSCRIPT, fitted.model.encoder.domain)
 
 
 def test_a_run_that_was_cut_short_is_read_once(tmp_path, monkeypatch):

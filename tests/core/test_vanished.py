@@ -2,19 +2,23 @@
 
 from contextlib import contextmanager
 
+import msgspec
 import numpy as np
 import pytest
 
 import siloweave as sw
 from siloweave.core.run import parties_in
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import InProcess, messages
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import ABSENCES
 from siloweave.federation.session import Processes
+from siloweave.methods.dp_sgd.messages import BeginTraining
+from siloweave.methods.flaim.messages import Select
 from siloweave.methods.process import in_processes
 from siloweave.privacy import Budget, SharedGaussian
+from siloweave.protocols.secure_sums import OpenSum
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.core.kills import KilledError
@@ -140,7 +144,7 @@ def test_one_more_than_may_vanish_ends_the_study_and_names_all(study):
 
 def test_without_dropouts_a_party_that_vanishes_ends_the_study_as_before():
     synth = sw.TwoRound(workload=PAIRS, bins=4)
-    with line(vanishing({NAMES[1]: ("run", 2)})), pytest.raises(RosterError, match="'p1' is not"):
+    with line(vanishing({NAMES[1]: ("run", 1)})), pytest.raises(RosterError, match="'p1' is not"):
         fit(synth)
 
 
@@ -164,6 +168,34 @@ def test_dropouts_cost_one_question_for_every_sum():
         - fit(sw.TwoRound(workload=PAIRS, bins=4)).cost.rounds
     )
     assert more == sum(kind == "open" for _, _, kind in steps_of(STUDIES["two rounds"])) == 3
+
+
+# Different models
+
+
+@pytest.mark.parametrize("study", ["flaim", "private rounds"])
+def test_parties_that_are_sent_different_models_open_no_sum(study, monkeypatch):
+    """One party gets the question about another model, in which a number is changed."""
+    send, opened = InProcess.send, []
+
+    def through(self, name, frame):
+        envelope = messages.decode(frame, Envelope)
+        request = messages.decode_request(envelope.body, self._handlers)
+        if name == NAMES[1] and type(request) is Select:
+            model = msgspec.structs.replace(request.model, total=request.model.total + 1)
+            request = msgspec.structs.replace(request, model=model)
+        if name == NAMES[1] and type(request) is BeginTraining:
+            request = msgspec.structs.replace(request, levels=request.levels + 1)
+        body = messages.encode(request)
+        answer = send(self, name, messages.encode(msgspec.structs.replace(envelope, body=body)))
+        if type(request) is OpenSum:
+            opened.append(envelope.step)
+        return answer
+
+    monkeypatch.setattr(InProcess, "send", through)
+    with pytest.raises(WireError, match="the coordinator asked both something else"):
+        fit(STUDIES[study])
+    assert opened[-1] == opened[-len(NAMES)]  # the sum before opened, at every party
 
 
 # Starting again

@@ -337,14 +337,14 @@ def test_requests_that_no_training_makes_are_refused(monkeypatch, wrong):
 def test_a_step_before_the_beginning_is_refused(monkeypatch):
     from siloweave.federation.session import Session
 
-    ask = Session.ask
+    ask = Session.ask_present
 
-    def skipping(self, request, *more, **named):
-        if type(request).__name__ == "BeginTraining":
-            return []
-        return ask(self, request, *more, **named)
+    def skipping(self, requests, *more, **named):
+        if any(type(request).__name__ == "BeginTraining" for request in requests.values()):
+            return {}
+        return ask(self, requests, *more, **named)
 
-    monkeypatch.setattr(Session, "ask", skipping)
+    monkeypatch.setattr(Session, "ask_present", skipping)
     with pytest.raises(WireError, match="asked to train before the training began"):
         fit("dp_fed_tabddpm")
 

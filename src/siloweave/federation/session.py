@@ -253,12 +253,17 @@ class Session:
         return [name for name in names if name not in self.gone]
 
     def ask_present(
-        self, requests: Mapping[str, Request[R]], may_vanish: int, *, at_once: int = 1
+        self,
+        requests: Mapping[str, Request[R]],
+        may_vanish: int,
+        *,
+        at_once: int = 1,
+        last: bool = False,
     ) -> dict[str, R]:
         """Ask some parties in one step, of whom so many may vanish: the replies of the others.
 
         A party whose transport raises RosterError is gone, and is not asked again in the run, also
-        if that is started again.
+        if that is started again. `last` is as of `ask`, as long as nobody is gone.
 
         Raises:
             RosterError: if more are gone; names them. Nobody else is asked from there on, and the
@@ -273,7 +278,9 @@ class Session:
         if not self.dropouts:
             return dict(zip(requests, self._asked(requests, at_once), strict=True))
         asked = {name: one for name, one in requests.items() if name not in self.gone}
-        envelopes = list(self._envelopes(asked, self.rounds))
+        closes = last and set(asked) == set(self.roster)
+        then = messages.encode(Close()) if closes else b""
+        envelopes = list(self._envelopes(asked, self.rounds, then))
         self.rounds += 1
 
         def sent(one: Envelope) -> tuple[bytes, bytes] | None:

@@ -413,7 +413,7 @@ def noisy_sums(
         name: OpenSum(step, tuple(masked), dead, {p: r.sealed[name] for p, r in recoveries.items()})
         for name in masked
     }
-    opened = session.ask_present(asked, plan.vanish - len(dead))
+    opened = session.ask_present(asked, plan.vanish - len(dead), last=last)
     return NoisySum(
         opened_sum(f"{session.run}/{step}/1", masked, opened, plan, shapes), tuple(masked)
     )
