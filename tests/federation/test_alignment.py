@@ -1,5 +1,6 @@
 """Common rows of several parties: what comes out, and what crosses the wire."""
 
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce
@@ -9,8 +10,8 @@ import pytest
 
 from siloweave.errors import BudgetError, DataError, RosterError
 from siloweave.federation import alignment_party
-from siloweave.federation.alignment import align, expected_traffic
-from siloweave.federation.alignment_party import Blind, Piece, common_rows
+from siloweave.federation.alignment import align, expected_questions, expected_traffic
+from siloweave.federation.alignment_party import Blind, DescribeIds, Piece, common_rows
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
 from tests.federation.aligning import CHUNK, drawn, ids_found, run_of
@@ -58,8 +59,14 @@ def test_small_sets(sets, common):
 
 @pytest.mark.parametrize("sizes", [(400, 500), (90, 70, 80, 400)])
 def test_the_expected_traffic_is_what_it_takes(sizes):
-    session, _, _ = run_of([list(range(size)) for size in sizes])
+    session, _, line = run_of([list(range(size)) for size in sizes])
     leader = align(session, ["id"], chunk=CHUNK).leader
+    asked = Counter((name, type(request)) for name, request, _, _ in line.log)
+    for name in session.roster:
+        most = expected_questions(sizes, CHUNK)[name != leader]
+        mine = {kind: times for (party, kind), times in asked.items() if party == name}
+        assert mine.keys() == most.keys() - {DescribeIds}  # which is asked if nothing is common
+        assert all(times <= most[kind] for kind, times in mine.items())
     rounds, size = expected_traffic(sizes, CHUNK)
     traffic = session.traffic[leader]
     frames = 1000 * traffic.messages  # every message repeats the session

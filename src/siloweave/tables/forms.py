@@ -66,7 +66,7 @@ def number_form(example: str) -> NumberForm:
         >>> number_form("$1,234.5").prefix
         '$'
     """
-    found = _EXAMPLE.fullmatch(example)
+    found = _EXAMPLE.fullmatch(str(example))  # which a message may have as a number
     parts = {} if found is None else found.groupdict("")
     if found is None or (parts["decimal"] and parts["decimal"] == parts["thousands"]):
         raise SchemaError(
