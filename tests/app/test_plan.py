@@ -85,7 +85,7 @@ def test_a_party_takes_part_in_exactly_what_its_owner_approved(ends, capsys):
     [
         ("study.toml", "rounds = 2", "rounds = 3", "facts.method.rounds = 2, and there 3"),
         ("study.toml", "epsilon = 1", "epsilon = 0.5", "facts.budget.epsilon = 1.0, and there 0.5"),
-        ("schema.json", '"high": 99', '"high": 98', "facts.schema"),
+        ("schema.json", '"high": 99', '"high": 98', "schema.columns.0.high = 99, and there 98"),
     ],
 )
 def test_a_study_that_differs_needs_a_new_yes(ends, capsys, file, old, new, said):

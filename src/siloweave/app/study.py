@@ -235,7 +235,7 @@ class Study(Section, frozen=True):
                 "alignment": self.alignment,
                 "learn": self.schema.learn,
                 "seed": self.output.seed,
-                "schema": self.read_schema().without_reasons().to_json(),
+                "schema": msgspec.json.decode(self.read_schema().without_reasons().to_json()),
                 "siloweave": __version__,
             }
         )
