@@ -281,7 +281,7 @@ def test_tables_are_measured_as_long_as_they_fit_together(limit, monkeypatch):
     study = study_of(people(), SPLITS["three parties"]).secure
     one, two = ("a", "c", "e"), ("b", "c", "e")
     assert study.can_measure([one, two])
-    both = {"MAX_BYTES": secure._dealt(study.domain, [one, two], study.rows, 2)[0] / 0.9,
+    both = {"MAX_BYTES": secure._dealt(study.domain, [one, two], study.rows)[0] / 0.9,
             "_MOST_WORDS": study.rows * 72, "_MOST_CELLS": 36}  # fmt: skip
     monkeypatch.setattr(secure, limit, both[limit])
     assert study.can_measure([one, two])
@@ -289,6 +289,21 @@ def test_tables_are_measured_as_long_as_they_fit_together(limit, monkeypatch):
     assert not study.can_measure([one, two])
     assert study.can_measure([one]) == (limit != "_MOST_CELLS")
     assert study.can_measure([("a", "b"), ("a", "c")])  # which are opened in another way
+
+
+def test_a_faint_table_does_not_take_planned_ones_into_a_second_message(monkeypatch):
+    """Its words are twice as wide as was assumed when it was planned."""
+    study = study_of(people(3000), SPLITS["three parties"]).secure
+    wide = [q for q in EVERY if len(q) == 3 and study.plan.is_shifted(q)]
+    size, _ = secure._dealt(study.domain, wide, study.rows)
+    monkeypatch.setattr(secure, "MAX_BYTES", size / 0.9)
+    assert study.can_measure(wide)
+    tables = [study.plan.table_for(q, 20.0) for q in wide[1:]]
+    faint = study.plan.table_for(wide[0], 9_000.0)
+    assert products.modulus_for(study.rows, faint.coins) == 2**32
+    assert len(list(study._batches([faint, *tables]))) == 1
+    every = [study.plan.table_for(q, 9_000.0) for q in wide]
+    assert len(list(study._batches(every))) == 2
 
 
 @pytest.mark.parametrize("rows", [5, 30, 10**6])

@@ -17,14 +17,13 @@ towards the coordinator; any parties together, of three or more not both of the 
 everyone who sees what is released: an upper bound of the number of rows (where it is private),
 noisy histograms, noisy marginals. A row is in one cell of each table. Parties know who is in the
 table, so for them only a row's replacement has a meaning, which under an add/remove budget costs
-twice its zCDP. Assumed: the coordinator
-follows the protocol (parties need not, see secure_products.py) and asks all parties for
-the same marginals; domain, roster and which columns are where are public. Every party computes
-prices from the study and from the request, for itself and for all parties together, and refuses
-what goes beyond. Where two parties were asked for different marginals, or sent different keys, rows
-or codes, their pads differ, and what both send opens to random numbers; what a party counts alone
-is then held to its own limit only. Rows above the bound are left out; that they exist has the
-probability that `UpperBound` states.
+twice its zCDP. Assumed: the coordinator follows the protocol (parties need not, see
+secure_products.py) and asks all parties for the same marginals; domain, roster and which columns
+are where are public. Every party computes prices from the study and from the request, for itself
+and for all parties together, and refuses what goes beyond. Where two parties were asked for
+different marginals, or sent different keys, rows or codes, their pads differ, and what both send
+opens to random numbers; what a party counts alone is then held to its own limit only. Rows above
+the bound are left out; that they exist has the probability that `UpperBound` states.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ _ROWS_SHARE = 0.005  # of the zCDP, for a bound of the number of rows
 _MARGIN = 9.0  # times its noise
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _SLACK = 1e-9  # relative, of sums of prices
-_SLAB = 0.9  # of a message, for masked rows
+_SLAB, _FULL = 0.9, 0.96  # of a message, for masked rows or planned tables; for tables, at most
 _MOST_CODES = 2**13  # of all columns
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
 _MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
@@ -397,22 +396,25 @@ def _roots(domain: Domain, wide: Sequence[Clique]) -> dict[str, int]:
     return {root: codes[root] for root in (max(clique, key=codes.__getitem__) for clique in wide)}
 
 
-def _dealt(domain: Domain, wide: Sequence[Clique], rows: int, width: int) -> tuple[int, int]:
+def _dealt(
+    domain: Domain, wide: Sequence[Clique], rows: int, widths: Sequence[int] = ()
+) -> tuple[int, int]:
     """Bytes that the second party is dealt for tables of shifted codes, and how many words of all.
 
-    The first one is dealt less: no seeds, and no coins. A word of a table has `width` bytes.
+    The first one is dealt less: no seeds, and no coins. `widths` are the bytes of each one's words.
     """
     codes = dict(zip(domain.names, domain.sizes, strict=True))
     shapes = [[codes[name] for name in clique] for clique in wide]
     cells = [prod(shape) for shape in shapes]
-    words = sum(size // max(shape) for size, shape in zip(cells, shapes, strict=True))
+    each = widths or [2 if rows < _NARROW else 4] * len(wide)
+    words = sum(w * n // max(shape) for w, n, shape in zip(each, cells, shapes, strict=True))
     seeds = products.SEED * sum(_roots(domain, wide).values())
-    return rows * (seeds + width * words) + 4 * _COINS * sum(cells), rows * sum(cells)
+    return rows * (seeds + words) + 4 * _COINS * sum(cells), rows * sum(cells)
 
 
 def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
     """Whether these tables of shifted codes fit into one message, and do not take long."""
-    dealt, words = _dealt(domain, wide, rows, 2 if rows < _NARROW else 4)
+    dealt, words = _dealt(domain, wide, rows)
     most = max(map(domain.size, wide), default=0)
     return words <= _MOST_WORDS and dealt <= _SLAB * MAX_BYTES and most <= _MOST_CELLS
 
@@ -928,7 +930,7 @@ def _foreseen(synth: Any, case: Case, encoder: Encoder) -> tuple[int, int]:
             design(domain, queries, planned, (1 - synth.pairs_share) * rho, synth,
                    lambda tables: _fit(domain, _wide(tables), rows))
         )  # fmt: skip
-        found += np.array(_dealt(domain, wide, rows, 2 if rows < _NARROW else 4)) // 2
+        found += np.array(_dealt(domain, wide, rows)) // 2
     return int(found[0]), int(found[1])
 
 
@@ -1007,10 +1009,11 @@ class SecureMarginals:
         batch: list[NoisyTable] = []
         for table in tables:
             more = [*batch, table]
-            wide = [t.clique for t in more if self.plan.is_shifted(t.clique)]
-            narrow = all(products.modulus_for(self.rows, t.coins) == 2**16 for t in more)
-            size, _ = _dealt(self.domain, wide, self.rows, 2 if narrow else 4)
-            if batch and size > _SLAB * MAX_BYTES:
+            wide = [t for t in more if self.plan.is_shifted(t.clique)]
+            moduli = [products.modulus_for(self.rows, t.coins) for t in wide]
+            widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
+            size, _ = _dealt(self.domain, [t.clique for t in wide], self.rows, widths)
+            if batch and size > _FULL * MAX_BYTES:
                 yield tuple(batch)
                 more = [table]
             batch = more
