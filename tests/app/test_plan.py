@@ -64,7 +64,7 @@ def test_a_plan_lists_every_question_and_what_it_costs(ends, capsys):
     assert {one["tag"]: one["times"] for one in found["messages"]}["flaim/select"] == 2
     assert found["count"] == sum(one["times"] for one in found["messages"]) == 10
     assert found["epsilon"] == 1.0
-    assert found["seconds_on_engine"] > 10 * 5 > found["seconds_on_sockets"]
+    assert found["seconds_on_engine"] - found["seconds_on_sockets"] > 9
     assert set(found["facts"]["keys"]) == {"coordinator", "north", "south"}
 
 
@@ -134,7 +134,7 @@ def test_the_network_is_forecast_on_request(folder, capsys):
     plain, network = (printed(capsys, "check", folder.path, *more) for more in ([], ["--network"]))
     assert "messages to each party" not in plain
     assert re.search(r"messages to each party +at most 10\b", network)
-    assert "an engine, at 5 s a message" in network
+    assert "an engine, at 1 s a message" in network
     assert "one machine room" not in network
 
 
@@ -146,6 +146,4 @@ def test_a_message_at_every_step_is_for_one_machine_room(folder, capsys):
     shown = printed(capsys, "check", folder.path, "--network")
     assert "at most 2,004" in shown
     assert "for parties in one machine room" in shown
-    assert (
-        json.loads(printed(capsys, "check", folder.path, "--json"))["seconds_on_engine"] > 2004 * 5
-    )
+    assert json.loads(printed(capsys, "check", folder.path, "--json"))["seconds_on_engine"] > 2004

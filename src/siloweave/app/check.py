@@ -53,7 +53,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         epsilon_per_party: What each party will have spent at the end, at `delta`.
         rounds: Questions one after the other, without those of the alignment.
         messages_per_party: Questions to a party in all, at most.
-        seconds_on_engine, seconds_on_sockets: Of a run over a network, at 5 s, and at 0.05 s, a
+        seconds_on_engine, seconds_on_sockets: Of a run over a network, at 1 s, and at 0.05 s, a
             question, and with as much computing.
         every_step: Whether there is a question at every gradient step.
         warnings: What to look at before running.

@@ -192,7 +192,7 @@ _ONE_ROOM = (
 def _over_network(found: StudyForecast) -> Iterator[tuple[str, str]]:
     """Messages and time; what computing takes is that of this machine."""
     yield "messages to each party", f"at most {found.messages_per_party:,}"
-    yield "an engine, at 5 s a message", f"about {words.duration(found.seconds_on_engine)}"
+    yield "an engine, at 1 s a message", f"about {words.duration(found.seconds_on_engine)}"
     yield "sockets, at 50 ms a message", f"about {words.duration(found.seconds_on_sockets)}"
 
 
@@ -213,7 +213,7 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a row at δ = {words.small(plan.delta)}", bound),
         ("bytes sent and received", f"about {words.size(plan.size)}"),
-        ("time over an engine, at 5 s a message", f"about {words.duration(plan.lasts(ENGINE_S))}"),
+        ("time over an engine, at 1 s a message", f"about {words.duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {words.duration(plan.lasts(SOCKET_S))}"),
     ]
     console.print(_grid(("in all", ">"), rows))

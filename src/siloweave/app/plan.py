@@ -39,8 +39,8 @@ from siloweave.tables.schema import Column, Schema
 APPROVAL = "approved.json"
 """In a study's folder at a party: the plan that its owner has approved."""
 
-ENGINE_S, SOCKET_S = 5.0, 0.05
-"""Seconds that an engine, and a socket, add to every question."""
+ENGINE_S, SOCKET_S = 1.0, 0.05
+"""Seconds that an engine, and a socket, add to every question; an idle engine adds half of it."""
 
 _AROUND = 900  # bytes of a question and its answer besides what they are about: envelopes and seals
 _ENTRY = 500  # bytes of a line of the ledger
