@@ -63,7 +63,10 @@ def _visibility(synth: TwoRound) -> Views:
 
 
 def _forecast(synth: TwoRound, case: Case) -> Forecast:
-    """Keys that bins have exchanged are used again, and the second sum closes the run."""
+    """Keys that bins have exchanged are used again, and the second sum closes the run.
+
+    If a party vanishes, all others are asked for their ledgers once more.
+    """
 
     def asked(settings: Any, columns: int, case: Case) -> Asked:
         return {KeyRequest: int(not cuts_columns(synth, case)), Count: 2}
