@@ -149,7 +149,7 @@ def provision(
         write_whole(folder / schema.name, (source.parent / schema).read_bytes())
         if name != COORDINATOR:
             write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
-            if not (folder / POLICY_FILE).exists():
+            if name not in keys and not (folder / POLICY_FILE).exists():
                 write_policy(folder, study if trial else None)
     if addresses:
         parties = {name: folders[name] for name in study.names}
