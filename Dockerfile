@@ -4,15 +4,15 @@
 FROM python:3.12-slim AS built
 WORKDIR /source
 COPY requirements-flower.lock pyproject.toml README.md LICENSE NOTICE ./
-RUN python -m venv /opt/siloweave \
- && /opt/siloweave/bin/pip install --no-cache-dir --require-hashes -r requirements-flower.lock
+RUN python -m venv /siloweave/env \
+ && /siloweave/env/bin/pip install --no-cache-dir --require-hashes -r requirements-flower.lock
 COPY src src
-RUN /opt/siloweave/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /siloweave/env/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.12-slim
-RUN useradd --create-home siloweave
-COPY --from=built /opt/siloweave /opt/siloweave
+RUN useradd siloweave && mkdir --parents /siloweave/study && chown siloweave /siloweave/study
+COPY --from=built /siloweave/env /siloweave/env
 USER siloweave
-WORKDIR /home/siloweave
-ENV PATH=/opt/siloweave/bin:$PATH
+WORKDIR /siloweave/study
+ENV PATH=/siloweave/env/bin:$PATH
 ENTRYPOINT ["siloweave"]

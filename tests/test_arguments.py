@@ -113,7 +113,7 @@ def test_there_is_one_logger():
         for source in all_sources()
         if source.in_package
         for line in source.text.splitlines()
-        if "getLogger(" in line and 'getLogger("absl")' not in line
+        if "getLogger(" in line and not any(f'("{other}")' in line for other in ("absl", "flwr"))
     ]
     assert named
     assert all('getLogger("siloweave")' in line for _, line in named)

@@ -59,6 +59,7 @@ def scores(split, relation):
             budget=Budget(6.0, 1e-5, relation=relation),
         )  # fmt: skip
 
+    study.dropouts = 0
     return study, relation
 
 

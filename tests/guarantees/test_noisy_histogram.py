@@ -12,11 +12,12 @@ from siloweave.protocols.histograms import (
     HANDLERS,
     CountColumns,
     HistogramData,
-    cuts_by_histogram,
     histogram_event,
+    noisy_histogram,
 )
-from siloweave.protocols.secure_sums import masked_reply
+from siloweave.protocols.secure_sums import exchange_keys, masked_reply
 from siloweave.tables import Column, Encoder, Schema, Table
+from siloweave.tables.bins import cuts_of
 from siloweave.tables.codes import ResolutionLevels
 from tests.guarantees.replay import DivergenceError
 from tests.guarantees.whole import BUDGET, budget_of, paid_calls, run_of, twins
@@ -65,9 +66,10 @@ class Study:
         )  # fmt: skip
         rho = rho_for(self.budget)
         event = histogram_event(FINE, self.budget.relation, rho, len(roster), self.tolerated)
-        run.model = cuts_by_histogram(
-            Session(tuple(roster), run.wire, run="r"), FINE, 8, event, seed
-        )
+        session = Session(tuple(roster), run.wire, run="r")
+        keys = exchange_keys(session, FINE.domain)
+        counts = noisy_histogram(session, keys, FINE, event, seed).columns
+        run.model = {c.name: cuts_of(c, counts[c.name], 8) for c in FINE.schema.columns}
         return run
 
 

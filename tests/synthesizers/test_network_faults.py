@@ -1,6 +1,7 @@
 """Ends that are killed, coordinators that ask for something else, and what crosses a network."""
 
 from dataclasses import replace
+from itertools import count
 
 import msgspec
 import numpy as np
@@ -34,17 +35,17 @@ class Faulty(Direct):
 
     def __init__(self, seals, hosts, at, moment):
         super().__init__(seals, hosts)
-        self.left, self.moment = at, moment
+        self.at, self.moment, self.number = at, moment, count(1)  # parties are asked in threads
 
     def answered(self, name, question):
-        self.left -= 1
-        if self.left == 0 and self.moment == "before":
+        last = next(self.number) == self.at
+        if last and self.moment == "before":
             raise KilledError
         host, seals = self.hosts[name]
         with seals.answered(question, host.reply) as answer:
-            if self.left == 0 and self.moment == "answered":
+            if last and self.moment == "answered":
                 raise KilledError  # the answer is stored, and the nonce is not
-        if self.left == 0 and self.moment == "sent":
+        if last and self.moment == "sent":
             raise KilledError
         return answer
 

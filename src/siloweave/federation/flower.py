@@ -48,7 +48,7 @@ ANSWERED, REFUSED, ABSENT, AWAY = range(4)
 FATAL, FATAL_MARK = 2, "cannot go on: "
 """Exit code of a process that must not be started again as it was, and what its log ends with."""
 
-_log = logging.getLogger("siloweave.engine")
+_log = logging.getLogger("siloweave")
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
