@@ -328,10 +328,10 @@ def test_a_record_of_the_format_before_is_refused_with_what_wrote_it(done):
 def test_a_finished_run_says_what_it_no_longer_has(done):
     (done.path / "run/synthetic.csv").unlink()
     with (done.path / "study.toml").open("a") as file:
-        file.write("\n[output]\nrows = 77\n")
+        file.write("\n[output]\nrows = 7777\n")
     code, _, err = done.call("run")
     assert code == 0
     told = " ".join(err.split())
     assert "synthetic.csv is not there any more" in told
-    assert "[output] rows = 77, and this run drew" in told
+    assert "[output] rows = 7777, and this run drew" in told
     assert "`siloweave sample`" in told
