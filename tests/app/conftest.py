@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.app.cli import main
+from siloweave.app.network import provision
 
 SCHEMA = {
     "format": "siloweave-schema",
@@ -98,6 +99,18 @@ class Folder:
 def folder(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return Folder(tmp_path, capsys).filled()
+
+
+@pytest.fixture
+def ends(folder):
+    """Folders of the ends of a study over a network, with the parties' rows."""
+    folder.replace(
+        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
+    )
+    made = provision(folder.path, folder.path / "ends", trial=True)
+    for name in ("north", "south"):
+        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    return made
 
 
 def ran(path: Path, study: str | None = STUDY) -> Path:

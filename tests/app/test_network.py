@@ -1,5 +1,6 @@
 """The ends of a study between organisations: their folders, and what each is told that is wrong."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,21 +14,10 @@ import pytest
 from siloweave.app.network import keys_in, office_in, party_in, provision, spelled_keys
 from siloweave.app.run import execute
 from siloweave.app.study import Study
-from siloweave.errors import InputError, RosterError, SiloweaveError
+from siloweave.errors import InputError, RosterError, SchemaError, SiloweaveError
 from siloweave.federation.frames import keys_for
 from siloweave.privacy.ledger import Identity
 from tests.synthesizers.networked import over_files
-
-
-@pytest.fixture
-def ends(folder):
-    folder.replace(
-        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
-    )
-    made = provision(folder.path, folder.path / "ends", trial=True)
-    for name in ("north", "south"):
-        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
-    return made
 
 
 def run(ends):
@@ -113,6 +103,36 @@ def test_two_parties_with_one_key_and_keys_of_strangers_are_refused(folder):
         provision(folder.path, folder.path / "ends", {"north": word, "south": word})
     with pytest.raises(RosterError, match="the study has the parties north, south"):
         provision(folder.path, folder.path / "ends", {"west": word})
+
+
+def test_what_was_seen_in_rows_stays_with_who_saw_it(folder):
+    schema = json.loads((folder.path / "schema.json").read_text())
+    schema["columns"][0]["why"] = "37 different whole numbers in 40 rows"
+    folder.write("schema.json", json.dumps(schema))
+    folder.replace(
+        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
+    )
+    for end in provision(folder.path, folder.path / "ends").values():
+        assert "37 different" not in (end / "schema.json").read_text()
+
+
+def test_rows_that_do_not_fit_are_said_where_they_are(ends):
+    (ends["north"] / "north.csv").write_text("age,sex,job\n200,f,x\n41,f,x\n")
+    with pytest.raises(SchemaError, match=r"'age': 1 rows are outside"), party_in(ends["north"]):
+        pass
+    assert not (ends["north"] / "ledger.jsonl").exists()
+
+
+def test_a_study_whose_columns_stay_apart_is_refused_when_it_is_provisioned(folder):
+    folder.replace(
+        "study.toml",
+        'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4',
+        'name = "silofuse"\nshared = false',
+    )
+    folder.replace("study.toml", "[budget]\nepsilon = 1\ndelta = 1e-5", "")
+    with pytest.raises(InputError, match="shared = false"):
+        provision(folder.path, folder.path / "ends")
+    assert not (folder.path / "ends").exists()
 
 
 def test_a_study_that_differs_is_shown_at_both_ends(ends, caplog):

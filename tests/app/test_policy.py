@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_in
 
 from siloweave.app.cli import main
-from siloweave.app.policy import POLICY_FILE, Policy, read_policy, write_policy
+from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import Study
 from siloweave.errors import BudgetError, InputError
 from siloweave.privacy import Budget
@@ -174,15 +175,34 @@ def test_alignment_is_refused_unless_allowed(tmp_path):
     assert "it uses ['id']" in found
 
 
-def test_the_bound_in_all_counts_what_other_studies_spent(tmp_path):
-    study = study_in(tmp_path)
+def test_the_bound_in_all_counts_what_another_run_in_the_ledger_spent(tmp_path):
+    study = study_in(tmp_path, delta="1e-6")
     before = entries_of("another study", 3.0)
-    spent = epsilon([entry.event for entry in before], 1e-5)
+    spent = epsilon([entry.event for entry in before], 1e-5 - 1e-6)
     assert 1.0 < spent < 2.0
     assert refusal(tmp_path / "a", study, before) == ""  # 3.0 in all
     found = refusal(tmp_path / "b", study, before, epsilon_in_all="1.7")
     assert f"{spent} of a row is spent before it" in found
     assert refusal(tmp_path / "c", study, entries_of(study.run_name, 5.0)) == ""
+    assert "deltas of 1 studies" in refusal(tmp_path / "d", study_in(tmp_path), before)
+
+
+def test_epsilons_and_deltas_of_studies_add_up(tmp_path):
+    study, policy = study_in(tmp_path, delta="4e-6"), policy_in(tmp_path / "p", delta="1e-5")
+    one = Budget(1.0, 3e-6)
+    policy.check(study, *study.checked(), others=[one, one])
+    with pytest.raises(InputError, match=r"3\.0 of a row is spent before it, and 4\.0 would be"):
+        policy.check(study, *study.checked(), others=[replace_in(one, delta=1e-7)] * 3)
+    with pytest.raises(InputError, match="the deltas of 4 studies add up to 1"):
+        policy.check(study, *study.checked(), others=[replace_in(one, epsilon=0.1)] * 3)
+
+
+def test_a_study_whose_guarantee_fails_counts_as_infinite(tmp_path):
+    study = study_in(tmp_path, "vertimrf")
+    assert promised(study) == study.terms()
+    text = (tmp_path / "study.toml").read_text()
+    (tmp_path / "study.toml").write_text(text.replace('"vertimrf"', '"vertimrf"\nencoding = "fm"'))
+    assert promised(Study.load(tmp_path)).epsilon == math.inf
 
 
 def test_what_this_study_has_spent_is_held_to_its_own_bound(tmp_path):

@@ -11,23 +11,12 @@ import pytest
 
 from siloweave.app.cli import main
 from siloweave.app.ledgers import open_run
-from siloweave.app.network import office_in, party_in, provision
+from siloweave.app.network import office_in, party_in
 from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
 from siloweave.errors import RosterError
 from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
 from tests.synthesizers.networked import over_files
-
-
-@pytest.fixture
-def ends(folder):
-    folder.replace(
-        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
-    )
-    made = provision(folder.path, folder.path / "ends", trial=True)
-    for name in ("north", "south"):
-        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
-    return made
 
 
 def run(ends, *names, seconds=60.0):

@@ -10,13 +10,15 @@ import pytest
 
 from siloweave.core.party import Host, StageFacts, agreed, parties_over
 from siloweave.core.run import run_over
-from siloweave.errors import InputError, SiloweaveError, WireError
+from siloweave.errors import DataError, InputError, SchemaError, SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Close
 from siloweave.privacy import Ledger
 from siloweave.privacy.ledger import Identity
+from siloweave.protocols.schema import LEARNING
 from siloweave.tables import Column, Encoder, Schema
+from siloweave.tables.bins import Cuts
 from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.networked import Direct, ends, fit_over_frames, jobs_of, setup_of
 from tests.synthesizers.test_network import here, paid, texts
@@ -146,6 +148,63 @@ def test_a_stage_begins_with_one_set_of_facts(tmp_path):
         asked(hosts, seals, facts_of(setup, encoder=fine.to_json()))  # again, as after a restart
         with pytest.raises(WireError, match="began with other facts"):
             asked(hosts, seals, facts_of(setup))
+
+
+def test_rows_that_do_not_fit_are_not_counted_for_the_coordinator(tmp_path, monkeypatch):
+    case = CASES["two_round"]
+    with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
+
+        def prepare(table, setup, place):
+            raise DataError("column 'age': 5 rows hold 'ninety'")
+
+        monkeypatch.setattr(
+            "siloweave.core.party.side_of",
+            lambda setup: replace(setup.synth.method, prepare=prepare),
+        )
+        with pytest.raises(WireError, match="do not fit stage 'method', DataError") as caught:
+            asked(hosts, seals, facts_of(setup))
+        assert "5 rows" not in str(caught.value)
+        assert "ninety" not in str(caught.value)
+
+
+def test_a_coordinator_cuts_into_as_many_bins_as_the_study_says(tmp_path):
+    case = CASES["two_round"]
+    with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
+        plain = Encoder(setup.schema, bins=case.synth.bins)
+        name = next(c.name for c in setup.schema.columns if c.kind == "integer")
+        low = int(setup.schema[name].low)
+        starts = tuple(range(low + 1, low + 1 + case.synth.bins))
+        many = replace(plain, cuts={name: Cuts(starts)})
+        with pytest.raises(SchemaError, match="bins = 5"):
+            asked(hosts, seals, facts_of(setup, encoder=many.to_json()))
+
+
+@pytest.mark.parametrize("lie", ["missing", "nothing"])
+def test_only_what_is_open_may_be_learned(lie):
+    setup, _ = setup_of(CASES["aim that learns"])
+    towns = tuple(sorted({"elsewhere", "Bern"}))
+    facts = {"categories": towns, "learned": ("categories",)}
+    if lie == "missing":
+        facts["missing"] = not setup.schema["town"].missing
+    told = Schema(
+        tuple(
+            msgspec.structs.replace(c, **facts) if c.name == "town" else c
+            for c in setup.schema.columns
+        )
+    )
+    if lie == "nothing":
+        assert LEARNING.accepts(setup, replace(setup, schema=told)).schema == told
+        return
+    with pytest.raises(SchemaError, match="town"):
+        LEARNING.accepts(setup, replace(setup, schema=told))
+
+
+def test_columns_that_stay_apart_are_refused_before_anything_is_asked(tmp_path):
+    case = CASES["silofuse apart"]
+    with pytest.raises(NotImplementedError, match="over a network"):
+        fit_over_frames(case, tmp_path)
+    with ends(case, tmp_path / "again", STUDY) as (_, _, hosts):
+        assert not any(host.ledger.entries for host, _ in hosts.values())
 
 
 def test_a_policy_is_asked_before_every_stage(tmp_path):

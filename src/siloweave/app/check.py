@@ -24,9 +24,11 @@ from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, owners_of
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
+from siloweave.tables.codes import Encoder
 from siloweave.tables.display import listed
 from siloweave.tables.read import (
     Dialect,
+    Table,
     csv_header,
     file_kind,
     is_text_file,
@@ -36,6 +38,9 @@ from siloweave.tables.read import (
     unreadable,
 )
 from siloweave.tables.schema import Schema
+
+_BINS = 32  # to check a generator's rows with
+_LEAST = 2  # rows that a method needs
 
 # Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
 _TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
@@ -201,6 +206,35 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
                 "Columns of the same people have nothing in common but ids, which no two rows "
                 "of a file share, no row lacks, and none of which could be left out."
             )
+
+
+def declared_names(study: Study, schema: Schema) -> list[str]:
+    """Columns that the study does not leave to be learned."""
+    from siloweave.protocols.schema import open_facts
+
+    still_open = open_facts(schema) if study.schema.learn else {}
+    return [column.name for column in schema.columns if column.name not in still_open]
+
+
+def check_rows(study: Study, schema: Schema, synth: Synthesizer, name: str, table: Table) -> None:
+    """Check one party's rows against the schema, or against its part of it, where they are.
+
+    Raises:
+        RosterError: Without a guarantee, it has fewer than two rows; under one, no number of rows
+            may stop a run.
+        SchemaError, DataError: Rows do not fit the schema; names the party.
+    """
+    if table.num_rows < _LEAST and synth.info.guarantee != "dp":
+        count = "no rows" if table.num_rows == 0 else "one row"
+        raise RosterError(
+            f"party {name!r} has {count}; it needs two or more. Leave it out of "
+            "the study, or give its rows."
+        )
+    declared = declared_names(study, schema)
+    with naming_party(name):
+        own = [n for n in declared if n in table.names or synth.method.split != "columns"]
+        encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", _BINS))
+        encoder.encode(table.select([n for n in table.names if n in own]))
 
 
 def check_columns(

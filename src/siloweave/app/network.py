@@ -24,13 +24,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from siloweave.app.check import rows_in
+from siloweave.app.check import check_columns, check_rows, rows_in
 from siloweave.app.plan import Plan, forecast_of, plan_of, require_approved
-from siloweave.app.policy import POLICY_FILE, Policy, read_policy, write_policy
+from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
@@ -49,8 +48,7 @@ from siloweave.federation.frames import (
     signed_roster,
 )
 from siloweave.federation.masking import KEY
-from siloweave.privacy.budget import rho_for
-from siloweave.privacy.events import Event, Gaussian
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
 from siloweave.tables.ids import IdPolicy
@@ -132,6 +130,7 @@ def provision(
             "which every end gets a copy of"
         )
     study.setup()  # refuses a study that cannot run over a network
+    declared = study.read_schema().without_reasons().to_json()  # reasons count someone's rows
     folders = {name: out / name for name in (COORDINATOR, *study.names)}
     office = Identity.load_or_create(folders[COORDINATOR] / COORDINATOR_KEY)
     public = {}
@@ -146,7 +145,7 @@ def provision(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         roster.store(folder / ROSTER_FILE)
         write_whole(folder / STUDY_FILE, source.read_bytes())
-        write_whole(folder / schema.name, (source.parent / schema).read_bytes())
+        write_whole(folder / schema.name, declared.encode())
         if name != COORDINATOR:
             write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
             if name not in keys and not (folder / POLICY_FILE).exists():
@@ -206,6 +205,9 @@ def party_in(
     with naming_party(name):
         table = entry.read(data or study.path(entry))
     setup = study.setup()
+    if not setup.columns:
+        check_columns(study, setup.synth, {name: table.names}, setup.schema)
+    check_rows(study, setup.schema, setup.synth, name, table)  # what is wrong is said here alone
 
     def allow(ledger: Ledger) -> None:
         _check(policy, study, setup, name, ledger.entries, other_studies(home, folder))
@@ -245,7 +247,7 @@ def _check(
     setup: Setup,
     name: str,
     entries: Sequence[Entry],
-    others: Sequence[Event],
+    others: Sequence[Budget],
 ) -> None:
     used = setup.columns.get(name, ())
     policy.check(study, setup.schema, setup.synth, entries, used, others)
@@ -287,22 +289,15 @@ def home_of(folder: Path) -> Path:
     )
 
 
-def other_studies(home: Path, folder: Path) -> list[Event]:
-    """What a party's other studies have released, or may still: all of which it has started.
+def other_studies(home: Path, folder: Path) -> list[Budget]:
+    """What each other study that a party has started may spend.
 
     Every study has a ledger of its own, so that no coordinator is sent what others have asked for.
-    A study that promises an epsilon counts with all of it, since it may still continue.
+    It counts with all of its budget, since it may still continue.
     """
-    found: list[Event] = []
-    for file in sorted(home.glob(f"*/{LEDGER_FILE}")) if home != folder else ():
-        if file.parent.absolute() == folder.absolute():
-            continue
-        budget = Study.load(file.parent).terms()
-        if budget.private:
-            found.append(Gaussian(sigma=1.0, sensitivity=sqrt(2 * rho_for(budget))))
-        else:
-            found += [entry.event for entry in Ledger.read(file).entries]
-    return found
+    ledgers = sorted(home.glob(f"*/{LEDGER_FILE}")) if home != folder else []
+    others = [one.parent for one in ledgers if one.parent.absolute() != folder.absolute()]
+    return [promised(Study.load(one)) for one in others]
 
 
 @dataclass(frozen=True)

@@ -230,19 +230,11 @@ def poc(
     way = ["--superlink", f"{host}:{_free_port(host)}"] if network else ["--spool", f"{out}/spool"]
     common = [*way, "--wait", str(wait), *(["--seeded-noise"] if seeded_noise else [])]
     with ExitStack() as stack:
-        parties = [
-            stack.enter_context(
-                _process(
-                    "party",
-                    "start",
-                    str(folders[one.name]),
-                    "--data",
-                    str(plan.path(one).absolute()),
-                    *common,
-                )
-            )
-            for one in plan.parties
-        ]
+        parties = []
+        for one in plan.parties:
+            rows = ["--data", str(plan.path(one).absolute())]
+            words = ["party", "start", str(folders[one.name]), *rows, *common]
+            parties.append(stack.enter_context(_process(*words)))
         asked = [str(folders[COORDINATOR]), *common]
         own = stack.enter_context(_process("coordinator", *asked, *(["--json"] if json else [])))
         while own.poll() is None:

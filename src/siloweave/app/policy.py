@@ -9,18 +9,24 @@ rows. What holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) 
 (Vadhan 2017, "The complexity of differential privacy", lemma 2.2); the policy is converted once, by
 this formula, into the bound of a row, and all that follows is compared with that.
 
-**Guarantee**: `check` compares what a study may cost by its own budget, together with what the
-ledger holds, before anything is released; for what is in the ledger already, and for `limit`, with
-which a ledger refuses a charge, epsilon is recomputed from the events. Neighbours are those of each
-study. Assumed: nobody has more rows here than `rows_per_person`.
+**Guarantee**: what all studies of a party cost a person together is within `epsilon_in_all` at
+`delta`. Each study's ledger refuses what is beyond the study's budget. Of studies, any of which may
+still continue, epsilons add up and deltas add up, whatever their mechanisms are (Dwork & Roth 2014,
+"The algorithmic foundations of differential privacy", theorem 3.16; for studies at the same time
+Vadhan & Zhang 2023, "Concurrent composition theorems for differential privacy"). `check` refuses a
+study that would pass the bound, before anything of it is released. A study whose guarantee is not
+"dp" counts as infinite. Neighbours are those of each study. Assumed: nobody has more rows here than
+`rows_per_person`, and all studies lie in folders beside each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import expm1, inf, sqrt
+from math import expm1, inf
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import structs
 
 from siloweave.app.files import write_text
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
@@ -28,9 +34,9 @@ from siloweave.core.method import GUARANTEES
 from siloweave.core.run import Job, Synthesizer
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.registry import METHODS
-from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.budget import Budget, rho_for
-from siloweave.privacy.events import Event, Gaussian
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Event
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.schema import Schema
 
@@ -43,7 +49,8 @@ _LARGEST = 100.0  # a finite epsilon beyond it promises nothing
 class Spending(Section, frozen=True):
     """``[budget]``: the most that a person may lose, at `delta`; `inf` bounds nothing.
 
-    `epsilon_per_study` holds for each study, `epsilon_in_all` for all that the ledger ever holds.
+    `epsilon_per_study` holds for each study, `epsilon_in_all` for all studies of the party, whose
+    deltas add up to `delta` at most.
     """
 
     epsilon_per_study: float = 1.0
@@ -117,7 +124,7 @@ class Policy(Section, frozen=True):
         synth: Synthesizer,
         entries: Sequence[Entry] = (),
         columns: Sequence[str] = (),
-        others: Sequence[Event] = (),
+        others: Sequence[Budget] = (),
     ) -> None:
         """Refuse a study that this policy does not allow, before it begins and at every stage.
 
@@ -127,7 +134,7 @@ class Policy(Section, frozen=True):
             synth: Its method.
             entries: All entries of the study's ledger.
             columns: What the study takes of this party, where parties hold different columns.
-            others: What its other studies have released, or may still.
+            others: What each other study of this party may spend.
 
         Raises:
             InputError: Naming every rule that is broken, the value and the bound.
@@ -145,7 +152,7 @@ class Policy(Section, frozen=True):
         synth: Any,
         entries: Sequence[Entry],
         used: Sequence[str],
-        others: Sequence[Event],
+        others: Sequence[Budget],
     ) -> Iterator[str]:
         allowed, method = self.studies, synth.method
         if allowed.methods and method.name not in allowed.methods:
@@ -176,27 +183,37 @@ class Policy(Section, frozen=True):
         yield from self._beyond(study, entries, others)
 
     def _beyond(
-        self, study: Study, entries: Sequence[Entry], elsewhere: Sequence[Event]
+        self, study: Study, entries: Sequence[Entry], others: Sequence[Budget]
     ) -> Iterator[str]:
-        """What is too dear: the study's own budget, and that beside all that was spent."""
-        asked, runs = study.terms(), Job(study.terms(), run=study.run_name).runs
+        """What is too dear: the study's own budget, and that beside all others."""
+        asked, runs = promised(study), Job(study.terms(), run=study.run_name).runs
         each, all_ = self._of_a_row(self.budget.epsilon_per_study), self.limit
         own = [one.event for one in entries if one.run in runs]
-        others = [*elsewhere, *(one.event for one in entries if one.run not in runs)]
         if each.private and asked.epsilon > each.epsilon:
             yield self._too_much(
                 "epsilon_per_study", f"its epsilon of a row is {asked.epsilon}", each
             )
         if (each.private or all_.private) and asked.delta > each.delta:
             yield self._too_much("delta", f"its delta is {asked.delta}", each)
+        elif all_.private:
+            yield from self._beside(asked, others, [e.event for e in entries if e.run not in runs])
         if each.private and (spent := epsilon(own, each.delta)) > each.epsilon:
             yield self._too_much("epsilon_per_study", f"it has spent {spent} of a row", each)
-        if not all_.private:
+
+    def _beside(
+        self, asked: Budget, others: Sequence[Budget], events: Sequence[Event]
+    ) -> Iterator[str]:
+        """What the bound in all forbids, by adding up; `events` stand in the study's own ledger."""
+        left = self.limit.delta - sum(one.delta for one in (asked, *others))
+        if left < 0 or (events and left == 0):
+            added = sum(one.delta for one in (asked, *others))
+            what = f"with it, the deltas of {len(others) + 1} studies add up to {added}"
+            yield self._too_much("delta", what, self.limit)
             return
-        before = epsilon(others, all_.delta)
-        if (then := _beside(others, asked, all_.delta)) > all_.epsilon:
+        before = sum(one.epsilon for one in others) + (epsilon(events, left) if events else 0.0)
+        if (then := before + asked.epsilon) > self.limit.epsilon:
             what = f"{before} of a row is spent before it, and {then} would be with it"
-            yield self._too_much("epsilon_in_all", what, all_)
+            yield self._too_much("epsilon_in_all", what, self.limit)
 
     def _too_much(self, field: str, what: str, bound: Budget) -> str:
         rows, delta = self.budget.rows_per_person, self.budget.delta
@@ -209,14 +226,10 @@ class Policy(Section, frozen=True):
         return f"[budget] {held}: {what}. Ask for less, or let the owner of this party raise it."
 
 
-def _beside(others: Sequence[Any], asked: Budget, delta: float) -> float:
-    """Epsilon of a row if a study spends all it may, beside others; as one Gaussian release."""
-    if not asked.private:
-        return inf
-    tally = Tally(others)
-    tally.add(Gaussian(sigma=1.0, sensitivity=sqrt(2 * rho_for(asked))))
-    together = tally.epsilon(delta)
-    return asked.epsilon if not others and asked.delta <= delta else together
+def promised(study: Study) -> Budget:
+    """What a study may cost a row: its budget, or without bound where its guarantee is not "dp"."""
+    budget, sound = study.terms(), study.synthesizer().info.guarantee == "dp"
+    return budget if sound else structs.replace(budget, epsilon=inf)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -264,8 +277,8 @@ def write_policy(folder: Path, study: Study | None = None) -> Path:
 
 
 def _allowing(study: Study) -> str:
-    terms, method = study.terms(), study.synthesizer().info
-    return _ONE.format(name=study.study.name, kind=method.guarantee, budget=terms)
+    kind = study.synthesizer().info.guarantee
+    return _ONE.format(name=study.study.name, kind=kind, budget=promised(study))
 
 
 _ONE = """\
@@ -287,8 +300,8 @@ _TEXT = """\
 [budget]
 # The most that one person may lose, at this delta; what a study asks for is for one row.
 epsilon_per_study = 1.0
-epsilon_in_all = 3.0       # of everything that this party's ledger ever holds
-delta = 1e-5               # far below 1 / number of people
+epsilon_in_all = 3.0       # in all studies: their epsilons add up, and so do their deltas,
+delta = 1e-5               # to this at most, which is far below 1 / number of people
 rows_per_person = 1        # the most rows that one person has here: two rows make it cost twice
 # Methods without a guarantee, such as "silofuse", need epsilon = inf in both lines above and
 # "none" below: after one of them, no finite epsilon holds for this ledger any more.

@@ -33,7 +33,7 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.app.check import check_columns, uncovered
+from siloweave.app.check import check_columns, check_rows, declared_names, uncovered
 from siloweave.app.files import write_text
 from siloweave.app.ledgers import (
     ALIGNED,
@@ -52,7 +52,7 @@ from siloweave.app.study import AlignmentTable, Study
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Case
 from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
-from siloweave.errors import DataError, InputError, RosterError, naming_party
+from siloweave.errors import DataError, InputError, naming_party
 from siloweave.federation.alignment import Alignment
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
@@ -60,11 +60,9 @@ from siloweave.protocols.columns import DrawnRows
 from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
-from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, write
 from siloweave.tables.schema import Schema
 
-_BINS = 32  # to check a generator's rows with
 _LEAST = 2  # common rows that a method needs
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
 _OWNERS = "owner's report"
@@ -197,28 +195,15 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Tab
         DataError: A file is missing or unreadable; or, without a guarantee, a column has no value
             at any party.
     """
-    from siloweave.protocols.schema import open_facts
-
     tables: dict[str, Table] = {}
     for party in study.parties:
         with naming_party(party.name):
             tables[party.name] = party.read(study.path(party))
     check_columns(study, synth, {name: table.names for name, table in tables.items()}, schema)
-    still_open = open_facts(schema) if study.schema.learn else {}
-    declared = [column.name for column in schema.columns if column.name not in still_open]
-    guaranteed = synth.info.guarantee == "dp"  # then no number of rows may stop a run
     for name, table in tables.items():
-        if table.num_rows < _LEAST and not guaranteed:
-            count = "no rows" if table.num_rows == 0 else "one row"
-            raise RosterError(
-                f"party {name!r} has {count}; it needs two or more. Leave it out of "
-                "the study, or give its rows."
-            )
-        with naming_party(name):
-            own = [n for n in declared if n in table.names or synth.method.split != "columns"]
-            encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", _BINS))
-            encoder.encode(table.select([n for n in table.names if n in own]))
-    for column in schema.columns if not guaranteed else ():
+        check_rows(study, schema, synth, name, table)
+    declared = declared_names(study, schema)
+    for column in schema.columns if synth.info.guarantee != "dp" else ():
         held = [table for table in tables.values() if column.name in table.names]
         coded = column.modelled and column.name in declared
         if coded and all(table.missing(column.name).all() for table in held):

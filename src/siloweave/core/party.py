@@ -8,7 +8,8 @@ with its own copy, prepares its side, and remembers the facts, so that it contin
 found is all that a party takes from the coordinator: values for what the study's schema leaves
 open, and where columns are cut into bins. Neither changes what is paid for, or how far a row moves
 what is counted: a party that is sent bins that follow from nothing counts rows in them as in any
-others. Everything else a party has from its own copy of the study.
+others. Everything else a party has from its own copy of the study. Where its rows do not fit what
+it was sent, the coordinator learns that they do not, and neither how many nor which.
 """
 
 from __future__ import annotations
@@ -197,12 +198,8 @@ class Host:
             except SiloweaveError as error:
                 _log.warning("run %s: a question was refused: %s", run, error)
                 raise
-            _log.info(
-                "run %s: a question of %d bytes, answered with %d",
-                run,
-                len(question.data),
-                len(answer),
-            )
+            sizes = len(question.data), len(answer)
+            _log.info("run %s: a question of %d bytes, answered with %d", run, *sizes)
             return answer
 
     def _begin(self, run: str, facts: bytes) -> None:
@@ -253,7 +250,14 @@ class Host:
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
         place = place_of(setup, side, job, self.name, self._home)
-        rows = side.prepare(self._rows(), setup, place)
+        try:
+            rows = side.prepare(self._rows(), setup, place)
+        except SiloweaveError as error:  # its text may count rows, and nothing has paid for that
+            raise WireError(
+                f"party {self.name!r}: its rows do not fit stage {facts.stage!r}, "
+                f"{type(error).__name__}. Nothing was released; see what the party says when it "
+                "starts, and that all ends have one study"
+            ) from None
         terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts, job.run)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)

@@ -426,8 +426,11 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
         parties: Opens a session with them for a stage.
 
     Raises:
+        NotImplementedError: Synthetic columns are to stay with their parties.
         SiloweaveError: As of `Synthesizer.fit`.
     """
+    if not getattr(setup.synth, "shared", True):
+        raise NotImplementedError("columns that stay with their parties, over a network")
     setup.synth.method.check_schema(setup.synth, setup.schema)
     setup.synth.method.affordable(setup)
     fitted, closing = _run(setup, job, parties)

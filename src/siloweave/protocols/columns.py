@@ -384,11 +384,11 @@ def _unpacked(
     return made, gone if column.missing else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _FarDecoder(FeatureModel):
     """Rows whose columns the parties make, during a run."""
 
-    ask: Callable[[Sequence[Matrix]], Table] = lambda batches: Table.from_columns({})
+    ask: Callable[[Sequence[Matrix]], Table]
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
         """Ask the parties for their columns."""
@@ -428,8 +428,6 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
     """
     setup, joint = task.setup, result.model
     synth: Any = setup.synth
-    if not synth.shared:
-        raise NotImplementedError("columns that stay with their parties, over a network")
     parts, ends = parts_of(setup), np.cumsum([0, *result.parts])
 
     def ask(batches: Sequence[Matrix]) -> Table:
@@ -455,6 +453,6 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
         cells = {one.column.name: one for one in one_way.cells}
         one_way = OneWay(tuple(cells[name] for name in setup.schema.names if name in cells))
     features = Features.declared(setup.schema)
-    model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask)  # type: ignore[arg-type]
+    model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask=ask)  # type: ignore[arg-type]
     wanted = Wanted(count, task.seed)
     return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)

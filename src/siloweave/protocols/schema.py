@@ -489,11 +489,14 @@ def _accepts(setup: Setup, found: Setup) -> Setup:
     """A setup with what was learned; SchemaError where that is declared."""
     mine, theirs = setup.schema, found.schema
     still_open = open_facts(mine)
-    changed = [a.name for a, b in zip(mine.columns, theirs.columns, strict=False) if a != b]
-    kinds = [[(c.name, c.kind) for c in one.columns] for one in (mine, theirs)]
-    if kinds[0] != kinds[1] or not still_open.keys() >= set(changed):
+    kept = []
+    for column in theirs.columns if theirs.names == mine.names else ():
+        own, learned = mine[column.name], (*still_open.get(column.name, ()), "learned")
+        kept.append(changed(column, **{f: getattr(own, f) for f in learned}))
+    if tuple(kept) != mine.columns:
+        odd = [a.name for a, b in zip(mine.columns, kept, strict=False) if a != b]
         raise SchemaError(
-            f"the coordinator says that {', '.join(changed) or 'other columns'} were learned, and "
+            f"the coordinator says that {', '.join(odd) or 'other columns'} were learned, and "
             "the study's schema declares them; the party goes by its own schema"
         )
     return replace(setup, schema=theirs)
