@@ -8,12 +8,15 @@
     │   ├── DataError       a file or a table cannot be read as one
     │   ├── BudgetError     a budget is invalid, or would be overspent
     │   ├── RosterError     parties are missing, doubled or disagree
-    │   └── CapacityError   the work would not fit in memory
+    │   ├── CapacityError   the work would not fit in memory
+    │   └── StudyError      a study is not the one that was agreed on, begun or allowed
     ├── LedgerError         a ledger was edited, cut or belongs to someone else
     └── WireError           a message is malformed, too large or not sealed
 
 Messages name the argument, its value, the bound, and what to do next. `whole` and `number` check
 arguments from Python, whose types nothing else has checked.
+
+A party's error reaches the coordinator with its text only if its class is one of `NAMES_NO_ROW`.
 """
 
 from collections.abc import Iterator
@@ -51,12 +54,20 @@ class CapacityError(InputError):
     """The work would not fit in memory."""
 
 
+class StudyError(InputError):
+    """A study is not the one that was agreed on, that was begun, or that a party allows."""
+
+
 class LedgerError(SiloweaveError):
     """A ledger was edited, cut, or belongs to another party or study."""
 
 
 class WireError(SiloweaveError):
     """A message is malformed, too large, or carries a field nobody paid for."""
+
+
+NAMES_NO_ROW = (BudgetError, LedgerError, StudyError, WireError)
+"""Classes whose texts name no value of a row and count no rows, so that a party may send them."""
 
 
 def error_named(name: str) -> type[SiloweaveError]:

@@ -10,7 +10,7 @@ import pytest
 
 from siloweave.core.party import Host, StageFacts, agreed, parties_over
 from siloweave.core.run import run_over
-from siloweave.errors import DataError, InputError, SchemaError, SiloweaveError, WireError
+from siloweave.errors import DataError, InputError, SiloweaveError, StudyError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Close
@@ -161,7 +161,7 @@ def test_rows_that_do_not_fit_are_not_counted_for_the_coordinator(tmp_path, monk
             "siloweave.core.party.side_of",
             lambda setup: replace(setup.synth.method, prepare=prepare),
         )
-        with pytest.raises(WireError, match="do not fit stage 'method', DataError") as caught:
+        with pytest.raises(WireError, match="'run' failed with DataError") as caught:
             asked(hosts, seals, facts_of(setup))
         assert "5 rows" not in str(caught.value)
         assert "ninety" not in str(caught.value)
@@ -175,7 +175,7 @@ def test_a_coordinator_cuts_into_as_many_bins_as_the_study_says(tmp_path):
         low = int(setup.schema[name].low)
         starts = tuple(range(low + 1, low + 1 + case.synth.bins))
         many = replace(plain, cuts={name: Cuts(starts)})
-        with pytest.raises(SchemaError, match="bins = 5"):
+        with pytest.raises(WireError, match="bins = 5"):
             asked(hosts, seals, facts_of(setup, encoder=many.to_json()))
 
 
@@ -195,7 +195,7 @@ def test_only_what_is_open_may_be_learned(lie):
     if lie == "nothing":
         assert LEARNING.accepts(setup, replace(setup, schema=told)).schema == told
         return
-    with pytest.raises(SchemaError, match="town"):
+    with pytest.raises(WireError, match="town"):
         LEARNING.accepts(setup, replace(setup, schema=told))
 
 
@@ -212,12 +212,13 @@ def test_a_policy_is_asked_before_every_stage(tmp_path):
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
 
         def forbidden(ledger):
-            raise InputError("policy.toml does not allow it")
+            raise InputError("policy.toml does not allow it: study 'asthma' has spent 2.0")
 
         for host, _ in hosts.values():
             host._allow = forbidden
-        with pytest.raises(InputError, match="does not allow it"):
+        with pytest.raises(StudyError, match="does not allow the study any more") as caught:
             asked(hosts, seals, facts_of(setup))
+        assert "asthma" not in str(caught.value)
 
 
 # What crosses

@@ -216,7 +216,7 @@ class Stage:
         asked: How often a party is asked each question, at most, from the setup of the stage.
         refine: The setup after what was found.
         accepts: A party's way to the same: its setup with what the coordinator's setup has more,
-            after this stage; raises SchemaError or WireError for what the stage cannot have found.
+            after this stage; raises WireError for what the stage cannot have found.
         views: Who sees what besides, from the lines so far and the setup before.
     """
 

@@ -8,8 +8,11 @@ with its own copy, prepares its side, and remembers the facts, so that it contin
 found is all that a party takes from the coordinator: values for what the study's schema leaves
 open, and where columns are cut into bins. Neither changes what is paid for, or how far a row moves
 what is counted: a party that is sent bins that follow from nothing counts rows in them as in any
-others. Everything else a party has from its own copy of the study. Where its rows do not fit what
-it was sent, the coordinator learns that they do not, and neither how many nor which.
+others. Everything else a party has from its own copy of the study.
+
+An error's text leaves the party if its class names no row (`errors.NAMES_NO_ROW`), without the path
+of the party's folder. Of any other error the coordinator learns the class alone: rows that do not
+fit are neither counted nor named, and a policy is not shown.
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ from siloweave.core.run import (
     site_of,
     task_of,
 )
-from siloweave.errors import InputError, SiloweaveError, WireError
+from siloweave.errors import NAMES_NO_ROW, InputError, SiloweaveError, StudyError, WireError
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.frames import Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Session, with_closing
-from siloweave.federation.site import Handlers, Site, Terms
+from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table
@@ -155,7 +158,8 @@ class Host:
         aligned: AlignmentData | None = None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
-        self._job, self._home, self._roster, self._identity = job, home, roster, identity
+        self._job, self._roster, self._identity = job, roster, identity
+        self._home = home = home.absolute()  # as errors about its files begin
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
         self._aligned = aligned
         self._aligning: Site[AlignmentData] | None = None
@@ -185,8 +189,11 @@ class Host:
         """The answer to a question, as `Seals.answered` takes it.
 
         Raises:
-            InputError: The coordinator's study is another one; says where.
-            SiloweaveError: What the site refuses the question with.
+            StudyError: The coordinator's study is another one; says where. Or the policy forbids
+                it, or it was begun with other rows or settings.
+            BudgetError, LedgerError, WireError: What the site refuses the question with. Any other
+                error ends as WireError, which has no text of it.
+            OSError: The disk is full, or broken: the party must be started again.
         """
         with self._busy:
             run = messages.decode(question.data, Envelope).run
@@ -195,9 +202,10 @@ class Host:
                     self._begin(run, question.facts)
                 site, handlers = self._sites[run]
                 answer = site.answer(question.data, handlers)
-            except SiloweaveError as error:
-                _log.warning("run %s: a question was refused: %s", run, error)
+            except OSError:
                 raise
+            except Exception as error:
+                raise self._refused(run, error) from error
             sizes = len(question.data), len(answer)
             _log.info("run %s: a question of %d bytes, answered with %d", run, *sizes)
             return answer
@@ -215,14 +223,37 @@ class Host:
             raise WireError(f"party {self.name!r}: run {run!r} began with other facts: {odd}")
         if run in self._sites:
             return
-        self._allow(self.ledger)
+        self._check_allowed()
         self._sites[run] = self._prepared(run, messages.decode(facts or known or b"", StageFacts))
         store.put(key, facts or known or b"")
+
+    def _check_allowed(self) -> None:
+        try:
+            self._allow(self.ledger)
+        except InputError as error:  # its text may name other studies
+            _log.warning("%s", error)
+            raise StudyError(
+                f"party {self.name!r}: its policy does not allow the study any more. Nothing was "
+                "released; its owner sees why by `siloweave status`"
+            ) from error
+
+    def _refused(self, run: str, error: Exception) -> SiloweaveError:
+        """What the coordinator is sent of an error."""
+        if isinstance(error, NAMES_NO_ROW):
+            _log.warning("run %s: a question was refused: %s", run, error)
+            return type(error)(str(error).replace(str(self._home), "its folder"))
+        kind, place = places(error)
+        _log.warning("run %s: a question failed: %s in %s", run, kind, place)
+        return WireError(
+            f"party {self.name!r}: a question of run {run!r} failed with {kind}, and its text may "
+            "name rows, so that it stays there. The party's log says where it failed; see that its "
+            "rows fit the study, and that all ends have one study"
+        )
 
     def _prepared(self, run: str, facts: StageFacts) -> tuple[Site[Any], Handlers]:
         job, base = self._job, self._setup
         if odd := differences(self._study, facts.study):
-            raise InputError(
+            raise StudyError(
                 f"party {self.name!r} has another study than the coordinator: {'; '.join(odd[:5])}."
                 " Agree on one study.toml and schema.json, and start both ends again"
             )
@@ -250,14 +281,7 @@ class Host:
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
         place = place_of(setup, side, job, self.name, self._home)
-        try:
-            rows = side.prepare(self._rows(), setup, place)
-        except SiloweaveError as error:  # its text may count rows, and nothing has paid for that
-            raise WireError(
-                f"party {self.name!r}: its rows do not fit stage {facts.stage!r}, "
-                f"{type(error).__name__}. Nothing was released; see what the party says when it "
-                "starts, and that all ends have one study"
-            ) from None
+        rows = side.prepare(self._rows(), setup, place)
         terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts, job.run)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)

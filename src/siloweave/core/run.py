@@ -33,7 +33,15 @@ import numpy as np
 
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
-from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, naming_party, whole
+from siloweave.errors import (
+    BudgetError,
+    InputError,
+    RosterError,
+    SchemaError,
+    StudyError,
+    naming_party,
+    whole,
+)
 from siloweave.federation.records import (
     ABSENCES,
     RECEIPTS,
@@ -667,7 +675,7 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
     It records everything but the rows that decides what is trained.
 
     Raises:
-        InputError: What is stored there began with something else; the message names it.
+        StudyError: What is stored there began with something else; the message names it.
     """
     folder = home / _training(job)
     store = FolderStore(folder)
@@ -684,7 +692,7 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
     return folder
 
 
-def _another(job: Job, before: bytes, now: bytes, folder: Path) -> InputError:
+def _another(job: Job, before: bytes, now: bytes, folder: Path) -> StudyError:
     """What differs from the training that was begun."""
     old, new = (_flat(msgspec.json.decode(facts)) for facts in (before, now))
     odd = [
@@ -692,7 +700,7 @@ def _another(job: Job, before: bytes, now: bytes, folder: Path) -> InputError:
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
-    return InputError(
+    return StudyError(
         f"run {job.run!r} was stopped while it trained with {'; '.join(odd)}. Continue with what "
         f"it began with, or start another run; to begin this training anew, remove {folder}."
     )
@@ -746,7 +754,7 @@ def parties_in(opener: Opener) -> Iterator[None]:
 def task_of(setup: Setup, side: Method | Stage, job: Job, *, share: float = 0.0) -> Task:
     """What a stage's coordinator is to do, without its rho; parties do `share` of the work first.
 
-    InputError if it was stopped while it trained, with other settings.
+    StudyError if it was stopped while it trained, with other settings.
     """
     run = job.named(setup.stage)
 
@@ -801,7 +809,7 @@ def place_of(
 ) -> Place:
     """Where a party works on a stage, whose folder `home` is.
 
-    InputError if it was stopped while it trained, with other settings.
+    StudyError if it was stopped while it trained, with other settings.
     """
     trains = "party" in side.trains_at if isinstance(side, Method) else False
     return Place(name, progress, training_store(setup, job, home) if trains and home else None)

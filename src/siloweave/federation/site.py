@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import BudgetError, InputError, LedgerError, SiloweaveError, WireError, whole
+from siloweave.errors import BudgetError, LedgerError, SiloweaveError, StudyError, WireError, whole
 from siloweave.federation import masking, messages
 from siloweave.federation.dropouts import SEED, MaskPlan, digests_of, new_seed, pair_seed, split
 from siloweave.federation.messages import (
@@ -689,7 +689,7 @@ class Site(Generic[Rows]):
             BudgetError: if the ledger does not allow a release.
             LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
                 or store that it paid for is gone.
-            InputError: if the run was paid for with other rows.
+            StudyError: if the run was paid for with other rows.
 
         **Guarantee**: a step that failed after something was paid for fails in the same way
         whenever it is asked again, and nothing is drawn anew. Its text is fixed where noise was
@@ -758,7 +758,7 @@ class Site(Generic[Rows]):
                     "will not be drawn again; the party's own log says why"
                 )
             if refused is not error:
-                _log.warning("%s: %s failed, %s in %s", where, kind, *_places(error))
+                _log.warning("%s: %s failed, %s in %s", where, kind, *places(error))
             if self._charged:
                 refusal = Refusal(type(refused).__name__, str(refused))
                 self._store.put(self._refused(envelope), digest + messages.encode(refusal))
@@ -789,7 +789,7 @@ class Site(Generic[Rows]):
         """Note in the store with which rows a run began, before anything of it is paid for.
 
         Where the run was paid for, LedgerError if the store knows nothing of it: what was sent is
-        gone, and a second draw would not be charged; InputError if that was with other rows.
+        gone, and a second draw would not be charged; StudyError if that was with other rows.
         """
         if run in self._begun:
             return
@@ -803,7 +803,7 @@ class Site(Generic[Rows]):
                     f"does not know that run; what was sent is gone. {_LOST}"
                 )
             if paid:
-                raise InputError(
+                raise StudyError(
                     f"party {self.name!r}: its rows changed since this run began, or the schema "
                     f"or settings by which they are read, and part of run {run} is paid for. Give "
                     "what it began with, or start another run, with a name of its own (run=...) "
@@ -836,7 +836,7 @@ class Site(Generic[Rows]):
             return
 
 
-def _places(error: BaseException) -> tuple[str, str]:
+def places(error: BaseException) -> tuple[str, str]:
     """What failed, and where in the code: not the error's text, which may name a value of a row."""
     frames = extract_tb(error.__traceback__)[-3:]
     places = (f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in frames)

@@ -304,13 +304,13 @@ def _refine(setup: Setup, found: tuple[dict[str, Cuts], dict[str, bytes]]) -> Se
 
 
 def _accepts(setup: Setup, found: Setup) -> Setup:
-    """A setup with columns as they were cut; SchemaError for more bins than the study says."""
+    """A setup with columns as they were cut; WireError for more bins than the study says."""
     synth: Any = setup.synth
     if found.encoder is None:
         return setup
     for name, cuts in (found.encoder.cuts or {}).items():
         if len(cuts.starts) >= synth.bins:
-            raise SchemaError(
+            raise WireError(
                 f"column {name!r}: the coordinator cuts it into {len(cuts.starts) + 1:,} bins, and "
                 f"the study says bins = {synth.bins}"
             )

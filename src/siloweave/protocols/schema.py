@@ -486,7 +486,7 @@ def _views(views: Views, setup: Setup) -> Views:
 
 
 def _accepts(setup: Setup, found: Setup) -> Setup:
-    """A setup with what was learned; SchemaError where that is declared."""
+    """A setup with what was learned; WireError where that is declared."""
     mine, theirs = setup.schema, found.schema
     still_open = open_facts(mine)
     kept = []
@@ -495,7 +495,7 @@ def _accepts(setup: Setup, found: Setup) -> Setup:
         kept.append(changed(column, **{f: getattr(own, f) for f in learned}))
     if tuple(kept) != mine.columns:
         odd = [a.name for a, b in zip(mine.columns, kept, strict=False) if a != b]
-        raise SchemaError(
+        raise WireError(
             f"the coordinator says that {', '.join(odd) or 'other columns'} were learned, and "
             "the study's schema declares them; the party goes by its own schema"
         )

@@ -124,12 +124,12 @@ def _checked(
 
     Whatever is wrong with the request, the WireError names the party.
     """
-    who = f"party {site.name!r}"
+    who, schema = f"party {site.name!r}", site.rows.encoder.schema
     refuse_unpayable(who, clip=synth.clip, levels=request.levels, rate=request.rate)
-    try:
+    try:  # an error's text is sent, so that no row is read here
         _event(request, site, share_sigma=WIDEST, shares=1, tolerated=0, width=1)
         features = Features.from_json(request.features)
-        if not features.cover(site.rows.encoder.schema):
+        if not features.cover(schema):
             raise WireError(f"{who} was asked to encode by other facts than its own")
         training = trainer.made(synth, features, None)
         widths = [_size(training.shapes(stage)) for stage in training.stages]
