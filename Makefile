@@ -1,10 +1,11 @@
 # `make demo` and `make test` need python3 (3.11 or newer) and a way to the package index.
-# They build .venv from a lock file whose hashes pip checks; running them again is quick.
+# They build environments from lock files whose hashes pip checks; running them again is quick.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
+DOCS := .venv-docs
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
@@ -15,14 +16,15 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow engine format lock clean
+.PHONY: help demo test lint types unit slow engine docs format lock clean
 
 help:
 	@echo "make demo    a synthetic table from four parties, and its report"
-	@echo "make test    ruff, mypy and pytest"
+	@echo "make test    ruff, mypy, the site of the documentation, and pytest"
 	@echo "make slow    the tests that take minutes or need the large benchmark tables, and those of"
 	@echo "             networks again, compiled as they are for users"
 	@echo "make engine  the tests of the network engine, in $(FLOWER) with the flower extra; minutes"
+	@echo "make docs    the documentation as a site, in build/site, with every link checked"
 	@echo "make format  lay the code out as 'make test' wants it"
 	@echo "make lock    write the lock files anew (needs uv)"
 	@echo "make clean   remove .venv and every cache"
@@ -32,7 +34,7 @@ demo: $(VENV)/.demo-ready
 
 # All three run even if one fails, so that one run shows everything.
 test: $(VENV)/.test-ready
-	@failed=; for step in lint types unit; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
+	@failed=; for step in lint types docs unit; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  if [ -n "$$failed" ]; then echo "make test failed in:$$failed"; exit 1; fi
 
 lint: $(VENV)/.test-ready
@@ -56,6 +58,10 @@ slow: $(VENV)/.test-ready
 engine: $(FLOWER)/.ready
 	$(FLOWER)/bin/python -m pytest -m engine $(PYTEST_ARGS) tests
 
+# Sources are read and not imported, so the site needs nothing that siloweave needs.
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/python tools/build_site.py
+
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -64,7 +70,7 @@ lock:
 	scripts/lock
 
 clean:
-	rm -rf $(VENV) $(FLOWER) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(FLOWER) $(DOCS) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 
 # The package itself is installed in place, without asking the index for anything.
 $(VENV)/.demo-ready: requirements.lock pyproject.toml | $(BIN)/python
@@ -81,6 +87,11 @@ $(FLOWER)/.ready: requirements-flower.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(FLOWER)
 	$(FLOWER)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-flower.lock
 	$(FLOWER)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DOCS)/.ready: requirements-docs.lock | $(BIN)/python
+	$(BIN)/python -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(BIN)/python:

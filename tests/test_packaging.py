@@ -40,7 +40,12 @@ def lock_file(name: str) -> dict[str, tuple[str, int]]:
     return read_lock((ROOT / name).read_text(encoding="utf-8"))
 
 
-LOCKS = ("requirements.lock", "requirements-test.lock", "requirements-flower.lock")
+LOCKS = (
+    "requirements.lock",
+    "requirements-test.lock",
+    "requirements-flower.lock",
+    "requirements-docs.lock",
+)
 
 
 @pytest.mark.parametrize("name", LOCKS)

@@ -1,0 +1,143 @@
+"""The site of the documentation: pages are reachable, links lead somewhere, tutorials run."""
+
+import json
+import os
+import re
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import siloweave
+from tests.test_english import problems, prose
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted((DOCS / "tutorials").glob("*.ipynb"))
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *NOTEBOOKS]
+API = sorted((DOCS / "api").glob("*.md"))
+
+
+@pytest.fixture(autouse=True)
+def _tools(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+
+
+def text_of(page: Path) -> str:
+    """The Markdown of a page, or of a notebook."""
+    text = page.read_text("utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, where the site and a repository's pages agree on them."""
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        words = re.sub(r"\]\([^)]*\)", "", heading).lower().strip()
+        found.add(re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", words)))
+    return {anchor for anchor in found if "--" not in anchor and anchor.isascii()}
+
+
+def navigated(nav: list[object]) -> list[str]:
+    """The files of a navigation, in order."""
+    files: list[str] = []
+    for entry in nav:
+        for inside in entry.values() if isinstance(entry, dict) else [entry]:
+            files += navigated(inside) if isinstance(inside, list) else [str(inside)]
+    return files
+
+
+def test_every_page_is_in_the_navigation_once():
+    nav = navigated(tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"])
+    pages = {
+        page.relative_to(DOCS).with_suffix(".md").as_posix()
+        for page in PAGES
+        if page.is_relative_to(DOCS) and not re.match(r"0\d+-", page.name)
+    }
+    assert sorted(nav) == sorted(pages), "nav in zensical.toml and the pages of docs/ differ"
+
+
+def test_every_decision_is_listed():
+    listed = re.findall(r"^\| \[(\d+)\]\((.+?)\)", text_of(DOCS / "decisions/README.md"), re.M)
+    notes = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
+    assert [file for _, file in listed] == notes
+    assert all(file.startswith(number) for number, file in listed)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    shown = re.sub(r"```.*?```|`[^`\n]+`", "", text_of(page), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", shown):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.is_file() or (linked.is_dir() and page.parent == ROOT), f"no file {target}"
+        if page.is_relative_to(DOCS):
+            assert linked.is_relative_to(DOCS), f"{target} is not a page of the site"
+        if anchor:
+            assert anchor in anchors(linked), f"no heading for {target}"
+
+
+def test_anchors_are_read_from_headings(tmp_path):
+    page = tmp_path / "a.md"
+    page.write_text("# One: `two`\n```\n# no\n```\n## [Three](b.md), four?\n### A — b\n", "utf-8")
+    assert anchors(page) == {"one-two", "three-four"}
+
+
+def test_every_public_name_is_in_the_reference_once():
+    shown = [n for page in API for n in re.findall(r"^::: siloweave\.(\w+)$", text_of(page), re.M)]
+    assert sorted(shown) == sorted(set(siloweave.__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_tutorial_runs_and_shows_what_is_stored(path, monkeypatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    notebook = json.loads(path.read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for cell, found in zip(cells, import_module("notebooks").run(notebook), strict=True):
+        kinds = [
+            [(output["output_type"], sorted(output.get("data", ()))) for output in outputs]
+            for outputs in (found, cell["outputs"])
+        ]
+        assert kinds[0] == kinds[1], "run tools/notebooks.py: " + "".join(cell["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_tutorial_is_plain_english_and_names_no_machine(path):
+    assert problems(prose(text_of(path))) == []
+    assert not re.search(r"(?<![\w.}])/(?:tmp|home|root|work|Users)/", path.read_text("utf-8"))
+
+
+def test_a_notebook_becomes_a_page():
+    cell = {"cell_type": "code", "source": ["x = 1\n", "print(x)\n", "x"], "outputs": []}
+    notebook = {"cells": [{"cell_type": "markdown", "source": ["# T"]}, cell]}
+    tool = import_module("notebooks")
+    (cell["outputs"],) = tool.run(notebook)
+    assert [output["output_type"] for output in cell["outputs"]] == ["stream", "execute_result"]
+    code = "```python\nx = 1\nprint(x)\nx\n```"
+    assert tool.page(notebook, "t") == "\n\n".join(
+        ["# T", code, "```text\n1\n```", "```text\n1\n```", "[This page as a notebook](t.ipynb)\n"]
+    )
+    cell["source"][-1] = "x;"
+    assert [len(outputs) for outputs in tool.run(notebook)] == [1]
+
+
+def test_the_built_site_is_checked(tmp_path):
+    site = import_module("build_site")
+    (tmp_path / "a.html").write_text('<a href="b.html#c">b</a><img src="d.png">', "utf-8")
+    (tmp_path / "b.html").write_text('<h1 id="c">c</h1><a href="https://x.org">x</a>', "utf-8")
+    assert site.problems(tmp_path) == ["a.html links to d.png, which does not exist"]
+    (tmp_path / "d.png").touch()
+    assert site.problems(tmp_path) == []
+    (tmp_path / "b.html").write_text('<script src="https://x.org/y.js"></script>', "utf-8")
+    assert site.problems(tmp_path) == [
+        "a.html links to b.html#c, which does not exist",
+        "b.html loads https://x.org/y.js",
+    ]
