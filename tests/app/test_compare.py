@@ -76,6 +76,37 @@ def test_a_copy_is_caught(tables):
     assert found["worst"]["caught"]
 
 
+def test_a_run_shows_its_owner_what_attacks_found(done):
+    for name in ("train", "control"):
+        done.write(f"{name}.csv", (done.path / "north.csv").read_text())
+    done.replace("control.csv", "age,sex,job\n", "age,sex,job\n" + "91,m,y\n92,f,x\n" * 30)
+    run, public = done.path / "run", (done.path / "run" / "report.html").read_bytes()
+    assert 'id="risks"' not in (run / "report-owner.html").read_text()
+    words = ("attack", done.path / "train.csv", run / "synthetic.csv", "--allow-overlap")
+    words = (*words, "--control", done.path / "control.csv", "--targets", 20, "--run", run)
+    code, out, err = done.call(*words, "--only", "membership")
+    assert code == 0, err
+    assert "report-owner.html" in out
+    page = (run / "report-owner.html").read_text()
+    assert 'id="risks"' in page
+    assert out.splitlines()[0] in page  # whether anything was found, in a sentence
+    for private in ("attacks.json", "report-owner.html"):
+        assert (run / private).stat().st_mode & 0o077 == 0
+    assert (run / "report.html").read_bytes() == public
+    assert done.call("report", run, "--audience", "owner")[0] == 0
+    assert (run / "report-owner.html").read_text() == page
+    assert done.call("report", run)[0] == 0
+    assert (run / "report.html").read_bytes() == public
+
+    code, _, err = done.call(*words[:2], done.path / "north.csv", *words[3:])
+    assert code == 2
+    assert "is another table than the run's" in " ".join(err.split())
+    (run / "attacks.json").write_text("{}")
+    code, _, err = done.call("report", run, "--audience", "owner")
+    assert code == 2
+    assert "holds no results of attacks" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

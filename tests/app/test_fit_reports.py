@@ -52,6 +52,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
         ("gone/report.html", {}, "its folder does not exist"),
         ("report.html", {"audience": "owner"}, "give data="),
         ("report.html", {"data": FRAME}, 'give audience="owner"'),
+        ("report.html", {"risks": FRAME}, 'give audience="owner"'),
         ("report.html", {"audience": "all"}, 'must be "public" or "owner"'),
     ):
         with pytest.raises(InputError, match=words):

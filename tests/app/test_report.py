@@ -261,3 +261,32 @@ def test_bars_are_equally_wide_where_the_model_cut_bins_by_rows():
     assert drawn.labels == owner.labels == labels_of(Encoder(schema, 8), "x")
     assert owner.proportions == pytest.approx(expected, abs=1e-3)
     assert drawn.proportions == pytest.approx(expected, abs=0.05)
+
+
+def test_bars_of_skewed_columns_grow_by_a_factor():
+    rng = np.random.default_rng(3)
+    schema = Schema((Column("pay", "integer", low=0, high=99_999), Column("ill", "boolean")))
+    pay = np.where(rng.random(2000) < 0.6, 0, np.exp(rng.normal(6, 1.5, 2000)).clip(0, 99_999))
+    table = {"pay": (pay.astype(np.int64), None), "ill": (rng.random(2000) < 0.5, None)}
+    real = Table.from_columns(table)
+    aim = AIM(bins=8).fit(real, schema, budget=Budget(20.0, 1e-6))
+    copula = GaussianCopula().fit(real, schema)
+    for fitted in (aim, copula):
+        record = record_of(fitted, "t", owner=[real])
+        drawn, owner = (view.marginals[0] for view in (record.synthetic, record.owner))
+        assert drawn.logarithmic
+        assert drawn.labels == owner.labels
+        assert drawn.labels[:3] == ("0", "1", "2")
+        assert owner.proportions[0] == pytest.approx(np.mean(real.values("pay") == 0))
+        assert sum(drawn.proportions) == pytest.approx(1.0)
+        assert not record.synthetic.marginals[1].logarithmic
+        assert "logarithmic axis" in render(record)
+
+
+def test_who_ran_it_is_what_the_caller_says(copula, monkeypatch):
+    monkeypatch.setenv("USER", "canary")
+    record = record_of(copula, "a", run_by="Ada, data office")
+    assert record.run_by == "Ada, data office"
+    assert set(record.versions) == {"Python", "jax", "numpy", "opendp", "dp-accounting"}
+    assert "canary" not in record.to_json()
+    assert record_of(copula, "a").run_by == ""

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError
+from siloweave.evaluate.scoring import score
+from siloweave.report import render, words
 from siloweave.report.page import render_comparison
 from siloweave.report.plots import distances, receiver_curves, strip
 from siloweave.tables import Table
@@ -25,7 +27,6 @@ def people(seed, rows=90):
 @pytest.fixture(scope="module")
 def found():
     from siloweave.attacks.attack import attack
-    from siloweave.evaluate.scoring import score
 
     train, control, synthetic = (people(seed) for seed in (1, 2, 3))
     scores = score(train, synthetic, holdout=control)
@@ -94,3 +95,76 @@ def test_what_is_drawn_is_where_it_belongs():
 def test_bad_input(found):
     with pytest.raises(InputError, match="no scores and no risks"):
         render_comparison(title="t", version="1")
+
+
+def part(low, risk, name="linkability", train=0.9):
+    rate = {"value": train, "low": 0.0, "high": 1.0}
+    rates = {"train": rate, "control": rate, "baseline": {**rate, "value": 0.5}}
+    facts = {"attack": name, "variant": "all", "note": "", "attacks": 9}
+    return {**facts, **rates, "risk": risk, "low": low, "high": 1.0}
+
+
+def risks(*parts, worst=None):
+    return {"parts": parts, "worst": worst, "confidence": 0.95}
+
+
+def test_attacks_are_ranked_by_the_lower_ends_of_their_intervals(found):
+    _, whole = found
+    parts = [part(0.0, 0.9, "unsure"), part(0.2, 0.3, "sure"), part(0.1, 0.8, "singling_out")]
+    page = render_comparison(None, {**whole, "parts": parts}, title="t", version="1")
+    table = page[page.index('<h2 id="risks"') :]
+    places = [table.index(name) for name in ("sure", "singling out", "unsure")]
+    assert places == sorted(places)
+    assert "The strongest by its lower end is sure (all)" in page
+
+
+def test_a_page_of_attacks_says_whether_anything_was_found():
+    caught = {"caught": True, "by": "copies"}
+    none = [part(0.0, 0.5) for _ in range(20)]
+    assert words.found_by_attacks(risks(*none))[0] == "good"
+    guessed = [*none, part(0.1, 0.5, train=0.4)]
+    assert words.found_by_attacks(risks(*guessed))[0] == "good"
+    tone, said = words.found_by_attacks(risks(*none, part(0.1, 0.5)))
+    assert (tone, said.split(".")[0]) == ("caution", "Hardly more than chance was found")
+    tone, said = words.found_by_attacks(risks(*none, *[part(0.1, 0.5)] * 3))
+    assert (tone, said.split(".")[0]) == ("bad", "Something was found")
+    assert "about 0.6 of 23 would show as much" in said
+    tone, said = words.found_by_attacks(risks(*none, worst=caught))
+    assert (tone, said.split(".")[0]) == (
+        "bad",
+        "At least one training row is given away, by copies",
+    )
+    assert words.found_by_attacks(risks())[0] == "caution"
+    assert words.found_by_attacks(risks(worst=caught))[0] == "bad"
+
+
+def test_a_page_of_scores_begins_with_a_sentence(found):
+    scores, _ = found
+    one = {"name": "a", "value": 0.5, "ceiling": 1.0, "floor": 0.0}
+    said = words.scored([one, {**one, "name": "b", "value": 0.9}, {**one, "ceiling": 0.0}])
+    assert "reaches 70.0% in the median of 2 measures, and least, 50.0%, in a" in said
+    assert "No measure here" in words.scored([{**one, "ceiling": None}])
+    page = render_comparison(scores, title="t", version="1")
+    sentence = page.index('<p class="sentence">Where shuffled columns count 0%')
+    assert page.index("<h1>t</h1>") < sentence < page.index('<h2 id="scores">')
+
+
+def test_only_the_owners_report_shows_attacks(found, record):
+    _, whole = found
+    page = render(record, audience="owner", risks=whole)
+    outline = Outline(page)
+    assert [i for i in outline.ids if i in ("error", "risks", "curves", "bytes")] == [
+        *("error", "risks", "curves", "bytes"),
+    ]
+    assert words.found_by_attacks(whole)[1] in page
+    assert 'id="risks"' not in render(record, audience="owner")
+    with pytest.raises(InputError, match="for the owner's copy"):
+        render(record, risks=whole)
+
+
+def test_skewed_columns_have_a_logarithmic_axis():
+    rng = np.random.default_rng(0)
+    pay = np.where(rng.random(400) < 0.5, 0.0, np.exp(rng.normal(6, 2, 400)))
+    tables = [Table.from_columns({"pay": (pay, None), "age": (pay % 40, None)}) for _ in range(2)]
+    page = render_comparison(score(*tables).to_dict(), title="t", version="1")
+    assert page.count("logarithmic axis") == 1

@@ -1,12 +1,23 @@
 import math
 import re
+from html import unescape
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.report import Association, BudgetTerms, Marginal, OwnerView, PublicView, render
+from siloweave.report import (
+    Association,
+    BudgetTerms,
+    Marginal,
+    OwnerView,
+    PublicView,
+    render,
+    words,
+)
+from siloweave.report.record import AlignmentCost
 from tests.report.conftest import METHOD
 from tests.report.outline import Outline
 
@@ -22,7 +33,10 @@ SECTIONS = [
     "assumed",
     "settings",
     "verify",
+    "signoff",
+    "terms",
 ]
+GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 
 
 @pytest.fixture(scope="module")
@@ -307,3 +321,106 @@ def test_wide_table_stays_small(make):
     page = render(make(synthetic=view, owner=False))
     Outline(page)
     assert len(page.encode()) < 1_500_000
+
+
+# What an officer reads first
+
+
+def read(page):
+    """The text of a page."""
+    return re.sub(
+        r"\s+", " ", unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.S))
+    )
+
+
+def test_the_first_paragraph_is_in_plain_words(pages, make):
+    text = read(pages["public"])
+    assert text.index("What may it be used for?") < text.index("Green: Differentially private")
+    assert "finds at most 2.7% of those that were; guessing finds 1%" in text
+    assert "at most 2.71 times as likely with a row as" in text
+    assert "a probability of 1 in 100,000 (δ)" in text
+    assert "One row, and a row is not a person. For someone with two rows, wherever" in text
+    terms = BudgetTerms(epsilon=1.0, delta=1e-5, unit="patient", relation="replace_one")
+    text = read(render(make(budget=terms)))
+    assert "a patient as with another one instead" in text
+    assert "the study says that a row stands for one patient; nothing checked it" in text
+
+
+@pytest.mark.parametrize("change", [{"private": False}, {"guarantee": "none"}])
+def test_a_run_that_nothing_bounds_promises_nothing_in_words(make, change):
+    text = read(render(make(**change)))
+    assert "give them only to those who may see the real rows" in text
+    assert "Nothing bounds it" in text
+    assert "times as likely" not in text
+    assert "Why red" in text
+
+
+def test_the_badge_gives_its_reasons(make, record):
+    assert "Why green" in render(record)
+    terms = BudgetTerms(epsilon=20.0, delta=1e-3, unit="row", relation="add_remove")
+    page = render(make(budget=terms, epsilon_spent=12.0))
+    assert 'class="card verdict caution"' in page
+    assert "Amber:</b> Differentially private, with reservations" in page
+    assert "ε = 12 is so large that the bound promises little" in page
+    assert "a probability of 1 in 1,000 for every row" in page
+    assert page.count('<li class="caution">') == 2
+    less = BudgetTerms(epsilon=20.0, delta=1e-4, unit="row", relation="add_remove")
+    assert 'class="card verdict good"' in render(make(budget=less, epsilon_spent=10.0))
+
+
+def test_an_alignment_makes_the_badge_amber(make):
+    found = AlignmentCost(
+        name="north", releases=1, bytes_sent=1, bytes_received=1, messages=1, ledger_head=""
+    )
+    page = render(make(alignment=(found,)))
+    assert 'class="card verdict caution"' in page
+    assert "found by comparing ids. No ε covers that." in page
+
+
+def test_the_sign_off_has_who_is_stated_and_no_name_of_the_machine(make, monkeypatch):
+    for name in ("USER", "LOGNAME", "USERNAME", "HOSTNAME"):
+        monkeypatch.setenv(name, "canary-of-the-machine")
+    page = render(make(run_by="Ada <data office>", versions={"jax": "0.1.2"}))
+    text = read(page)
+    assert "run by Ada <data office>" in text
+    assert "jax 0.1.2" in text
+    assert "canary" not in page
+    assert "not stated: write run_by" in read(render(make()))
+    assert "decision" in text
+
+
+def test_terms_of_a_page_are_explained_and_those_of_the_glossary(pages):
+    glossary = GLOSSARY.read_text("utf-8")
+    known = {
+        term for line in re.findall(r"\* \*\*(.+?)\*\*:", glossary) for term in line.split(", ")
+    }
+    known = {term.strip("`") for term in known} | {"synthetic"}
+    assert words.TERMS.keys() <= known
+    shown = words.terms_in(pages["owner"])
+    assert {"ledger", "ε", "TVD", "clique"} <= {term for term, _ in shown}
+    assert all(meaning in read(pages["owner"]) for _, meaning in shown)
+    assert "curator" not in {term for term, _ in shown}
+
+
+def test_lost_links_are_the_first_warning_of_the_owner_alone(record, make):
+    names = record.synthetic.association.names
+    apart = tuple(tuple(float(i == j) for j in range(len(names))) for i in range(len(names)))
+    view = msgspec.structs.replace(
+        record.synthetic, association=Association(names=names, values=apart)
+    )
+    joined = [list(row) for row in apart]
+    joined[3][4] = joined[4][3] = 1.0
+    joined[0][1] = joined[1][0] = 0.29
+    owner = msgspec.structs.replace(
+        record.owner, association=Association(names=names, values=tuple(map(tuple, joined)))
+    )
+    page = read(render(make(synthetic=view, owner=None), audience="public"))
+    assert "go together in the real rows" not in page
+    whole = msgspec.structs.replace(record, synthetic=view, owner=owner)
+    page = read(render(whole, audience="owner"))
+    said = f"{names[3]} and {names[4]} go together in the real rows (1.00), and not in the"
+    assert page.index(said) < page.index("Two parties may not collude")
+    assert page.count("go together in the real rows") == 1
+    assert "go together in the real rows" not in read(render(whole))
+    apart = msgspec.structs.replace(whole, synthetic=msgspec.structs.replace(view, kept=True))
+    assert "go together in the real rows" not in read(render(apart, audience="owner"))

@@ -294,17 +294,24 @@ def attack(
         typer.Option("--allow-overlap", help="Allow control rows that seem to be known."),
     ] = False,
     report: ReportFile = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="The finished run that made it; its owner's report shows the result."),
+    ] = None,
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
     """Attack a synthetic table, from any tool: what it shows of the rows it was made from."""
     from siloweave.app.console import print_compared
     from siloweave.app.report import check_page, write_page
+    from siloweave.app.run import add_risks, check_attacked
     from siloweave.app.study import schema_in
     from siloweave.attacks.attack import attack as make
     from siloweave.progress import Bar
 
     check_page(report)
+    if run is not None:
+        check_attacked(run, synthetic)
     with Bar(quiet=json) as progress:
         found = make(
             *(train, synthetic),
@@ -318,8 +325,9 @@ def attack(
             allow_overlap=allow_overlap,
             progress=progress,
         )
-    title = f"Attacks on {synthetic.name}"
-    print_compared(found, write_page(report, title, risks=found), json=json)
+    page = write_page(report, f"Attacks on {synthetic.name}", risks=found)
+    shown = add_risks(run, found) if run is not None else None
+    print_compared(found, page or shown, json=json)
 
 
 @app.command("list")

@@ -405,6 +405,7 @@ _OUTPUT = """
 folder = "run"
 # rows = 1000              # as many as the model stands for, if absent
 seed = 0                   # of everything but the noise, which no seed decides
+# run_by = "name, role"    # for the sign-off of the reports; no name is read from a machine
 """
 
 

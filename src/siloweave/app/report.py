@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 import msgspec
@@ -49,7 +51,14 @@ from siloweave.report.record import (
     Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
-from siloweave.tables.bins import BINNED, above, as_datetimes
+from siloweave.tables.bins import (
+    BINNED,
+    Cuts,
+    above,
+    as_datetimes,
+    growing_starts,
+    numbers_of,
+)
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, beside, read
@@ -60,6 +69,7 @@ _TINY = 1e-300  # below it in size is 0: bins may be cut just above
 _WIDE, _KEPT = 64, 40  # a column with more codes is shown by its most frequent ones
 _ROWS = 20_000  # that pictures are made of
 _MANY = 200_000  # rows that errors are measured on; exact marginals can need gigabytes
+_LIBRARIES = ("jax", "numpy", "opendp", "dp-accounting")  # that compute, draw noise and account
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -116,6 +126,8 @@ def write_report(
     audience: Audience = "public",
     title: str | None = None,
     data: Any = None,
+    risks: Any = None,
+    run_by: str = "",
 ) -> Path:
     """Write a fit's report; the arguments are those of `Fit.report`."""
     path = Path(path)
@@ -128,14 +140,20 @@ def write_report(
             if audience == "owner"
             else 'the public report shows no real rows: leave data out, or give audience="owner"'
         )
+    if audience == "public" and risks is not None:
+        raise InputError('the public report shows no risks: leave it out, or give audience="owner"')
     owner: Sequence[Table] = ()
     if data is not None:
         several = isinstance(data, Mapping | list | tuple)
         parts = named_parties(data, None) if several else {"": data}
         owner = owner_rows(fitted, {name: read(part) for name, part in parts.items()})
     synthetic = None if fitted.shared else disjoined(fitted.part_tables(seed=0), 0)
-    record = record_of(fitted, title or fitted.info.title, owner=owner, synthetic=synthetic)
-    write_text(path, render(record, audience=audience), private=audience == "owner")
+    record = record_of(
+        fitted, title or fitted.info.title, owner=owner, synthetic=synthetic, run_by=run_by
+    )
+    found = None if risks is None else risks.to_dict()
+    page = render(record, audience=audience, risks=found)
+    write_text(path, page, private=audience == "owner")
     return path
 
 
@@ -167,7 +185,8 @@ class ReportView:
     Attributes:
         encoder: Table to codes.
         bars: The same for single columns: a model's bins may hold rows evenly, and bars of such
-            bins would all be of one height, so here bins are equally wide.
+            bins would all be of one height, so here bins are equally wide, or grow by a factor
+            where the synthetic rows are skewed.
         codes: Synthetic rows, for associations between columns.
         singles: The same rows by `bars`.
         many: Synthetic rows for errors; empty if they were not asked for.
@@ -202,10 +221,9 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
         total = round(model.mrf.total)
         codes = model.codes(min(total, _ROWS), 0)
         rows = total if synthetic is None else synthetic.num_rows
-        bars, singles = model.encoder, codes
-        if bars.cuts:
-            drawn = bars.decode(codes, key=fold_in(0, "bars"))
-            bars = replace(bars, cuts={})
+        drawn = model.encoder.decode(codes, key=fold_in(0, "bars"))
+        bars, singles = _bars(model.encoder, drawn), codes
+        if bars is not model.encoder:
             singles = bars.encode(drawn)
         many = model.codes(_MANY if errors else 1, 0)
         return ReportView(model.encoder, bars, codes, singles, many, rows)
@@ -217,7 +235,23 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
     kept = {name: _frequent(codes.column(name), size) for name, size in sizes if size > _WIDE}
     many = _gathered(codes, kept)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
-    return ReportView(encoder, encoder, few, few, many, rows, kept)
+    bars, singles = _bars(encoder, table), few
+    if bars is not encoder:
+        singles = _gathered(bars.encode(table.take(np.arange(few.num_rows))), kept)
+    return ReportView(encoder, bars, few, singles, many, rows, kept)
+
+
+def _bars(encoder: Encoder, drawn: Table) -> Encoder:
+    """Equal bins instead of the model's cuts, and growing ones where drawn rows are skewed."""
+    cuts = {}
+    for column in encoder.schema.coded:
+        if column.kind not in ("integer", "continuous"):
+            continue
+        values, gone = numbers_of(column, drawn)
+        low, high, whole = float(column.low or 0), float(column.high or 0), column.kind == "integer"
+        if starts := growing_starts(values[~gone], low, high, _BINS, whole=whole):
+            cuts[column.name] = Cuts(tuple(starts))
+    return encoder if cuts == encoder.cuts else replace(encoder, cuts=cuts)
 
 
 def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp]:
@@ -280,6 +314,7 @@ def record_of(
     test: Table | None = None,
     synthetic: Table | None = None,
     measured: Mapping[str, float] | None = None,
+    run_by: str = "",
 ) -> Record:
     """Everything that the report of a fit shows.
 
@@ -291,6 +326,7 @@ def record_of(
             no likelihood.
         synthetic: Rows drawn from a generator; drawn anew if not given.
         measured: What else was measured on real rows, for the owner's copy.
+        run_by: Who ran it, as the caller says.
     """
     epsilons, view = fitted.epsilons, _view(fitted, synthetic, errors=bool(owner))
     info, budget, model = fitted.info, fitted.budget, fitted.model
@@ -298,6 +334,8 @@ def record_of(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         siloweave_version=__version__,
+        run_by=run_by,
+        versions={"Python": python_version(), **{name: version(name) for name in _LIBRARIES}},
         method=msgspec.convert(
             msgspec.structs.replace(info, name=info.title), MethodFacts, from_attributes=True
         ),
@@ -456,6 +494,7 @@ def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
                 proportions=tuple((counts / max(1.0, counts.sum())).tolist()),
                 ordered=column.kind in BINNED and name not in view.kept,
                 missing=column.missing and name not in view.kept,
+                logarithmic=name in (view.bars.cuts or {}),
             )
         )
     return tuple(made)

@@ -8,6 +8,7 @@
       model/              what `siloweave sample` draws from
       report.html         for everyone      record.json        what it was made from
       report-owner.html   for the owners    record-owner.json  (real statistics: keep it there)
+      attacks.json        what attacks on it found, where some were made (the same)
       parties/            every party's ledger and memory; outlive every run
       coordinator/        the replies it received, and receipts of the payments in them
       alignment/          the same of an alignment, if there was one
@@ -30,6 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -60,12 +62,16 @@ from siloweave.protocols.columns import DrawnRows
 from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
-from siloweave.tables.read import Table, write
+from siloweave.tables.read import Table, digest_of, read, write
 from siloweave.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from siloweave.attacks.results import Risks
 
 _LEAST = 2  # common rows that a method needs
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
 _OWNERS = "owner's report"
+_ATTACKS = "attacks.json"
 _FILES = {
     "report": "report.html",
     _OWNERS: "report-owner.html",
@@ -324,7 +330,8 @@ def _write_outputs(
             write_text(stage / "report-owner.html", page, private=True)
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         summary = _summary(study, fitted, synthetic.num_rows, seconds, files, alignment)
-        (folder / "run.json").unlink(missing_ok=True)
+        for stale in ("run.json", _ATTACKS):
+            (folder / stale).unlink(missing_ok=True)
         for path in sorted(stage.iterdir()):
             place = folder / path.name
             if place.is_dir() and not place.is_symlink():
@@ -369,7 +376,14 @@ def _record(
 
         measured = recovered_shares(study.folder / TRANSCRIPT, fitted, tables)
     title = study.study.name
-    record = record_of(fitted, title, owner=owner, synthetic=synthetic, measured=measured)
+    record = record_of(
+        fitted,
+        title,
+        owner=owner,
+        synthetic=synthetic,
+        measured=measured,
+        run_by=study.output.run_by,
+    )
     if alignment is None or study.alignment is None:
         return record
     return msgspec.structs.replace(
@@ -435,6 +449,49 @@ def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:
     return tuple(f"{one}; {advice}." for one in found)
 
 
+def check_attacked(folder: str | Path, synthetic: str | Path) -> None:
+    """Refuse a run whose owner's report could not show what attacks on a table find.
+
+    Raises:
+        InputError: There is no finished run or no owner's record, or the table is another one.
+    """
+    open_run(folder)
+    own = Path(folder) / "synthetic.csv"
+    if not (Path(folder) / "record-owner.json").is_file() or not own.is_file():
+        raise InputError(
+            f"--run {folder}: has no owner's report of one synthetic table. Write a page of its "
+            "own with --report instead."
+        )
+    if digest_of(read(synthetic)) != digest_of(read(own)):
+        raise InputError(
+            f"--run {folder}: {synthetic} is another table than the run's. Attack {own}, or leave "
+            "--run out."
+        )
+
+
+def add_risks(folder: str | Path, risks: Risks) -> Path:
+    """Store what attacks found beside a run, and make its owner's report with it."""
+    write_text(Path(folder) / _ATTACKS, json_of(risks) + "\n", private=True)
+    return make_report(folder, None, "owner")
+
+
+def _risks_of(folder: Path) -> dict[str, Any] | None:
+    """What attacks on a run found, if some were made; InputError if the file is damaged."""
+    from siloweave.attacks.results import Risks
+
+    file = folder / _ATTACKS
+    if not file.is_file():
+        return None
+    try:
+        return msgspec.convert(
+            msgspec.json.decode(file.read_bytes()), Risks, strict=False
+        ).to_dict()
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"{file}: holds no results of attacks ({error}). Delete it, or attack again with --run."
+        ) from error
+
+
 def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Path:
     """Write the report of a finished run again, whole or not at all; in its folder without `out`.
 
@@ -455,5 +512,7 @@ def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Pat
         record = Record.from_json(path.read_bytes())
     except InputError as error:
         raise InputError(f"{path}: {error}. The run's other files are as before.") from error
-    write_text(out, render(record, audience=audience), private=audience == "owner")
+    risks = _risks_of(Path(folder)) if audience == "owner" else None
+    page = render(record, audience=audience, risks=risks)
+    write_text(out, page, private=audience == "owner")
     return out

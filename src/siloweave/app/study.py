@@ -126,11 +126,15 @@ class AlignmentTable(Section, frozen=True):
 
 
 class Output(Section, frozen=True):
-    """``[output]``: rows to sample (as many as the model stands for if absent), folder, seed."""
+    """``[output]``: rows to sample (as many as the model stands for if absent), folder, seed.
+
+    ``run_by`` is who runs the study, as the reports print it.
+    """
 
     rows: int | None = None
     folder: str = "run"
     seed: int = 0
+    run_by: str = ""
 
 
 class Study(Section, frozen=True):

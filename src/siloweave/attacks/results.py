@@ -16,6 +16,7 @@ from siloweave.attacks.rates import (
     wilson,
 )
 from siloweave.errors import InputError
+from siloweave.report.words import found_by_attacks
 from siloweave.tables.display import html_table
 from siloweave.tables.read import Frame, frame_of
 
@@ -250,7 +251,13 @@ class Risks(msgspec.Struct, frozen=True):
         return html_table(repr(self), heads, rows)
 
     def __str__(self) -> str:
-        lines = [_HEADER, *map(_line, self.parts), *map(_membership_line, self.memberships)]
+        ranked = sorted(self.parts, key=lambda part: (-part.low, -part.risk))
+        lines = [
+            found_by_attacks(self.to_dict())[1],
+            _HEADER,
+            *map(_line, ranked),
+            *map(_membership_line, self.memberships),
+        ]
         if self.worst is not None:
             lines += _worst_lines(self.worst)
         if self.closest is not None:

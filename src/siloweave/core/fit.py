@@ -664,6 +664,8 @@ class Fit:
         audience: Literal["public", "owner"] = "public",
         title: str | None = None,
         data: Any = None,
+        risks: Any = None,
+        run_by: str = "",
     ) -> Path:
         """Write the report of this fit: one HTML file that opens offline.
 
@@ -673,12 +675,15 @@ class Fit:
                 ``"owner"`` shows statistics of real rows beside them, so store it where they are.
             title: Name of the study; the method's if None.
             data: Real rows for the owner's copy, as `fit` takes them.
+            risks: What `attack` found, for the owner's copy.
+            run_by: Who ran it, for the sign-off; it is read from nowhere else.
 
         Returns:
             The file.
 
         Raises:
-            InputError: `path` is no file of a page, or `audience` and `data` do not go together.
+            InputError: `path` is no file of a page, or `audience` goes together with neither `data`
+                nor `risks`.
 
         Example:
             >>> import siloweave as sw
@@ -690,7 +695,9 @@ class Fit:
         """
         from siloweave.app.report import write_report
 
-        return write_report(self, path, audience=audience, title=title, data=data)
+        return write_report(
+            self, path, audience=audience, title=title, data=data, risks=risks, run_by=run_by
+        )
 
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from siloweave.errors import InputError
+from siloweave.report.words import scored
 from siloweave.tables.display import html_table
 from siloweave.tables.read import Frame, frame_of
 
@@ -217,7 +218,7 @@ class Scores(msgspec.Struct, frozen=True):
         return Picture(column_chart(msgspec.to_builtins(found[column]))["svg"])
 
     def __str__(self) -> str:
-        return "\n".join(_text(self))
+        return "\n".join([scored(self.to_dict()["parts"]), *_text(self)])
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{count} {name}" for name, count in self.settings.rows.items())

@@ -45,6 +45,7 @@ from siloweave.evaluate.shares import BINS, LEVELS, column_shares, numbers, requ
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
+from siloweave.tables.bins import growing_starts
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import Key, fold_in, generator
@@ -763,7 +764,8 @@ def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[Colum
     """Each column's spread over at most 30 cells in both tables.
 
     Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
-    real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Categories: the most
+    real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Cells of real numbers
+    that are skewed grow by a factor (`growing_starts`). Categories: the most
     frequent real ones; the last cell holds all others.
     """
     require_tables(tables, real, synthetic)
@@ -800,6 +802,8 @@ def _edges(column: AlignedColumn, real: str) -> Floats:
     low, high = float(values.min()), float(values.max())
     if column.whole and high - low < CELLS:
         return np.arange(low - 0.5, high + 1.0)
+    if starts := growing_starts(values, low, high, CELLS - 1, whole=column.whole):
+        return np.array([low, *starts, high])
     inner = np.quantile(values, (0.005, 0.995))
     if inner[0] < inner[1]:
         low, high = float(inner[0]), float(inner[1])

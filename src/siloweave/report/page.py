@@ -1,8 +1,9 @@
 """Results in, one self-contained HTML page out: a run's report, or scores and attacks.
 
 A report's public copy shows what was paid for or comes from the synthetic table; its owner's copy
-adds statistics of real rows. The page of scores and attacks has only an owner's copy: all of its
-numbers come from real rows and nobody paid for them, down to where plots are cut into cells.
+adds statistics of real rows, and what attacks found. The page of scores and attacks has only an
+owner's copy: all of its numbers come from real rows and nobody paid for them, down to where plots
+are cut into cells.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ LEDGER_ROWS = 1200
 """Ledger lines printed on one page, over all parties."""
 COLUMNS = 80
 """Columns drawn one by one."""
-NO_ROOM = 0.02
-"""A ceiling no further above its floor than this share of the larger leaves no room between."""
+LOST, LINKS = 0.3, 6
+"""A link of two columns is lost if that much of its strength is; so many are listed."""
 
 
 def _page(name: str, **values: Any) -> str:
@@ -45,31 +46,39 @@ def _page(name: str, **values: Any) -> str:
 
     folder = resources.files("siloweave.report")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text("utf-8")),
     )
     filters = ("epsilon", "relation", "small", "count", "size", "duration", "percent")
     environment.filters.update({name: getattr(words, name) for name in filters})
-    template = environment.from_string(folder.joinpath(name).read_text("utf-8"))
-    return template.render(css=folder.joinpath("style.css").read_text("utf-8"), **values)
+    values["css"] = folder.joinpath("style.css").read_text("utf-8")
+    template = environment.get_template(name)
+    return template.render(terms=words.terms_in(template.render(terms=[], **values)), **values)
 
 
 # The report of a run
 
 
-def render(record: Record, *, audience: Audience = "public") -> str:
+def render(
+    record: Record, *, audience: Audience = "public", risks: Mapping[str, Any] | None = None
+) -> str:
     """Make the report.
 
     Args:
         record: The run's record.
         audience: ``"public"`` shows only what was paid for or comes from the synthetic table;
             ``"owner"`` adds the real rows' statistics and says on every screen that it is local.
+        risks: What attacks found, as `Risks.to_dict` gives it; for the owner's copy.
 
     Returns:
         An HTML page that needs no network: styles and pictures are inside, scripts are not used.
 
     Raises:
-        InputError: If `audience` is neither, or the owner's copy is asked for and the record has
-            no `owner` part.
+        InputError: If `audience` is neither, the owner's copy is asked for and the record has
+            no `owner` part, or the public one is to show risks.
     """
     if audience not in ("public", "owner"):
         raise InputError(f'audience is {audience!r}; it must be "public" or "owner"')
@@ -79,6 +88,11 @@ def render(record: Record, *, audience: Audience = "public") -> str:
             'render audience="public", or make the record where the real rows are'
         )
     if audience == "public":
+        if risks is not None:
+            raise InputError(
+                "risks are measured on real rows, so they are for the owner's copy: leave risks "
+                'out, or give audience="owner"'
+            )
         record = record.public()
     verdict, owner = _verdict(record), record.owner
     return _page(
@@ -87,6 +101,10 @@ def render(record: Record, *, audience: Audience = "public") -> str:
         owner=owner,
         digest=record.digest(),
         verdict=verdict,
+        tone=words.TONES[verdict.tone],
+        reasons=_reasons(record, verdict),
+        plain=_plain(record),
+        risks=_risks(risks) if risks else None,
         undeclared=_undeclared(record) if verdict is words.UNDECLARED else [],
         simulated=record.simulated and record.method.split != "central",
         warnings=_warnings(record),
@@ -112,7 +130,139 @@ def _verdict(record: Record) -> words.Verdict:
         return words.OVERSPENT
     if claimed == "dp" and _undeclared(record):
         return words.UNDECLARED
+    if claimed == "dp" and _reservations(record):
+        return words.RESERVED
     return words.VERDICTS[claimed]
+
+
+def _reservations(record: Record) -> list[str]:
+    """What weakens a bound that holds, other than a schema from rows."""
+    spent, delta, found = record.epsilon_spent, record.budget.delta, []
+    if spent > words.LARGE_EPSILON:
+        found.append(f"ε = {words.epsilon(spent)} is so large that the bound promises little.")
+    if delta > words.LARGE_DELTA:
+        found.append(
+            f"δ = {words.small(delta)} is large: the bound leaves out a probability of "
+            f"{words.one_in(delta)} for every {record.budget.unit}."
+        )
+    if record.alignment:
+        found.append("Who is in the common table was found by comparing ids. No ε covers that.")
+    return found
+
+
+def _reasons(record: Record, verdict: words.Verdict) -> list[tuple[str, str]]:
+    """Why the badge has its colour: the tone of each reason, and the reason."""
+    if verdict.tone == "bad" or record.method.guarantee != "dp":
+        given = [record.not_private_reason] if record.not_private_reason else []
+        return [(verdict.tone, text) for text in (verdict.meaning, *given)]
+    spent, allowed = words.epsilon(record.epsilon_spent), words.epsilon(record.budget.epsilon)
+    good = [
+        "Everything computed from rows that left a party is in its ledger.",
+        f"Recomputed from the ledgers, ε is {spent} of {allowed} allowed.",
+        "The noise came from the operating system, not from a seed.",
+    ]
+    amber = _reservations(record)
+    if _undeclared(record):
+        amber = ["ε does not cover what the schema says of the columns above.", *amber]
+    elif record.schema_facts:
+        good.append("The schema was declared beforehand or paid for: nothing in it came from rows.")
+    return [("good", text) for text in good] + [("caution", text) for text in amber]
+
+
+def _plain(record: Record) -> list[tuple[str, str]]:
+    """What an officer asks first, and the answers, in plain words."""
+    spent = record.epsilon_spent
+    sound = record.private and record.method.guarantee == "dp" and math.isfinite(spent)
+    what = _what(record)
+    if not sound:
+        use = (
+            f"{what} Use them only as the real rows may be used, and give them only to those who "
+            "may see the real rows, for instance to write and test programs."
+        )
+        learnt = (
+            "Nothing bounds it: a synthetic row may repeat a real one, and an attacker may learn "
+            "anything that the real rows hold."
+        )
+        return [("What may it be used for?", use), ("What could an attacker learn?", learnt)]
+    use = (
+        f"{what} They may be used for counts and averages of large groups, for how columns go "
+        "together, for teaching, and to write and test programs and first models. Check on the "
+        "real rows whatever matters: noise hides small groups, and links that were not measured "
+        "are missing. No row is a fact about a person."
+    )
+    return [
+        ("What may it be used for?", use),
+        ("What could an attacker learn?", _learnt(record)),
+        ("What do ε and δ say?", _bound(record)),
+        ("Who is protected?", _protected(record)),
+    ]
+
+
+def _what(record: Record) -> str:
+    parties = len(record.parties)
+    whose = "one party" if parties == 1 else f"{words.count(parties)} parties"
+    rows = words.count(record.synthetic.num_rows)
+    drawn = f"{rows} synthetic rows, drawn from a model that {record.method.name} fitted to the "
+    return f"{drawn}rows of {whose}. They stand for nobody."
+
+
+def _learnt(record: Record) -> str:
+    unit, budget = record.budget.unit, record.budget
+    best = words.percent(words.attacker_power(0.01, record.epsilon_spent, budget.delta))
+    covered = "Of what ε covers: someone" if _undeclared(record) else "Someone"
+    return (
+        f"{covered} who knows all other rows, and sees all that was released, may ask whether one "
+        f"{unit} was used. An attack that wrongly accuses 1% of those that were not finds at most "
+        f"{best} of those that were; guessing finds 1%. What holds for many people can be learnt, "
+        "and applied to anyone, in the table or not."
+    )
+
+
+def _bound(record: Record) -> str:
+    unit, spent = record.budget.unit, record.epsilon_spent
+    other = "with another one instead" if "replace" in record.budget.relation else "without it"
+    return (
+        f"Whatever was released is at most {words.factor(spent)} times as likely with a {unit} as "
+        f"{other} (e to the power of ε = {words.epsilon(spent)}), apart from a probability of "
+        f"{words.one_in(record.budget.delta)} (δ). A factor of 1 would mean that the {unit} made "
+        "no difference."
+    )
+
+
+def _protected(record: Record) -> str:
+    unit, several = record.budget.unit, len(record.parties) > 1 and record.method.split == "rows"
+    two, delta = words.of_rows(record.epsilon_spent, record.budget.delta, 2)
+    whom = "One row, and a row is not a person."
+    if unit != "row":
+        whom = f"One {unit}: the study says that a row stands for one {unit}; nothing checked it."
+    return (
+        f"{whom} For someone with two rows{', wherever they are' if several else ''}, ε is "
+        f"{words.epsilon(two)} and δ {words.one_in(delta)}."
+    )
+
+
+def _lost_links(record: Record) -> list[str]:
+    """Pairs of columns that go together in the real rows, and no longer in the synthetic ones."""
+    ours, owner = record.synthetic.association, record.owner
+    theirs = owner.association if owner else None
+    if ours is None or theirs is None or ours.names != theirs.names or record.synthetic.kept:
+        return []
+    pairs = [
+        (one, two, mine, real)
+        for one, two, mine, real in plots.strongest_pairs(ours, theirs, len(ours.names) ** 2)
+        if real is not None and real - mine >= LOST
+    ]
+    found = [
+        f"{one} and {two} go together in the real rows ({real:.2f}), and {_how_much(mine / real)} "
+        f"in the synthetic ones ({mine:.2f})."
+        for one, two, mine, real in pairs[:LINKS]
+    ]
+    more = len(pairs) - LINKS
+    return [*found, f"{more} more pairs have lost their link."] if more > 0 else found
+
+
+def _how_much(share: float) -> str:
+    return "not" if share < 0.1 else "less"
 
 
 def _undeclared(record: Record) -> list[str]:
@@ -127,7 +277,7 @@ def _overspent(record: Record) -> bool:
 
 def _warnings(record: Record) -> list[str]:
     """The record's warnings, and those that its own numbers give."""
-    found = list(record.warnings)
+    found = [*_lost_links(record), *record.warnings]
     if free := _undeclared(record):
         named = ", ".join(free[:6]) + (" …" if len(free) > 6 else "")
         found.append(
@@ -320,6 +470,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     clearest = [(name, value) for name, value in scores["distinguishing"][:12]]
     title = "Columns that give synthetic rows away"
     return {
+        "sentence": words.scored(scores["parts"]),
         "families": [
             {"name": family, "parts": [_part(part) for part in parts]}
             for family, parts in groupby(scores["parts"], key=lambda part: part["family"])
@@ -338,7 +489,7 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     ceiling, floor, drawn = part["ceiling"], part["floor"], ""
     if ceiling is not None and floor is not None:
         room = (ceiling - floor) * (1 if part["better"] == "higher" else -1)
-        if room > NO_ROOM * max(abs(ceiling), abs(floor)):
+        if room > words.NO_ROOM * max(abs(ceiling), abs(floor)):
             value, interval, ends = part["value"], part["interval"], ("floor", "ceiling")
             drawn = plots.strip(value, floor, ceiling, interval, name=part["name"], ends=ends)
     return {**part, "strip": drawn}
@@ -370,7 +521,14 @@ def _marginal(column: Mapping[str, Any], side: str) -> Marginal:
         proportions=tuple(shares),
         ordered=numeric,
         missing=missing,
+        logarithmic=numeric and _growing(column["edges"]),
     )
+
+
+def _growing(edges: Sequence[float]) -> bool:
+    """Whether cells, the first excepted, grow by a factor instead of being equally wide."""
+    widths = [b - a for a, b in pairwise(edges[1:])]
+    return len(widths) > 2 and widths[-1] > 2 * widths[0]
 
 
 def _number(value: float) -> str:
@@ -399,14 +557,17 @@ def _risks(risks: Mapping[str, Any]) -> dict[str, Any]:
         train, control = closest["to_train"], closest["to_control"]
         histogram = plots.distances(train["edges"], train["counts"], control["counts"])
     parts = []
-    for part in risks["parts"]:
+    for part in sorted(risks["parts"], key=lambda part: (-part["low"], -part["risk"])):
         name, interval = f"{part['attack']} ({part['variant']})", (part["low"], part["high"])
         drawn = plots.strip(part["risk"], 0.0, 1.0, interval, name=name, ends=("none", "all"))
         parts.append({**part, "strip": drawn})
+    tone, sentence = words.found_by_attacks(risks)
     return {
         **risks,
+        "tone": tone,
+        "sentence": sentence,
         "parts": parts,
-        "highest": max(parts, key=lambda part: part["risk"]) if parts else None,
+        "strongest": parts[0] if parts else None,
         "curves": plots.receiver_curves(curves) if curves else "",
         "distances": histogram,
     }

@@ -582,6 +582,8 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
     if last > 0:
         at = 244.0 if gap else 300.0
         body += text(at, bottom + 15, words.shorten(synthetic.labels[last], 22), "ax", "end")
+    if synthetic.logarithmic:
+        body += text(at if last > 0 else 300.0, 9, "logarithmic axis", "ax", "end")
     if gap:
         body += text(300, bottom + 15, "missing", "ax", "end")
     return body, 136.0

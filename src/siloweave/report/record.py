@@ -15,7 +15,7 @@ import msgspec
 
 from siloweave.errors import InputError
 
-VERSION = 2
+VERSION = 3
 
 Guarantee = Literal["dp", "partial", "refuted", "none"]
 Trust = Literal["curator", "secure-sum", "mpc", "local"]
@@ -153,6 +153,7 @@ class Marginal(_Plain, frozen=True, kw_only=True):
         labels: One label per code.
         proportions: One proportion per label, summing to 1.
         ordered: Whether the labels are bins in order (drawn as a histogram).
+        logarithmic: Whether the bins grow by a factor instead of being equally wide.
         missing: Whether the last label stands for missing values.
 
     Raises:
@@ -165,6 +166,7 @@ class Marginal(_Plain, frozen=True, kw_only=True):
     proportions: tuple[float, ...]
     ordered: bool = False
     missing: bool = False
+    logarithmic: bool = False
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.proportions):
@@ -230,6 +232,8 @@ class Record(_Plain, frozen=True, kw_only=True):
     Args:
         created: ISO-8601 time.
         siloweave_version: Version that made the run.
+        run_by: Who ran it, as the study or the caller says; never read from a machine.
+        versions: Of Python and of the libraries that computed and drew noise, by name.
         private: False for a run without privacy or with seeded noise: the page is watermarked.
         not_private_reason: Why, required when `private` is False.
         epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
@@ -270,6 +274,8 @@ class Record(_Plain, frozen=True, kw_only=True):
     settings: dict[str, Setting] = {}
     owner: OwnerView | None = None
     not_private_reason: str = ""
+    run_by: str = ""
+    versions: dict[str, str] = {}
     verify: tuple[tuple[str, str], ...] = (
         ("siloweave ledger RUN", "recomputes ε of every party from its ledger, line by line"),
         ("siloweave report RUN", "makes this page again from the run's record"),

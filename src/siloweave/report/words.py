@@ -1,8 +1,11 @@
-"""Numbers and labels in words, as the report prints them."""
+"""Numbers, labels and results in words, as the pages print them."""
 
 import math
+import re
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
 
 class Verdict(NamedTuple):
@@ -44,6 +47,12 @@ UNDECLARED = Verdict(
     "does not cover what the schema says of the columns above.",
 )
 
+RESERVED = Verdict(
+    "caution",
+    "Differentially private, with reservations",
+    "Everything else that left a party is in its ledger, and ε is recomputed from the ledgers.",
+)
+
 OVERSPENT = Verdict("bad", "Over budget", "A party's ledger costs more than this study allowed.")
 
 NOT_PRIVATE = Verdict("bad", "Not private", "Nothing on this page may be relied on as private.")
@@ -61,6 +70,14 @@ TRUST = {
     "mpc": "computed together by parties and coordinator",
     "local": "noise is added before anything leaves a party",
 }
+
+TONES = {"good": "Green", "caution": "Amber", "bad": "Red"}
+
+LARGE_EPSILON, LARGE_DELTA = 10.0, 1e-4
+"""Above these a bound says little, whatever it is a bound of."""
+
+NO_ROOM = 0.02
+"""A ceiling no further above its floor than this share of the larger leaves no room between."""
 
 HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 
@@ -173,3 +190,151 @@ def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
     rising = math.exp(epsilon) * false_alarms + delta
     falling = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
     return max(0.0, min(1.0, rising, falling))
+
+
+def factor(epsilon: float) -> str:
+    """e to the power of ε with three significant digits, rounded up.
+
+    >>> factor(1.0), factor(8.0), factor(30.0)
+    ('2.72', '2,990', '1.07e13')
+    """
+    if epsilon > 700:
+        return "∞"
+    up = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(math.exp(epsilon))
+    return f"{up:,f}" if 1000 <= up < 1e9 else small(float(up))
+
+
+def one_in(probability: float) -> str:
+    """A small probability as one in so many, never too small.
+
+    >>> one_in(1e-5), one_in(0.0003)
+    ('1 in 100,000', '1 in 3,300')
+    """
+    many = 1 / probability * (1 + 1e-12)
+    unit = 10.0 ** max(math.floor(math.log10(many)) - 1, 0)
+    return f"1 in {math.floor(many / unit) * unit:,.0f}"
+
+
+def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
+    """What a bound of one row says of someone with several: their ε and δ.
+
+    ``(kε, δ (e^kε − 1) / (e^ε − 1))`` for k rows, wherever they lie (group privacy: Dwork and Roth
+    2014, theorem 2.2; Vadhan 2017, lemma 2.2). δ is at most 1.
+
+    >>> of_rows(1.0, 1e-5, 2)
+    (2.0, 3.718281828459046e-05)
+    """
+    if rows == 1 or rows * epsilon > 700:
+        return rows * epsilon, delta if rows == 1 else 1.0
+    growth = math.expm1(rows * epsilon) / math.expm1(epsilon) if epsilon else float(rows)
+    return rows * epsilon, min(1.0, delta * growth)
+
+
+# Results in a sentence
+
+
+def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether attacks found anything: the tone, and sentences.
+
+    An attack found something if its interval stays above 0 and it did better than guesses. By
+    chance some would; more than chance is what fewer than 5% of runs without a leak would show, if
+    attacks were independent.
+
+    Args:
+        risks: As `Risks.to_dict` gives them.
+    """
+    parts, worst = risks["parts"], risks["worst"]
+    count, caught = len(parts), bool(worst and worst["caught"])
+    hits = [p for p in parts if p["low"] > 0 and p["train"]["value"] > p["baseline"]["value"]]
+    chance = (1 - risks["confidence"]) / 2
+    likely = sum(
+        math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
+        for k in range(len(hits), count + 1)
+    )
+    given = f"At least one training row is given away, by {worst['by']}. " if caught else ""
+    if not count:
+        return ("bad", given.strip()) if caught else ("caution", "No attack could be made.")
+    if not hits:
+        said = f"none of {count} attacks has an interval above 0"
+        if caught:
+            return "bad", f"{given}Beyond that, {said}."
+        rows = ", and no training row stands out" if worst else ""
+        return "good", (
+            f"Nothing was found: {said}{rows}. That is no proof: other attackers may know more."
+        )
+    best = max(hits, key=lambda p: p["low"])
+    said = (
+        f"{len(hits)} of {count} attacks have an interval above 0. The strongest by its lower end "
+        f"is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
+        f"{best['low']:.3f}, and most likely {best['risk']:.3f}. Without a leak about "
+        f"{count * chance:.1f} of {count} would show as much."
+    )
+    if caught or likely < 0.05:
+        return "bad", f"{given or 'Something was found. '}{said}"
+    return "caution", f"Hardly more than chance was found. {said}"
+
+
+def scored(parts: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence about scores, each with its ceiling and floor as `Scores.to_dict` gives them.
+
+    Measures that shuffled columns pass as well as real rows do not count.
+    """
+    reached = {}
+    for part in parts:
+        ends = part["ceiling"], part["floor"]
+        if None not in ends and abs(ends[0] - ends[1]) > NO_ROOM * max(map(abs, ends)):
+            way = (part["value"] - ends[1]) / (ends[0] - ends[1])
+            reached[part["name"]] = min(max(way, 0.0), 1.0)
+    if not reached:
+        return (
+            "No measure here separates real rows from shuffled columns, so these scores do not say "
+            "whether columns go together as they do in the real table."
+        )
+    worst = min(reached, key=reached.__getitem__)
+    return (
+        f"Where shuffled columns count 0% and real rows 100%, the synthetic table reaches "
+        f"{percent(median(reached.values()))} in the median of {len(reached)} measures, and least, "
+        f"{percent(reached[worst])}, in {worst}."
+    )
+
+
+# Terms
+
+TERMS: Mapping[str, tuple[str, str]] = {
+    "alignment": (r"alignments?", "finding which row of each party is about the same person"),
+    "clique": (r"cliques?", "a set of columns that the model joins directly"),
+    "control": (r"control rows?", "real rows that were not learnt from, to compare attacks with"),
+    "coordinator": (r"coordinator", "the computer that asks the parties and fits the model"),
+    "curator": (r"curator", "someone who sees all rows and computes with them"),
+    "discrete Gaussian": (r"discrete Gaussian", "noise in whole numbers, bell-shaped"),
+    "exponential mechanism": (r"exponential( mechanism)?", "a random choice; better is likelier"),
+    "ledger": (r"ledgers?", "a party's signed list of all that it released; ε follows from it"),
+    "marginal": (r"marginals?", "the counts of all combinations of values of some columns"),
+    "masked sum": (r"masked|masks", "a sum over parties in which no single part can be seen"),
+    "membership": (r"membership", "an attack: was this row among those learnt from?"),
+    "neighbours": (r"neighbours", "two tables that differ in one unit; ε compares both"),
+    "party": (r"party|parties", "an organisation that holds real rows or columns"),
+    "release": (r"releases?", "anything computed from rows that left a party"),
+    "synthetic": (r"synthetic", "drawn from a model; equal to a real row only by chance"),
+    "TVD": (r"TVD|total variation", "distance of distributions: 0 is equal, 1 is disjoint"),
+    "unit": (r"unit", "what ε protects: one row, unless the study says otherwise"),
+    "workload": (r"workload", "the combinations of columns that the table should reproduce"),
+    "δ": (r"δ|delta", "the probability that the bound of ε leaves out"),
+    "ε": (r"ε|epsilon", "the bound: what one unit may change is at most a factor of e^ε"),
+    "ρ": (r"ρ", "a measure of loss (zCDP) that adds up exactly over releases"),
+}
+"""Terms of the pages: what finds each in a text, and what it means. `docs/glossary.md` has all."""
+
+
+def terms_in(page: str) -> list[tuple[str, str]]:
+    """The terms that a page uses, and what each means.
+
+    >>> [term for term, _ in terms_in("<p class='ledger'>ε = 1 over both parties</p>")]
+    ['party', 'ε']
+    """
+    text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return [
+        (term, meaning)
+        for term, (pattern, meaning) in TERMS.items()
+        if re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text)
+    ]

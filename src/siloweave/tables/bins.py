@@ -101,6 +101,35 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
     return edges
 
 
+def growing_starts(
+    values: Edges, low: float, high: float, bins: int, *, whole: bool
+) -> list[int | float]:
+    """Where bins begin that grow by a factor, but the first; for pictures of skewed numbers.
+
+    Numbers are skewed if none is below 0, most of those above 0 differ from the largest by a factor
+    of 10 or more, and nine tenths of all are in the first tenth from `low` to `high`. The result is
+    empty if they are not. The first bin holds 0.
+
+    Example:
+        >>> growing_starts(np.array([0] * 50 + [1, 20, 300] * 10 + [9000]), 0, 9999, 4, whole=True)
+        [1, 10, 100, 1000]
+    """
+    positive = values[values > 0]
+    if low < 0 or (whole and high - low < 2 * bins) or len(positive) < 20:
+        return []
+    if np.quantile(values, 0.9) > low + (high - low) / 10:
+        return []
+    first = 1.0 if whole else 10.0 ** np.floor(np.log10(np.quantile(positive, 0.01)))
+    first = max(first, low)
+    if np.median(positive) * 10 > high or not 0 < first * 10 <= high:
+        return []
+    starts = np.geomspace(first, high, bins + 1)[:-1]
+    if whole:
+        starts = np.unique(np.ceil(starts - 1e-9)).astype(np.int64)
+    found: list[int | float] = starts[(starts > low) & (starts < high)].tolist()
+    return found
+
+
 def above(value: Floats | float) -> Floats:
     """Return the end of a bin that holds one number of a continuum alone.
 
