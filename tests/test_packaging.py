@@ -15,7 +15,7 @@ from tests.architecture.source import ROOT, all_sources
 
 PIN = re.compile(r"^([a-z0-9][a-z0-9-]*)==([^ ;\\]+)([^\\]*)\\?$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
-EXTRAS = {"umap-learn", "flwr", "httpx", "uvicorn"}
+EXTRAS = {"faker", "umap-learn", "flwr", "httpx", "uvicorn"}
 
 
 def read_lock(text: str) -> dict[str, tuple[str, int]]:

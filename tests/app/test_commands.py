@@ -240,7 +240,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     assert "an identifier" in schema["columns"][0]["why"]
     code, out, _ = folder.call("check", "new")
     assert code == 0
-    assert "not modelled, and drawn anew or empty: patient (id), note (text)" in out
+    assert "drawn anew, not modelled: patient (id, like P[0-9]{7}), note (text, numbered)" in out
     assert "an identifier, left out of the model" in out
     found = folder.json("check", "new")
     assert found["columns"][0][:2] == ["patient", "id"]
@@ -253,7 +253,8 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     page = (folder.path / "new/run/report.html").read_text()
     assert "an identifier" not in page  # a reason counts rows
     assert "8 columns with facts from rows, not declared:" in page
-    assert "not modelled: kind, format" in page
+    assert "kind, format; drawn anew, not modelled (id, like P[0-9]{7})" in page
+    assert re.fullmatch("P[0-9]{7}", first[0])
 
 
 def test_init_takes_the_form_of_a_file_as_it_is_given(folder):

@@ -8,6 +8,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.tables import Codes, Column, Encoder, Schema, read
+from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.features import Features
 from tests.synthesizers.cases import parties_of
 from tests.synthesizers.families import SYNTHESIZERS
@@ -92,7 +93,8 @@ def test_methods_of_marginals_write_what_they_draw(name):
 def test_networks_write_what_they_draw(numeric):
     features = Features.fit(read(people()), schema(), numeric=numeric, key=0)
     vectors = np.random.default_rng(0).normal(size=(500, features.width)).astype(np.float32)
-    check_written(features.decode(vectors, key=0, like=read(people())).to_native())
+    rows = features.decode(vectors, key=0, like=read(people()))
+    check_written(drawn_anew(rows, schema(), key=0, like=read(people())).to_native())
 
 
 def test_a_model_of_rows_writes_what_it_draws_and_keeps_what_is_given():

@@ -311,7 +311,7 @@ def test_ties_are_broken_by_the_key():
     assert (made != features.decode(flat, key=1).values("c")).any()
 
 
-def test_ids_run_anew_and_frames_stay():
+def test_ids_are_left_out_and_frames_stay():
     import pandas as pd
 
     native = pd.DataFrame({"id": ["p7", "p8", "p9"], "n": [1, 2, 3]})
@@ -321,7 +321,7 @@ def test_ids_run_anew_and_frames_stay():
     back = features.decode(
         features.encode(read(native), key=0), key=0, like=read(native)
     ).to_native()
-    assert back["id"].tolist() == ["1", "2", "3"]
+    assert list(back) == ["n"]
     assert back["n"].tolist() == [1, 2, 3]
     assert isinstance(back, pd.DataFrame)
 
@@ -350,4 +350,4 @@ def test_a_table_of_ids_alone_has_no_width():
     table = Table.from_columns({"id": (np.array([5, 6]), None)})
     features = Features.fit(table, schema, key=0)
     assert features.width == 0
-    assert values_of(features.decode(features.encode(table, key=0), key=0), "id") == [1, 2]
+    assert features.decode(features.encode(table, key=0), key=0).names == ()

@@ -10,6 +10,7 @@ import pytest
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema
+from siloweave.tables.detect import SEMANTIC
 
 
 def mixed():
@@ -256,12 +257,14 @@ def test_foreign_sdv_metadata_take_facts_from_data_and_say_so():
     schema = Schema.from_sdv(sdv(), table=read(frame))
     assert [c.kind for c in schema.columns] == [
         "id",
-        "id",
+        "text",
         "categorical",
         "integer",
         "continuous",
         "datetime",
     ]
+    assert (schema["key"].format, schema["mail"].format) == ("[0-9]{3}", "email")
+    assert "format" not in schema["key"].from_data
     assert schema["sex"].from_data == ("categories", "missing")
     assert schema["age"].from_data == ("kind", "low", "high", "missing")
     assert (schema["when"].low, schema["when"].high) == ("2020-02-01", "2020-02-03")
@@ -275,6 +278,60 @@ def test_foreign_sdv_metadata_without_categories_need_no_table():
     schema = Schema.from_sdv(metadata)
     assert schema["age"].kind == "continuous"
     assert schema["age"].low is None
+
+
+def test_columns_that_are_drawn_anew_survive_sdv_metadata_without_our_entry():
+    texts = [Column(form, "text", format=form) for form in SEMANTIC]
+    schema = Schema((*texts, Column("note", "text"), Column("key", "id", format="[A-Z]{2}[0-9]+")))
+    metadata = schema.to_sdv()
+    assert metadata["primary_key"] == "key"
+    assert metadata["columns"]["key"] == {"sdtype": "id", "regex_format": "[A-Z]{2}[0-9]+"}
+    assert metadata["columns"]["phone"] == {"sdtype": "phone_number", "pii": True}
+    assert metadata["columns"]["note"] == {"sdtype": "unknown", "pii": True}
+    del metadata["siloweave"]
+    assert Schema.from_sdv(metadata) == schema
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "form"),
+    [
+        ({"sdtype": "ssn", "pii": True}, "text", None),
+        ({"sdtype": "text"}, "text", None),
+        ({"sdtype": "text", "regex_format": "[0-9]{4}"}, "id", "[0-9]{4}"),
+        ({"sdtype": "last_name"}, "text", "name"),
+        ({"sdtype": "city", "pii": False}, "categorical", None),
+    ],
+)
+def test_other_sdtypes_are_personal_unless_they_say_otherwise(record, kind, form):
+    metadata = {"columns": {"x": record, "b": {"sdtype": "boolean"}}}
+    rows = pd.DataFrame({"x": ["a", "b"], "b": [True, False]})
+    found = Schema.from_sdv(metadata, table=rows)["x"]
+    assert (found.kind, found.format) == (kind, form)
+
+
+@pytest.mark.parametrize(
+    ("keys", "kinds"),
+    [
+        ({}, ["text", "text"]),
+        ({"primary_key": "a"}, ["id", "text"]),
+        ({"primary_key": "b", "alternate_keys": ["a"]}, ["id", "text"]),
+        ({"primary_key": ["a", "b"]}, ["text", "text"]),
+    ],
+)
+def test_a_personal_column_that_is_a_key_is_an_id(keys, kinds):
+    columns = {"a": {"sdtype": "ssn"}, "b": {"sdtype": "email"}}
+    schema = Schema.from_sdv({"columns": columns, **keys})
+    assert [column.kind for column in schema.columns] == kinds
+
+
+def test_a_key_that_is_no_column_and_a_pattern_that_cannot_be_drawn_are_refused():
+    columns = {"a": {"sdtype": "id", "regex_format": "A.*"}}
+    with pytest.raises(
+        SchemaError, match=r"'a': format: .*'A\.\*': texts cannot be drawn from \.;"
+    ):
+        Schema.from_sdv({"columns": columns})
+    with pytest.raises(SchemaError, match="the key 'z' is no column"):
+        Schema.from_sdv({"columns": {"a": {"sdtype": "id"}}, "primary_key": "z"})
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from siloweave.errors import DataError, InputError, RosterError, SchemaError, na
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
 from siloweave.tables.display import listed
+from siloweave.tables.drawn import drawn_as
 from siloweave.tables.read import (
     Dialect,
     Table,
@@ -294,8 +295,8 @@ def _check_alignment(
 
 def _not_modelled(schema: Schema) -> list[str]:
     """A sentence about columns that no method learns, if there are some."""
-    left = [f"{column.name} ({column.kind})" for column in schema.columns if not column.modelled]
-    return [f"not modelled, and drawn anew or empty: {listed(left)}"] if left else []
+    left = [f"{one.name} ({drawn_as(one)})" for one in schema.columns if not one.modelled]
+    return [f"drawn anew, not modelled: {listed(left)}"] if left else []
 
 
 def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[str]:

@@ -60,6 +60,7 @@ from siloweave.tables.bins import (
     numbers_of,
 )
 from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.drawn import drawn_as
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, beside, read
 from siloweave.tables.schema import Column
@@ -476,7 +477,8 @@ def _parameter(value: object) -> str:
 
 def _fact(column: Column) -> SchemaFact:
     facts = ", ".join(column.from_data) or "kind and domain"
-    facts = facts if column.modelled else f"not modelled: {facts}"
+    if not column.modelled:
+        facts = f"{facts}; drawn anew, not modelled ({drawn_as(column)})"
     how = "free" if column.from_data else "declared"
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 

@@ -43,8 +43,9 @@ from siloweave.models.raking import chosen, enough
 from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
-from siloweave.tables.codes import Clique, Codes, Encoder, running
+from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.display import html_table, listed
+from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Frame, Table, read, write
@@ -92,7 +93,7 @@ class Model(Protocol):
         """Facts about every column of a synthetic table."""
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Synthetic rows; `num_rows` is how many where that is left open."""
+        """Synthetic rows of the modelled columns; `num_rows` is how many where that is open."""
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder, as data only."""
@@ -246,24 +247,11 @@ class FeatureModel:
             batches.append(self.net.sample(needed - drawn, key=fold_in(seed, "more rows")))
             rows = self.decoded(batches, seed, like)
         kept = rows.take(chosen(known.codes(rows), known.shares, count, key=seed))
-        return known.moved(self._numbered(kept, like), rows)
+        return known.moved(kept, rows)
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
         """Rows from vectors that were drawn in one batch or more."""
         return self.features.decode(np.concatenate(batches), key=fold_in(seed, "values"), like=like)
-
-    def _numbered(self, rows: Table, like: Table | None) -> Table:
-        """Rows with ids from 1: those that were chosen have the ids of all that were drawn."""
-        ids = {c.name: c for c in self.schema.columns if not c.modelled}
-        if not ids:
-            return rows
-        columns: dict[str, tuple[Any, Any]] = {
-            name: running(rows.num_rows, ids[name], like)
-            if name in ids
-            else (rows.values(name), rows.missing(name))
-            for name in rows.names
-        }
-        return Table.from_columns(columns, rows)
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder."""
@@ -654,8 +642,8 @@ class Fit:
 
     def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
         wanted = Wanted(rows_asked(num_rows), key_for(seed), **conditions)
-        found: Table = self.model.draw(wanted, self.num_rows, self.like)
-        return found
+        rows = self.model.draw(wanted, self.num_rows, self.like)
+        return drawn_anew(rows, self.model.schema, key=wanted.seed, like=self.like)
 
     def report(
         self,

@@ -33,7 +33,7 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.progress import Progress, silent
 from siloweave.tables.bins import BINNED, as_written, numbers_of
-from siloweave.tables.codes import Encoder, labels_of, running
+from siloweave.tables.codes import Encoder, labels_of
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.read import Table, digest_of, parquet_of
@@ -443,10 +443,7 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
             sent = checked.items("columns", reply.columns.value, count=len(schema.columns))
             for column, one in zip(schema.columns, sent, strict=True):
                 columns[column.name] = _unpacked(checked, column, one, number)
-        for column in setup.schema.columns:
-            if not column.modelled:
-                columns[column.name] = running(number, column, None)
-        return Table.from_columns({name: columns[name] for name in setup.schema.names})
+        return Table.from_columns({one.name: columns[one.name] for one in setup.schema.coded})
 
     one_way: OneWay | None = getattr(joint, "one_way", None)
     if one_way is not None:

@@ -222,8 +222,8 @@ class Encoder:
 
     A categorical or boolean column has one code per value. Integers and datetimes with no more
     values than bins have one code per value, else equal-width bins of whole values; continuous
-    columns have equal-width bins. ``missing`` adds a last code. Columns of kind ``id`` are left
-    out and come back as running numbers, and so does ``text``, empty where it may be missing.
+    columns have equal-width bins. ``missing`` adds a last code. Columns of kind ``id`` and
+    ``text`` are left out.
 
     Args:
         schema: Facts about every column; numbers and datetimes need both bounds.
@@ -342,7 +342,7 @@ class Encoder:
         like: Any = None,
         spikes: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Table:
-        """Turn codes back into a table with the schema's columns in order; ids run from 1.
+        """Turn codes back into a table with the schema's modelled columns in order.
 
         Args:
             codes: In this encoder's domain; DataError if they are not.
@@ -355,10 +355,7 @@ class Encoder:
             raise DataError("these codes were made by another encoder: the domains differ")
         like = None if like is None else read(like)
         columns: dict[str, tuple[Any, _Mask | None]] = {}
-        for column in self.schema.columns:
-            if not column.modelled:
-                columns[column.name] = running(codes.num_rows, column, like)
-                continue
+        for column in self.schema.coded:
             found = codes.column(column.name).astype(np.int64)
             if column.kind not in BINNED:
                 columns[column.name] = labels_of(column, found)
@@ -429,20 +426,6 @@ def labels_of(column: Column, codes: NDArray[np.int64]) -> tuple[Any, _Mask | No
     values: NDArray[Any] = np.array(column.options, dtype=object if text else None)
     gone = codes >= len(values)
     return values[np.where(gone, 0, codes)], gone if column.missing else None
-
-
-def running(count: int, column: Column, like: Table | None) -> tuple[NDArray[Any], _Mask | None]:
-    """Return a column that is not modelled: fresh ids from 1, as text where the originals were.
-
-    A text that may be missing is missing in every row.
-    """
-    if column.kind == "text" and column.missing:
-        return np.full(count, "", dtype=object), np.ones(count, dtype=np.bool_)
-    ids: NDArray[Any] = np.arange(1, count + 1)
-    found = like is not None and column.name in like.names
-    if column.kind == "text" or (found and like is not None and like.kind(column.name) == "text"):
-        ids = ids.astype(str).astype(object)
-    return ids, None
 
 
 # Counts at several resolution levels

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, InputError
 from siloweave.tables.bins import BINNED, as_written, edges_of, last_of, numbers_of, with_decimals
-from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of, running
+from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
@@ -312,7 +312,7 @@ class Features:
       more (and ten times their even share) are spikes, with an option of their own; so is
       ``missing``, and so is everything where there are at most 20 distinct values. Where a spike
       or a missing value is chosen the number is 0.
-    * Columns of kind ``id`` are left out and come back as running numbers.
+    * Columns of kind ``id`` and ``text`` are left out.
 
     Numbers are float32, so a value comes back within about a millionth of its distance to the
     neighbours that were seen; on decode it is clipped to the schema's bounds and rounded to the
@@ -493,7 +493,7 @@ class Features:
         return made
 
     def decode(self, values: NDArray[np.floating], *, key: Key, like: Table | None = None) -> Table:
-        """Turn vectors into a table with the schema's columns in order; ids run from 1.
+        """Turn vectors into a table with the schema's modelled columns in order.
 
         Args:
             values: (rows, width) real numbers; of a categorical the largest entry counts.
@@ -521,11 +521,8 @@ class Features:
             joined, gone = encoding.join(options, numbers)
             made = encoding.typed(column, joined, like)
             found[column.name] = (made, gone if encoding.missing else None)
-        for column in self.schema.columns:
-            if not column.modelled:
-                found[column.name] = running(len(vectors), column, like)
         categories = {column.name: column.categories for column in self.schema.columns}
-        in_order = {name: found[name] for name in self.schema.names}
+        in_order = {column.name: found[column.name] for column in self.schema.coded}
         return Table.from_columns(in_order, like, categories)
 
     def to_json(self) -> str:

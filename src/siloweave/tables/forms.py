@@ -1,11 +1,14 @@
-"""How numbers are written in a file: marks, currency, percent or a unit, declared by an example."""
+"""How values are written: numbers, declared by an example, and ids, by a regular expression."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from itertools import chain
+from string import ascii_letters, digits
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +76,203 @@ def number_form(example: str) -> NumberForm:
             f"format={example!r} must show how 1234.5 (or 1234) is written, such as '1.234,5 €'"
         )
     return NumberForm(**parts)
+
+
+# Texts of a regular expression
+
+_MORE = 8  # times that * and + and {2,} repeat something beyond the fewest
+_LONGEST = 1000  # characters of a text
+_SETS = {"d": digits, "w": f"{ascii_letters}{digits}_", "s": " "}
+_TIMES = re.compile(r"\{(?:(\d+)|(\d*),(\d*))\}")
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """A numbered list of texts: one of several forms, or several one after the other.
+
+    Attributes:
+        parts: Forms, or texts that stand for themselves.
+        either: Whether a text has one of the parts; else all of them, in order.
+        size: How many numbers there are. Different numbers may have the same text.
+        longest: Characters of the longest text.
+
+    Example:
+        >>> form = text_form("P[0-9]{3}")
+        >>> form.size, form.texts(np.array([0, 17])).tolist()
+        (1000, ['P000', 'P017'])
+    """
+
+    parts: tuple[TextForm | str, ...]
+    either: bool
+    size: int
+    longest: int
+
+    @classmethod
+    def of(cls, parts: Iterable[TextForm | str], *, either: bool) -> TextForm:
+        """Count the texts of the parts."""
+        parts = tuple(parts)
+        lengths = [len(one) if isinstance(one, str) else one.longest for one in parts]
+        if either:
+            return cls(parts, True, sum(map(_size, parts)), max(lengths))
+        size = 1
+        for one in parts:
+            size *= _size(one)
+        return cls(parts, False, size, sum(lengths))
+
+    def texts(self, numbers: NDArray[Any]) -> NDArray[np.object_]:
+        """The texts of numbers from 0 to `size` - 1, which are objects where int64 is too small."""
+        found = np.full(len(numbers), "", dtype=object)
+        if self.either and self.size == len(self.parts):
+            ones = [one if isinstance(one, str) else one.texts(_FIRST)[0] for one in self.parts]
+            return np.array(ones, dtype=object)[numbers.astype(np.int64)]
+        for one in self.parts if self.either else self.parts[::-1]:
+            size = _size(one)
+            if not self.either:
+                numbers, places = numbers // size, numbers % size
+                found = _texts(one, places) + found
+                continue
+            own = (numbers >= 0) & (numbers < size)
+            found[own] = _texts(one, numbers[own])
+            numbers = numbers - size
+        return found
+
+    def with_digits(self, count: int) -> TextForm:
+        """The form with so many digits at its end."""
+        return self.of((self, *[_one_of(digits)] * count), either=False) if count else self
+
+
+_FIRST = np.zeros(1, dtype=np.int64)
+
+
+def _size(part: TextForm | str) -> int:
+    return 1 if isinstance(part, str) else part.size
+
+
+def _texts(part: TextForm | str, numbers: NDArray[Any]) -> Any:
+    return part if isinstance(part, str) else part.texts(numbers)
+
+
+def _one_of(characters: Iterable[str]) -> TextForm:
+    return TextForm.of(dict.fromkeys(characters), either=True)
+
+
+@lru_cache(maxsize=256)
+def text_form(pattern: str) -> TextForm:
+    r"""The texts that a regular expression matches as a whole.
+
+    It may have characters, classes such as ``[A-Z0-9]``, ``\d``, ``\w`` (both ASCII) and ``\s`` (a
+    space), groups, ``|`` and repeats. What has no upper bound (``*``, ``+``, ``{2,}``) repeats at
+    most 8 times beyond the fewest.
+
+    Raises:
+        SchemaError: It is no regular expression, has anything else, or texts of more than 1,000
+            characters.
+
+    Example:
+        >>> text_form("(A|B-)[12]").texts(np.arange(4)).tolist()
+        ['A1', 'A2', 'B-1', 'B-2']
+    """
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise SchemaError(f"format={pattern!r} is no regular expression: {error}") from None
+    return _Reader(pattern).either()
+
+
+class _Reader:
+    """Reads a regular expression that Python can compile."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def either(self) -> TextForm:
+        options = [self.sequence()]
+        while self.taken("|"):
+            options.append(self.sequence())
+        return options[0] if len(options) == 1 else TextForm.of(options, either=True)
+
+    def sequence(self) -> TextForm:
+        parts = []
+        while self.at < len(self.text) and self.text[self.at] not in "|)":
+            parts.append(self.repeated(self.atom()))
+        return TextForm.of(parts, either=False)
+
+    def atom(self) -> TextForm | str:
+        first = self.next()
+        if first == "(":
+            if self.taken("?") and not self.taken(":"):
+                self.refuse("(?" + self.text[self.at : self.at + 1])
+            inner = self.either()
+            self.next()
+            return inner
+        if first == "[":
+            return self.one_of()
+        if first == "\\":
+            found = self.escaped()
+            return found if len(found) == 1 else _one_of(found)
+        if (first == "^" and self.at == 1) or (first == "$" and self.at == len(self.text)):
+            return ""
+        if first in "^$.":
+            self.refuse(first)
+        return first
+
+    def one_of(self) -> TextForm:
+        if self.taken("^"):
+            self.refuse("[^")
+        found: list[str] = []
+        while not found or not self.taken("]"):
+            start = self.member()
+            if self.text[self.at] == "-" and self.text[self.at + 1] != "]":
+                self.next()
+                found.extend(map(chr, range(ord(start), ord(self.member()) + 1)))
+            else:
+                found.append(start)
+        return _one_of(chain.from_iterable(found))
+
+    def member(self) -> str:
+        first = self.next()
+        return self.escaped() if first == "\\" else first
+
+    def escaped(self) -> str:
+        """The characters that a backslash and the next character stand for."""
+        letter = self.next()
+        if letter.isalnum() and letter not in _SETS:
+            self.refuse("\\" + letter)
+        return _SETS.get(letter, letter)
+
+    def repeated(self, part: TextForm | str) -> TextForm | str:
+        if self.taken("?"):
+            low, high = 0, 1
+        elif self.taken("*"):
+            low, high = 0, _MORE
+        elif self.taken("+"):
+            low, high = 1, 1 + _MORE
+        elif found := _TIMES.match(self.text, self.at):
+            self.at = found.end()
+            low = int(found[1] or found[2] or 0)
+            high = int(found[1] or found[3] or low + _MORE)
+        else:
+            return part
+        if self.text[self.at : self.at + 1] in ("?", "+"):
+            self.refuse(f"{self.text[self.at]} behind a repeat")
+        longest = len(part) if isinstance(part, str) else part.longest
+        if high * max(longest, 1) > _LONGEST:
+            self.refuse(f"a repeat that gives texts of more than {_LONGEST:,} characters")
+        times = [TextForm.of([part] * count, either=False) for count in range(low, high + 1)]
+        return times[0] if len(times) == 1 else TextForm.of(times, either=True)
+
+    def next(self) -> str:
+        self.at += 1
+        return self.text[self.at - 1]
+
+    def taken(self, mark: str) -> bool:
+        """Whether this comes next; it is then passed."""
+        found = self.text[self.at : self.at + 1] == mark
+        self.at += found
+        return found
+
+    def refuse(self, what: str) -> NoReturn:
+        raise SchemaError(
+            f"format={self.text!r}: texts cannot be drawn from {what}; use characters, classes "
+            "such as [A-Z0-9], \\d, \\w, groups, | and repeats such as {7}"
+        )

@@ -8,7 +8,6 @@ format only; no code of theirs is used.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -20,7 +19,7 @@ import numpy as np
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.forms import number_form
+from siloweave.tables.forms import number_form, text_form
 from siloweave.tables.read import Table, read
 
 Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id", "text"]
@@ -39,8 +38,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     Args:
         name: The column's name.
         kind: ``categorical``, ``integer``, ``continuous``, ``boolean``, ``datetime``, ``id`` (it
-            names a row or a person) or ``text`` (anything else that is not modelled). An id is
-            drawn anew; a text comes back empty where it may be missing, else as running numbers.
+            names a row or a person) or ``text`` (anything else that is not modelled). Ids and
+            texts are drawn anew, as `tables.drawn` says.
         categories: All values of a categorical column, of one type (text, whole numbers, numbers
             or booleans), in the order of their codes. Of a boolean column, how false and true are
             written, such as ``("N", "Y")`` or ``(0, 1)``; without them they are booleans.
@@ -52,8 +51,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         other: The category that stands for every unseen one; it must be in ``categories``.
         format: How the column is written as text. Datetimes: ``strptime`` codes; a time of day is
             one of 1970-01-01. Numbers: how 1234.5 (or 1234) is written, such as ``"1.234,5 €"``.
-            Ids: a regular expression, such as ``P[0-9]{7}``. Texts: email, phone, name, address,
-            postcode, iban, url, ip or uuid.
+            Ids: a regular expression, such as ``P[0-9]{7}`` (`forms.text_form` lists what it may
+            have). Texts: email, phone, name, address, postcode, iban, url, ip or uuid.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
@@ -126,11 +125,11 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
             if self.kind in ("integer", "continuous"):
                 number_form(form)
             elif self.kind == "id":
-                re.compile(form)
+                text_form(form)
             elif self.kind != "text" or form not in SEMANTIC:
                 known = f" but {', '.join(SEMANTIC)}" if self.kind == "text" else ""
                 raise SchemaError(f"a {self.kind} column takes no format{known}, not {form!r}")
-        except (SchemaError, re.error) as error:
+        except SchemaError as error:
             raise SchemaError(f"{where}: format: {error}") from None
 
     def _check_categories(self) -> None:
@@ -311,7 +310,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         columns: dict[str, dict[str, Any]] = {}
         for column in self.columns:
-            record: dict[str, str] = {"sdtype": _SDV_NAMES.get(column.kind, column.kind)}
+            record: dict[str, Any] = {"sdtype": column.kind}
             if column.kind in ("integer", "continuous"):
                 form = "Int64" if column.kind == "integer" else "Float"
                 record = {"sdtype": "numerical", "computer_representation": form}
@@ -319,6 +318,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 record["datetime_format"] = column.format
             elif column.format is not None and column.kind == "id":
                 record["regex_format"] = column.format
+            elif column.kind == "text":
+                record = {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
             columns[column.name] = record
         metadata: dict[str, Any] = {
             "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
@@ -334,6 +335,12 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def from_sdv(cls, metadata: Mapping[str, Any], *, table: Any = None) -> Schema:
         """Read SDV metadata (single table).
 
+        A column of a personal sdtype is a text, and drawn anew: `email`, `phone_number`, `name`
+        and other parts of names, `address` and `street_address`, `postcode`, `iban`, `url`,
+        `ipv4_address` and `uuid4` in that form, any other (`ssn`, `city`, `unknown`) without one.
+        It is an id where it is the primary or an alternate key and has no form, and categorical
+        where ``pii`` is false. An id's `regex_format` is its format.
+
         Args:
             metadata: The parsed JSON.
             table: A `Table`, frame or path to take categories and bounds from, which SDV metadata
@@ -341,7 +348,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 `to_sdv` wrote.
 
         Raises:
-            SchemaError: When the metadata are not such JSON, or categories are nowhere to be found.
+            SchemaError: When the metadata are not such JSON, categories are nowhere to be found, or
+                a `regex_format` has what `forms.text_form` does not draw.
         """
         records = _sdv_records(metadata)
         if _EXTRA in metadata:
@@ -352,7 +360,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 "the metadata's columns and its 'siloweave' entry differ; remove that entry and "
                 "give table= to take the facts from data"
             )
-        columns = [_sdv_column(name, record) for name, record in records.items()]
+        keys = _sdv_keys(metadata, records)
+        columns = [_sdv_column(name, record, name in keys) for name, record in records.items()]
         if table is not None:
             rows = read(table)
             return cls(tuple(_filled(kind, name, form, rows) for name, kind, form in columns))
@@ -549,8 +558,26 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
 
 
 _EXTRA = "siloweave"
-_SDV_NAMES = {"text": "unknown"}
 _SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
+_PERSONAL = {
+    "email": "email",
+    "phone": "phone_number",
+    "name": "name",
+    "address": "address",
+    "postcode": "postcode",
+    "iban": "iban",
+    "url": "url",
+    "ip": "ipv4_address",
+    "uuid": "uuid4",
+}  # sdtypes of a text's formats; SDV also takes the names of faker's functions
+_FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
+    "first_name": "name",
+    "last_name": "name",
+    "street_address": "address",
+    "zipcode": "postcode",
+    "ipv4": "ip",
+    "uuid": "uuid",
+}
 
 
 def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -566,8 +593,19 @@ def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return columns
 
 
-def _sdv_column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
-    """Return name, kind (None: whatever number the data hold) and datetime format."""
+def _sdv_keys(metadata: Mapping[str, Any], records: Mapping[str, Any]) -> set[str]:
+    """Columns whose values name a row; a key of several columns names it by all of them."""
+    inner: Any = next(iter(metadata["tables"].values())) if "tables" in metadata else metadata
+    keys = [inner.get("primary_key"), *(inner.get("alternate_keys") or ())]
+    for key in keys:
+        for name in [key] if isinstance(key, str) else key or ():
+            if name not in records:
+                raise SchemaError(f"SDV metadata: the key {name!r} is no column; correct it")
+    return {key for key in keys if isinstance(key, str)}
+
+
+def _sdv_column(name: str, record: Any, key: bool) -> tuple[str, Kind | None, str | None]:
+    """Return name, kind (None: whatever number the data hold) and format."""
     if not isinstance(record, Mapping) or not isinstance(record.get("sdtype"), str):
         raise SchemaError(f"not SDV metadata: column {name!r} has no 'sdtype'")
     sdtype = record["sdtype"]
@@ -576,14 +614,21 @@ def _sdv_column(name: str, record: Any) -> tuple[str, Kind | None, str | None]:
         if written.lower().startswith(("int", "uint")):
             return name, "integer", None
         return name, "continuous" if written else None, None
-    # Whatever else SDV names (e-mail, phone, address, unknown) is personal: made anew, never coded.
-    kind: Kind = next((known for known in _SDTYPES if known == sdtype), "id")
-    return name, kind, record.get("datetime_format") if kind == "datetime" else None
+    if "regex_format" in record:  # which earlier metadata have for the sdtype text, too
+        return name, "id", record["regex_format"]
+    kind: Kind | None = next((known for known in _SDTYPES if known == sdtype), None)
+    if kind is not None:
+        return name, kind, record.get("datetime_format") if kind == "datetime" else None
+    if record.get("pii") is False:
+        return name, "categorical", None
+    form = _FORMATS.get(sdtype)
+    return name, "id" if key and form is None else "text", form
 
 
 def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Column:
     column = describe(table, name, kind=kind, pattern=form)
-    facts = tuple(fact for fact in column.from_data if fact != "kind" or kind is None)
+    known = {"kind": kind, "format": form}
+    facts = tuple(fact for fact in column.from_data if known.get(fact) is None)
     return msgspec.structs.replace(column, from_data=facts)
 
 

@@ -1,0 +1,163 @@
+"""Values of columns that no model learns: ids and texts, drawn anew in the form that is declared.
+
+Every method leaves these columns out, and `Fit` adds them to whatever rows a model drew. An id is
+different in every row. An email address, a phone number, a URL and an IP address are of the ranges
+that are reserved for examples (RFC 2606, RFC 5737, NANP 555-01XX); an IBAN has valid check digits
+and a bank code that no bank has; a UUID is of version 4. Names and addresses come from the package
+faker where it is installed, and are numbered without it.
+
+**Guarantee**: what is drawn depends on the schema, the key, the number of rows and a column's type
+alone, never on a row, so it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.tables.forms import TextForm, text_form
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+_HOST = r"example\.(com|net|org)"
+_FORMS = {
+    "email": rf"[a-z]{{3}}[0-9]{{5}}@{_HOST}",
+    "phone": r"\+1 [2-9][0-8][0-9] 555 01[0-9]{2}",
+    "postcode": r"[1-9][0-9]{4}",
+    "iban": r"0{8}[0-9]{10}",  # bank code and account, before which `_iban` writes the rest
+    "url": rf"https://{_HOST}/[a-z0-9]{{8}}",
+    "ip": r"(192\.0\.2|198\.51\.100|203\.0\.113)\.([1-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-4])",
+    "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
+}
+_NUMBERED = {"name": ("name", "Person {}"), "address": ("street_address", "{} Example Street")}
+_DIGITS = 19  # fewer are a whole number that int64 holds
+_FAKED = 10_000  # names that are asked of faker
+_ROUNDS = 50  # in which enough different texts are drawn, unless a form has many texts twice
+
+
+def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = None) -> Table:
+    """Add to drawn rows the columns that are not modelled, in the schema's order.
+
+    Ids are whole numbers from 1 or, with a format, texts of it, all different; where a format has
+    fewer texts than there are rows, digits are added at its end. A text with a format has such a
+    value in every row, a different one as long as there are enough of them. A text without is
+    ``text 1``, ``text 2``, ..., or missing in every row where it may be missing.
+
+    Args:
+        rows: All modelled columns; what else they have is replaced or left out.
+        schema: Facts about every column.
+        key: The same key and number of rows give a column the same values, whatever other columns
+            there are.
+        like: Ids are text or whole numbers as the column of that name is here.
+
+    Example:
+        >>> schema = Schema((Column("x", "boolean"), Column("note", "text")))
+        >>> rows = Table.from_columns({"x": (np.array([True, False]), None)})
+        >>> drawn_anew(rows, schema, key=0).values("note").tolist()
+        ['text 1', 'text 2']
+    """
+    if all(column.modelled for column in schema.columns):
+        return rows
+    columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
+    for column in schema.columns:
+        name = column.name
+        if column.modelled:
+            columns[name] = rows.values(name), rows.missing(name)
+            continue
+        own = generator(fold_in(key, "drawn anew", name))
+        kind = like.kind(name) if like is not None and name in like.names else None
+        columns[name] = _column(column, rows.num_rows, own, kind)
+    return Table.from_columns(columns, rows)
+
+
+def drawn_as(column: Column) -> str:
+    """What the values of a column that is not modelled are drawn as, in a few words.
+
+    Example:
+        >>> drawn_as(Column("who", "id", format="P[0-9]{3}")), drawn_as(Column("note", "text"))
+        ('id, like P[0-9]{3}', 'text, numbered')
+    """
+    if column.format is not None:
+        return f"{column.kind}, {'like ' if column.kind == 'id' else ''}{column.format}"
+    return f"{column.kind}, {'empty' if column.kind == 'text' and column.missing else 'numbered'}"
+
+
+def _column(
+    column: Column, count: int, rng: np.random.Generator, kind: str | None
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Values, and which are missing; `kind` is the type of the column that they stand for."""
+    name = column.format
+    if name is None and column.kind == "id":
+        numbers = np.arange(1, count + 1)
+        return (_texts(numbers.tolist()) if kind == "text" else numbers), None
+    if name is None and column.missing:
+        return _texts([""] * count), np.ones(count, dtype=np.bool_)
+    if name is None:
+        return _texts(f"text {i}" for i in range(1, count + 1)), None
+    if column.kind == "text" and name in _NUMBERED:
+        return _texts(_named(name, count, rng)), None
+    form = text_form(_FORMS[name] if column.kind == "text" else name)
+    whole = kind == "whole numbers" and form.longest < _DIGITS
+    found = _different(form, count, rng, whole)
+    while column.kind == "id" and len(found) < count:
+        form = form.with_digits(1)
+        found = _different(form, count, rng, whole)
+    found += form.texts(_numbers(form.size, count - len(found), rng)).tolist()
+    if name == "iban" and column.kind == "text":
+        found = list(map(_iban, found))
+    if whole and all(map(str.isdecimal, found)):
+        return np.array(list(map(int, found)), dtype=np.int64), None
+    return _texts(found), None
+
+
+def _different(form: TextForm, count: int, rng: np.random.Generator, whole: bool) -> list[str]:
+    """Different texts, as many as are asked or as the form has; different numbers where `whole`."""
+    few = form.size <= 4 * count
+    found: dict[int | str, str] = {}
+    for _ in range(1 if few else _ROUNDS):
+        lack = count - len(found)
+        drawn = rng.permutation(form.size) if few else _numbers(form.size, lack, rng)
+        texts = form.texts(drawn).tolist()
+        keys = map(int, texts) if whole and all(map(str.isdecimal, texts)) else texts
+        found |= zip(keys, texts, strict=True)
+        if len(found) >= count:
+            break
+    return list(found.values())[:count]
+
+
+def _numbers(size: int, count: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Whole numbers below a size, as objects where that is beyond numpy's."""
+    if size < 2**63:
+        return rng.integers(size, size=count)
+    width = size.bit_length() // 8 + 9  # so many bytes that no remainder is likelier than 2**-64
+    data = rng.bytes(width * count)
+    starts = range(0, len(data), width)
+    found = [int.from_bytes(data[i : i + width], "little") % size for i in starts]
+    return np.array(found, dtype=object)
+
+
+def _iban(account: str) -> str:
+    """An IBAN of Germany with its check digits (ISO 13616: modulo 97, letters as 10 to 35)."""
+    return f"DE{98 - int(f'{account}131400') % 97:02d}{account}"
+
+
+def _texts(values: Iterable[Any]) -> NDArray[np.object_]:
+    return np.array([str(value) for value in values], dtype=object)
+
+
+def _named(name: str, count: int, rng: np.random.Generator) -> list[str]:
+    """Names or addresses; many rows share those of fewer, as faker takes a while for each."""
+    function, token = _NUMBERED[name]
+    if find_spec("faker") is None:
+        return [token.format(i) for i in range(1, count + 1)]
+    faker = import_module("faker").Faker()
+    faker.seed_instance(int(rng.integers(2**63)))
+    made = [getattr(faker, function)() for _ in range(min(count, _FAKED))]
+    more = rng.integers(max(len(made), 1), size=count - len(made))
+    return made + [made[i] for i in more.tolist()]
