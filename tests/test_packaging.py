@@ -15,7 +15,11 @@ from tests.architecture.source import ROOT, all_sources
 
 PIN = re.compile(r"^([a-z0-9][a-z0-9-]*)==([^ ;\\]+)([^\\]*)\\?$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
-EXTRAS = {"faker", "umap-learn", "flwr", "httpx", "uvicorn"}
+EXTRAS = {"faker", "umap-learn", "flwr", "httpx", "uvicorn", "fastexcel"} | {
+    "duckdb",
+    "adbc-driver-manager",
+    "adbc-driver-postgresql",
+}
 
 
 def read_lock(text: str) -> dict[str, tuple[str, int]]:
@@ -87,7 +91,7 @@ def test_every_dependency_is_used():
         if source.in_package
         for _, name in source.imports
     }
-    modules = {"scikit-learn": "sklearn", "umap-learn": "umap"}
+    modules = {"scikit-learn": "sklearn", "umap-learn": "umap", "duckdb": "adbc_driver_duckdb"}
     idle = {name for name in declared() if modules.get(name, name.replace("-", "_")) not in used}
     assert not idle, f"pyproject.toml declares what nothing imports: {sorted(idle)}"
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from siloweave.protocols.alignment import AlignedRows, align_rows
     from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
+    from siloweave.tables.database import Database
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
     from siloweave.tables.split import split_columns, split_rows
@@ -80,6 +81,7 @@ __all__ = [
     "DPFedTGAN",
     "DPFedTabDDPM",
     "DPTabDDPM",
+    "Database",
     "DistAIM",
     "E2EDistr",
     "Encoder",
@@ -126,6 +128,7 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "AlignedRows align_rows": lambda: import_module("siloweave.protocols.alignment"),
     "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
     "Column Schema": lambda: import_module("siloweave.tables.schema"),
+    "Database": lambda: import_module("siloweave.tables.database"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),

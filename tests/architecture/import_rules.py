@@ -34,13 +34,16 @@ DOWNWARD = {
 # What a file may import besides, when it is first needed; decision 0030 says why.
 BESIDES = {"src/siloweave/core/fit.py": {"app"}}
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
-FRAME_FILE = "src/siloweave/tables/read.py"
+FRAME_FILES = ("src/siloweave/tables/read.py", "src/siloweave/tables/database.py")
 PICKLES = (
     *("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"),
     *("numpy.load", "numpy.save", "numpy.savez", "numpy.savez_compressed"),
 )
 # Imported when first needed, so that `siloweave --help` answers at once.
-LATE = ("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplotlib")
+LATE = (
+    *("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplotlib"),
+    *("duckdb", "adbc_driver_duckdb", "adbc_driver_manager", "adbc_driver_postgresql", "fastexcel"),
+)
 # Slow as well, and what whole files are written in; so these files are imported late themselves.
 ARRAYS = ("jax", "equinox", "optax")
 NEURAL = (
@@ -54,7 +57,11 @@ ARRAY_FILES = {
 }
 # Not dependencies: read.py meets these only when the user's own frame is one.
 GUESTS = {"pandas", "pyarrow"}
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "umap": "umap-learn"}
+DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "umap": "umap-learn",
+    "adbc_driver_duckdb": "duckdb",
+}
 
 
 def layers(source: Source) -> list[str]:
@@ -146,11 +153,12 @@ def pickle_family(source: Source) -> list[str]:
 
 
 def dataframes(source: Source) -> list[str]:
-    """Frames come in and go out through one file."""
+    """Frames come in and go out through two files: of tables, and of databases."""
+    allowed = " and ".join(FRAME_FILES)
     return [
-        f"{source.path}:{line}: imports {name}: frames are read and written only in {FRAME_FILE}"
+        f"{source.path}:{line}: imports {name}: frames are read and written only in {allowed}"
         for line, name in source.imports
-        if within(name, *FRAMES) and source.path != FRAME_FILE
+        if within(name, *FRAMES) and source.path not in FRAME_FILES
     ]
 
 
@@ -295,7 +303,7 @@ IMPORT_RULES = (
         good=(("src/siloweave/x.py", "import json\nfrom safetensors.numpy import load"),),
     ),
     Rule(
-        "data frames only in tables/read.py",
+        "data frames only where tables are read",
         dataframes,
         package_code,
         bad=(
@@ -303,7 +311,7 @@ IMPORT_RULES = (
             ("src/siloweave/tables/codes.py", "def f():\n    from polars import DataFrame"),
             ("src/siloweave/cli.py", "import pyarrow.parquet"),
         ),
-        good=((FRAME_FILE, "import narwhals"), ("src/siloweave/cli.py", "import numpy")),
+        good=((FRAME_FILES[0], "import narwhals"), ("src/siloweave/cli.py", "import numpy")),
     ),
     Rule(
         "Flower only in federation/flower.py",

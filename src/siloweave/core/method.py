@@ -269,6 +269,8 @@ class Method:
         transcribed: Whether the coordinator stores the replies, where there is a folder.
         every_step: Whether parties are asked something at every gradient step, so that it is for
             parties in one machine room.
+        counts: Whether a party only counts its rows, so that `prepare` takes a table that is not
+            read; for any other method it is loaded.
 
     Raises:
         TypeError: It lacks a guarantee or visibility, or states a guarantee of no known kind.
@@ -308,6 +310,7 @@ class Method:
     trains_at: tuple[str, ...] = ()
     transcribed: bool = True
     every_step: bool = False
+    counts: bool = False
 
     def __post_init__(self) -> None:
         for name in [

@@ -60,7 +60,7 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.ids import id_texts
-from siloweave.tables.read import Table, beside, read
+from siloweave.tables.read import Table, beside, read, rows_of, unread
 from siloweave.tables.schema import Schema, outline
 
 _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
@@ -407,7 +407,7 @@ def run_method(
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
     method.affordable(setup)  # before anything is read
-    tables = {name: _read(name, part) for name, part in parts.items()}
+    tables = {name: _read(name, part, method) for name, part in parts.items()}
     columns = {}
     if method.split == "columns":
         columns = {name: table.names for name, table in tables.items()}
@@ -495,17 +495,19 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
     return fitted, closing
 
 
-def _read(name: str, part: Any) -> Any:
+def _read(name: str, part: Any, method: Method) -> Any:
+    """A party's rows; where a method only counts them, what is large stays where it is."""
     if isinstance(part, Codes):
         return part
     with naming_party(name):
-        return read(part)
+        kept = unread(part) if method.counts and _ELSEWHERE.get() is None else None
+        return kept or read(part)
 
 
-def _like(tables: Mapping[str, Table], setup: Setup) -> Table:
+def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
     """An empty table of the kind that was given, with all columns."""
     if not setup.columns:
-        return outline(next(iter(tables.values())))
+        return outline(rows_of(next(iter(tables.values())), 0))
     empty = beside([outline(table) for table in tables.values()])
     return empty.select([name for name in setup.schema.names if name in empty.names])
 

@@ -53,10 +53,12 @@ from siloweave.protocols.secure_sums import (
 )
 from siloweave.protocols.workload import queries_of
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
-from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
+from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.counted import counted
+from siloweave.tables.database import Database
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.read import Table, digest_of
+from siloweave.tables.read import Table, Unread, digest_of, read, rows_of
 from siloweave.tables.schema import Schema
 
 Floats = npt.NDArray[np.float64]
@@ -138,11 +140,14 @@ class CountRows(Request[Known], frozen=True, tag="bins/rows"):
 
 @dataclass(frozen=True)
 class HistogramData:
-    """What a party works with: its rows, the public bins that are counted, and the rows in them."""
+    """What a party works with: its rows, the public bins that are counted, and the rows in them.
+
+    The table is without rows where these are counted and not read.
+    """
 
     table: Table
     encoder: Encoder
-    codes: Codes
+    codes: CountedRows
 
     @property
     def domain(self) -> Domain:
@@ -157,8 +162,8 @@ class HistogramData:
 def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
     """A row is in one cell of every table, and in the cell of all rows."""
     codes, levels = site.rows.codes, ResolutionLevels(site.rows.encoder)
-    rows = np.array([site.rows.table.num_rows], dtype=np.int64)
-    what = f"counts of {len(codes.columns)} columns in {levels.number} tables, and of rows"
+    rows = np.array([codes.num_rows], dtype=np.int64)
+    what = f"counts of {len(codes.domain.names)} columns in {levels.number} tables, and of rows"
     tables = [levels.count(codes), rows]
     moved = levels.number + (relation_of(site) is Relation.ADD_REMOVE)
     return masked_reply(request, site, tables, what, contributes=moved)
@@ -168,7 +173,7 @@ def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     """The number of rows, public where a row is replaced and refused elsewhere."""
     if relation_of(site) is not Relation.REPLACE_ONE:
         raise WireError(f"party {site.name!r} hides its number of rows; it is counted with noise")
-    return Known(Public(site.rows.table.num_rows, "neighbours have the same number of rows"))
+    return Known(Public(site.rows.codes.num_rows, "neighbours have the same number of rows"))
 
 
 HANDLERS: Handlers = {
@@ -278,10 +283,38 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
     """The columns to cut, once all rows are known to fit the schema."""
     fine: Any = setup.encoder
-    inside = clipped(table, setup.schema)
-    Encoder(setup.schema).encode(inside)
-    own = inside.select([n for n in fine.schema.names if n in table.names])
-    return HistogramData(own, fine, fine.encode(own))
+    if isinstance(table, Table):
+        table = clipped(table, setup.schema)
+        Encoder(setup.schema).encode(table)
+    else:
+        coded_part(table, Encoder(setup.schema))
+    own = table.select([n for n in fine.schema.names if n in table.names])
+    return HistogramData(rows_of(own, 0), fine, coded_part(own, fine))
+
+
+def coded_part(
+    part: Table | Unread, encoder: Encoder, planned: Sequence[Clique] = ()
+) -> CountedRows:
+    """Rows as codes: those of a table or a Parquet file, or of a database, which counts them.
+
+    Args:
+        part: The rows.
+        encoder: How they are coded; numbers beyond bounds that were learned are moved inside.
+        planned: Cliques that will be asked for.
+
+    Raises:
+        SchemaError, DataError: As of `Encoder.encode`.
+    """
+    if isinstance(part, Table):
+        return encoder.encode(clipped(part, encoder.schema))
+    if isinstance(part, Database):
+        return counted(part, encoder, planned)
+    try:
+        return Codes.concat([coded_part(one, encoder) for one in part.batches()])  # type: ignore[misc]
+    except SchemaError:  # with the number of rows in all batches
+        for name in encoder.domain.names:
+            coded_part(read(part.select([name])), encoder.select([name]))
+        raise
 
 
 def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes]]:

@@ -35,13 +35,13 @@ from siloweave.errors import RosterError, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity
-from siloweave.protocols.histograms import BINS, columns_to_cut
-from siloweave.protocols.schema import LEARNING, clipped, open_facts
+from siloweave.protocols.histograms import BINS, coded_part, columns_to_cut
+from siloweave.protocols.schema import LEARNING, open_facts
 from siloweave.protocols.secure_sums import with_dropouts
 from siloweave.protocols.workload import queries_of, too_large
 from siloweave.statistics.marginals import closure
-from siloweave.tables.codes import Codes, Domain, Encoder, ResolutionLevels
-from siloweave.tables.read import Table
+from siloweave.tables.codes import Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
 
 # Fitted to runs on Adult with 1, 4 and 100 parties, 32 bins and 64 queries of 3 columns, on one
@@ -93,10 +93,13 @@ def encoder_of(setup: Setup) -> Encoder:
     return setup.encoder or Encoder(setup.schema, setup.synth.bins)  # type: ignore[attr-defined]
 
 
-def coded(part: Table | Codes, setup: Setup, place: Place) -> Codes:
-    """A party's rows as codes."""
+def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
+    """A party's rows as codes, or what counts them where they are."""
     encoder = encoder_of(setup)
-    return part if isinstance(part, Codes) else encoder.encode(clipped(part, encoder.schema))
+    if isinstance(part, Codes):
+        return part
+    planned = closure(queries_of(setup.synth, encoder), encoder.domain)
+    return coded_part(part, encoder, planned)
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
@@ -108,6 +111,7 @@ marginal_method = partial(
     Method,
     family="graphical model",
     before=(LEARNING, BINS),
+    counts=True,
     prepare=coded,
     facts=marginal_facts,
     load=MarginalModel.load,

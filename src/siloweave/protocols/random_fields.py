@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ from siloweave.privacy.budget import (
 from siloweave.privacy.events import Gaussian
 from siloweave.protocols.secure_sums import relation_of
 from siloweave.statistics.marginals import marginal, r_score
-from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 Floats = npt.NDArray[np.float64]
@@ -323,7 +323,7 @@ def private_field(
 # The owner's side
 
 
-def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[Codes]) -> Released[Array]:
+def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[CountedRows]) -> Released[Array]:
     """Pay for R-scores, then draw them: whole rows, which may be negative or above n.
 
     **Guarantee**: one event for all of them, see the top of this file.
@@ -334,7 +334,7 @@ def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[Codes]) -> Re
 
 
 def noisy_errors(
-    model: MRF, cliques: Sequence[Clique], sigma: float, site: Site[Codes]
+    model: MRF, cliques: Sequence[Clique], sigma: float, site: Site[CountedRows]
 ) -> Released[Array]:
     """Pay for L1 distances of marginals from a model's, then draw them, in whole rows.
 
@@ -350,7 +350,7 @@ def noisy_errors(
 
 
 def _release(
-    exact: npt.NDArray[np.int64], unit: float, sigma: float, what: str, site: Site[Codes]
+    exact: npt.NDArray[np.int64], unit: float, sigma: float, what: str, site: Site[CountedRows]
 ) -> Released[Array]:
     event = Gaussian(sigma=sigma, sensitivity=sqrt(exact.size) * unit)
 
@@ -368,7 +368,7 @@ class OwnAnswers:
     if it had been sent to whoever is asking in this step.
     """
 
-    site: Site[Codes]
+    site: Site[Any]
 
     @property
     def relation(self) -> Relation:

@@ -452,6 +452,11 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
     """Rows that fit what is declared."""
     schema = setup.schema
+    if not isinstance(table, Table):
+        raise InputError(
+            "learn: facts that the schema leaves open are learned from a table that is held in "
+            "memory, and this one is counted where it is. Declare them, or give read(...) of it"
+        )
     check_columns(schema, table)
     check_open(table, schema)
     facts = open_facts(schema)

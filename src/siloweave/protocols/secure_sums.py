@@ -45,8 +45,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.workload import known_weights
-from siloweave.statistics.marginals import marginal
-from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 # Messages
@@ -174,7 +173,7 @@ def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party
 
 
 def checked_weights(
-    candidates: Sequence[Clique], model: ModelMessage, sigma: float, site: Site[Codes]
+    candidates: Sequence[Clique], model: ModelMessage, sigma: float, site: Site[CountedRows]
 ) -> list[float]:
     """The weights of candidates, by the party's own copy of the workload.
 
@@ -196,7 +195,7 @@ def checked_weights(
     return [known[q] for q in candidates]
 
 
-def send_key(request: KeyRequest, site: Site[Codes]) -> MaskKey:
+def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
     """Answer with public facts only."""
     why = "declared in the study's schema"
     domain = site.rows.domain
@@ -244,7 +243,7 @@ def open_sum(request: OpenSum, site: Site[Any]) -> MaskShares:
     return MaskShares(Public(shares, "shares of masks, drawn without looking at rows"))
 
 
-def count(request: Count, site: Site[Codes]) -> Counts:
+def count(request: Count, site: Site[CountedRows]) -> Counts:
     """Count the cliques over all rows of the party."""
     times, domain = request.times or (1,) * len(request.cliques), site.rows.domain
     checked_cliques(request.cliques, domain, site.name)
@@ -255,7 +254,7 @@ def count(request: Count, site: Site[Codes]) -> Counts:
             f"as times={times[:8]} says, do not make a sum: one number from 1 to {_MOST_TIMES:,} "
             f"for each, and {_CELLS:,} cells at most"
         )
-    tables = [k * marginal(site.rows, c) for c, k in zip(request.cliques, times, strict=True)]
+    tables = [k * n for n, k in zip(site.rows.count(request.cliques), times, strict=True)]
     what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])
     what += ", …" if len(tables) > 8 else ""
     return masked_reply(request, site, tables, what, contributes=sum(k * k for k in times))

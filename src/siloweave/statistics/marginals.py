@@ -18,33 +18,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.codes import Clique, Codes, CountedRows, Domain
 from siloweave.tables.keys import Key, generator
 
 
-def marginal(codes: Codes, clique: Sequence[str]) -> NDArray[np.int64]:
+def marginal(rows: CountedRows, clique: Sequence[str]) -> NDArray[np.int64]:
     """Count the rows in every cell of a clique.
 
-    The result is int64 of shape ``codes.domain.shape(clique)``, axes in the clique's order.
+    The result is int64 of shape ``rows.domain.shape(clique)``, axes in the clique's order.
 
     Example:
         >>> codes = Codes(Domain(("a", "b"), (2, 2)), (np.array([0, 1, 1]), np.array([0, 1, 1])))
         >>> marginal(codes, ("a", "b")).tolist()
         [[1, 0], [0, 2]]
     """
-    shape = codes.domain.shape(clique)
-    counts = np.bincount(codes.flat(clique), minlength=codes.domain.size(clique))
-    return counts.reshape(shape)
+    (counts,) = rows.count([clique])
+    return counts
 
 
 def sparse_marginal(
-    codes: Codes, clique: Sequence[str]
+    rows: CountedRows, clique: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the rows in a clique's cells that have any: for few rows in a huge domain.
 
     Returns int64 cells, numbered in C order and ascending, and their int64 counts, at least 1.
     """
-    cells = np.sort(codes.flat(clique))
+    if not isinstance(rows, Codes):
+        counts = marginal(rows, clique).reshape(-1)
+        cells = np.flatnonzero(counts)
+        return cells, counts[cells]
+    cells = np.sort(rows.flat(clique))
     if not len(cells):
         return cells, cells.copy()
     ends = np.append(np.flatnonzero(cells[1:] != cells[:-1]), len(cells) - 1)
@@ -149,7 +152,7 @@ def cramers_v(codes: Codes) -> NDArray[np.float64]:
     return matrix
 
 
-def r_score(codes: Codes, pair: Sequence[str]) -> int:
+def r_score(rows: CountedRows, pair: Sequence[str]) -> int:
     """Return how far two attributes are from independent: (n / 2) ||P_ij - P_i x P_j||_1.
 
     That is how many rows would have to move, from 0 to n, rounded down to whole rows. It is
@@ -160,7 +163,7 @@ def r_score(codes: Codes, pair: Sequence[str]) -> int:
         >>> r_score(Codes(Domain(("a", "b"), (2, 2)), (same, same)), ("a", "b"))
         50
     """
-    counts = marginal(codes, pair)
+    counts = marginal(rows, pair)
     n = int(counts.sum())
     apart = np.abs(n * counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)))
     return int(apart.sum()) // max(1, 2 * n)

@@ -154,27 +154,31 @@ def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
     if column.kind == "continuous":
         return table.floats(column.name, column.format)
     microseconds, mask = table.datetimes(column.name, column.format)
-    return microseconds // _step(column), mask
+    return microseconds // step_of(column), mask
 
 
 def check_values(
-    column: Column, values: Edges, gone: NDArray[np.bool_], low: float, high: float
+    column: Column, table: Table, values: Edges, gone: NDArray[np.bool_], low: float, high: float
 ) -> None:
     """Raise SchemaError where values leave the bounds, or are missing though none may be.
 
     The error has the number of rows, never which rows.
     """
-    if wrong := int(np.count_nonzero(((values < low) | (values > high)) & ~gone)):
+    check_inside(column, table.rows_of(((values < low) | (values > high)) & ~gone))
+    check_missing(column, table.rows_of(gone))
+
+
+def check_inside(column: Column, outside: int) -> None:
+    """Raise SchemaError where so many rows, if any, are outside a column's bounds."""
+    if outside:
         raise SchemaError(
-            f"column {column.name!r}: {wrong} rows are outside its bounds "
+            f"column {column.name!r}: {outside} rows are outside its bounds "
             f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
         )
-    check_missing(column, gone)
 
 
-def check_missing(column: Column, gone: NDArray[np.bool_]) -> None:
+def check_missing(column: Column, empty: int) -> None:
     """Raise SchemaError where rows have no value and the schema says that all have one."""
-    empty = int(np.count_nonzero(gone))
     if empty and not column.missing:
         raise SchemaError(
             f"column {column.name!r}: {empty} rows have no value, but the schema says "
@@ -276,7 +280,7 @@ def as_datetimes(
     `like` is text or, without such a column, the schema has a format; whole numbers, such as
     20240131, where `like` has these.
     """
-    found = (steps.astype(np.int64) * _step(column)).astype("datetime64[us]")
+    found = (steps.astype(np.int64) * step_of(column)).astype("datetime64[us]")
     whole = like is not None and column.name in like.names
     if whole and like is not None and like.kind(column.name) == "whole numbers" and column.format:
         return np.array([int(_text(day, column.format)) for day in found.tolist()], dtype=np.int64)
@@ -284,7 +288,7 @@ def as_datetimes(
         return found
     written = np.empty(len(found), dtype=object)
     items: list[datetime] = found.tolist()
-    pattern = column.format or ("%Y-%m-%d" if _step(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
+    pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
     written[:] = [_text(item, pattern) for item in items]
     return written
 
@@ -316,10 +320,10 @@ def _whole(column: Column, bound: object) -> int:
     if column.kind == "integer":
         return int(str(bound))
     when = np.datetime64(datetime.fromisoformat(str(bound)), "us")
-    return int(when.astype(np.int64)) // _step(column)
+    return int(when.astype(np.int64)) // step_of(column)
 
 
-def _step(column: Column) -> int:
+def step_of(column: Column) -> int:
     """Microseconds per step of a datetime column."""
     bounds = (str(column.low), str(column.high))
     dates = all(len(bound) <= 10 for bound in bounds)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -110,6 +110,24 @@ class Domain:
         return Domain(clique, self.shape(clique))
 
 
+class CountedRows(Protocol):
+    """Rows that can be counted by their codes. Conforming: `Codes`, `DatabaseCodes`."""
+
+    @property
+    def domain(self) -> Domain:
+        """Of the codes."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
+        """How many rows are in every cell of some cliques, see `statistics.marginals.marginal`."""
+
+    def digest(self) -> bytes:
+        """Recognises the same rows when a run is resumed."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Codes:
     """A table as codes: one unsigned array per attribute, of the smallest type that fits.
@@ -153,6 +171,11 @@ class Codes:
     def digest(self) -> bytes:
         """Return 32 bytes that agree when domain and codes do; they stay where the rows are."""
         return digest_of(self.domain.names, self.domain.sizes, *self.columns)
+
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
+        """Return how many rows are in every cell of each clique."""
+        counts = (np.bincount(self.flat(q), minlength=self.domain.size(q)) for q in cliques)
+        return [n.reshape(self.domain.shape(q)) for n, q in zip(counts, cliques, strict=True)]
 
     def column(self, name: str) -> _Unsigned:
         """Return one attribute's codes, one per row."""
@@ -331,7 +354,7 @@ class Encoder:
     def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
         edges = self._edges[column.name]
         values, gone = numbers_of(column, table)
-        check_values(column, values, gone, edges[0], last_of(column))
+        check_values(column, table, values, gone, edges[0], last_of(column))
         return np.searchsorted(edges[1:-1], values, side="right"), gone
 
     def decode(
@@ -397,7 +420,7 @@ def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
     table = table.blanked(column.name, column.missing_values)
     codes = table.lookup(column.name, column.options).astype(np.int64)
     unseen = codes == -2
-    if wrong := int(np.count_nonzero(unseen)):
+    if wrong := table.rows_of(unseen):
         if column.other is None:
             raise SchemaError(
                 f"column {column.name!r}: {wrong} rows hold none of its {len(column.options)} "
@@ -405,7 +428,7 @@ def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
             )
         codes[unseen] = column.categories.index(column.other)
     gone = codes == -1
-    check_missing(column, gone)
+    check_missing(column, table.rows_of(gone))
     return codes, gone
 
 
@@ -499,15 +522,18 @@ class ResolutionLevels:
         """Of all tables."""
         return sum(cells for _, _, cells in self._sizes)
 
-    def count(self, codes: Codes) -> NDArray[np.int64]:
+    def count(self, rows: CountedRows) -> NDArray[np.int64]:
         """Exact counts of all tables one after the other, (cells,)."""
-        found = []
+        names, found = self.encoder.domain.names, []
+        counts = dict(zip(names, rows.count([(name,) for name in names]), strict=True))
         for name, width, cells in self._sizes:
-            values = codes.column(name).astype(np.int64)
+            values = np.arange(len(counts[name]))
             gone = cells - 1 if width == self.widths[name][0] else cells
             places = np.where(values < self._known(name), values // width, gone)
-            found.append(np.bincount(places, minlength=cells)[:cells])
-        return np.concatenate(found).astype(np.int64)
+            table = np.zeros(cells + 1, dtype=np.int64)
+            np.add.at(table, places, counts[name])
+            found.append(table[:cells])
+        return np.concatenate(found)
 
     def columns(self, counts: NDArray[Any], rows: int, sigma: float) -> dict[str, Floats]:
         """Counts of each column's codes, not negative, that sum to the number of rows, 1 or more.

@@ -557,7 +557,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
             raise DataError(
                 f"column {column.name!r}: {wild} rows hold infinite numbers; replace or drop them"
             )
-        check_values(column, values, gone, self.low, self.high)
+        check_values(column, table, values, gone, self.low, self.high)
         return values, gone
 
     def typed(self, column: Column, values: Floats, like: Table | None) -> Any:

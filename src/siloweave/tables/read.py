@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from hashlib import blake2b
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,6 +31,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SchemaError
+from siloweave.tables.database import Database
 from siloweave.tables.display import MOST, html_table, listed
 from siloweave.tables.forms import number_form
 
@@ -39,8 +41,10 @@ Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _DATETIME = pl.Datetime("us")
 _TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
-_FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson")
-_KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow or .parquet"
+_EXCEL = ".xlsx"
+_FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL)
+_KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow, .parquet or .xlsx"
+_BATCH = 1_000_000  # rows of a piece of a Parquet file
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
 _SEPARATORS = (";", "\t", "|", ",")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
@@ -107,6 +111,7 @@ class _Origin:
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
     dialect: Dialect | None = None
+    times: NDArray[np.int64] | None = None  # how many rows each row stands for
 
     @property
     def text(self) -> bool:
@@ -179,6 +184,11 @@ class Table:
     def missing(self, name: str) -> np.ndarray:
         """Return a mask of one column's missing values, one boolean per row."""
         return self._series(name).is_null().to_numpy()
+
+    def rows_of(self, mask: NDArray[np.bool_]) -> int:
+        """Return how many rows a mask of the table's rows stands for."""
+        times = self._origin.times
+        return int(np.count_nonzero(mask) if times is None else times[mask].sum())
 
     def kind(self, name: str) -> str:
         """Return one column's type: text, whole numbers, numbers, booleans, datetimes, nothing."""
@@ -276,6 +286,12 @@ class Table:
         return plain
 
     @classmethod
+    def of_counts(cls, name: str, frame: pl.DataFrame) -> Table:
+        """Make a table of one column from its values ``v``, each of which stands for ``n`` rows."""
+        times = frame["n"].cast(pl.Int64).to_numpy()
+        return cls(_normal([frame["v"].alias(name)]), _Origin(times=times))
+
+    @classmethod
     def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
@@ -341,11 +357,7 @@ class Table:
             numbers = self._numeric(series, "whole numbers", form)
             missing = numbers.is_null()
             whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
-            if wrong := int((~whole).sum()):
-                raise SchemaError(
-                    f"column {name!r}: {wrong} rows hold no whole number; declare it continuous, "
-                    "or round them"
-                )
+            check_whole(name, self.rows_of((~whole).to_numpy()))
             series = numbers if series.dtype != pl.String else series.str.strip_chars()
             series = series.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64))
         return series.fill_null(0).cast(pl.Int64).to_numpy(), missing.to_numpy()
@@ -373,7 +385,7 @@ class Table:
             series = series.cast(pl.String)
         if series.dtype == pl.String:
             series = _parsed(series, pattern)
-            if wrong := int(series.is_null().sum()) - int(mask.sum()):
+            if wrong := self.rows_of(series.is_null().to_numpy() & ~mask):
                 raise SchemaError(
                     f"column {name!r}: {wrong} rows do not follow the datetime format "
                     f"{pattern or 'ISO-8601'!r}; correct the column's format in the schema"
@@ -416,11 +428,10 @@ class Table:
         return self._frame[name]
 
     def _numeric(self, series: pl.Series, wanted: str, form: str | None) -> pl.Series:
-        name, missing = series.name, series.null_count()
+        name, missing = series.name, series.is_null()
         if series.dtype == pl.String and (self._origin.text or form):
             numbers = _numbers_in(series.str.strip_chars(), form)
-            wrong = numbers.null_count() - missing
-            if wrong:
+            if wrong := self.rows_of((numbers.is_null() & ~missing).to_numpy()):
                 written = f" written like {form!r}" if form else ""
                 raise SchemaError(
                     f"column {name!r}: {wrong} rows hold text, but the schema says "
@@ -461,6 +472,8 @@ class Table:
 def read(
     source: Any,
     *,
+    table: str = "",
+    query: str = "",
     columns: Sequence[str] | None = None,
     separator: str | None = None,
     encoding: str | None = None,
@@ -471,10 +484,13 @@ def read(
     """Read a table.
 
     Args:
-        source: A path, a pandas, polars or arrow frame, or a `Table`. Files are CSV or TSV (also
-            compressed: ``.csv.gz``, ``.csv.zst``), JSON lines, Arrow or Parquet, or a folder of
-            Parquet files. In a CSV an empty field is missing; types are those that every value of
-            a column fits.
+        source: A path, a pandas, polars or arrow frame, a `Table`, or a `Database` or its address.
+            Files are CSV or TSV (also compressed: ``.csv.gz``, ``.csv.zst``), JSON lines, Arrow,
+            Parquet or a folder of Parquet files, or Excel: ``file.xlsx``, and
+            ``file.xlsx#Sheet`` where it has several sheets. In a CSV an empty field is missing;
+            types are those that every value of a column fits.
+        table: The table of a database, where an address is given.
+        query: A SELECT instead. Rows are in its order.
         columns: Which columns to take, in this order; all when None.
         separator: What divides the fields of a CSV; decided from the file when None.
         encoding: Of its characters; decided from the file when None.
@@ -488,15 +504,84 @@ def read(
 
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
-            no text, or a table cannot hold a column's type.
-        InputError: When an option is not one.
+            no text, a table cannot hold a column's type, or a database does not answer.
+        InputError: When an option is not one, or a package for Excel or a database is missing.
 
     Example:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
         [False, True]
     """
-    table = _read(source, Dialect(separator, encoding, header, decimal, tuple(missing)))
-    return table if columns is None else table.select(columns)
+    if table or query:
+        source = Database(str(source), table, query)
+    found = _read(source, Dialect(separator, encoding, header, decimal, tuple(missing)))
+    return found if columns is None else found.select(columns)
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A Parquet file, or a folder of them, that is read piece by piece; see `unread`."""
+
+    path: Path
+    columns: tuple[str, ...] | None = None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in order."""
+        return self.columns or tuple(self._lazy.collect_schema().names())
+
+    @cached_property
+    def num_rows(self) -> int:
+        """How many rows there are, as the file says."""
+        return int(self._lazy.select(pl.len()).collect().item())
+
+    @property
+    def _lazy(self) -> pl.LazyFrame:
+        try:
+            lazy, _ = _scanned(self.path, Dialect())
+            lazy.collect_schema()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise unreadable(self.path, error) from None
+        return lazy
+
+    def select(self, names: Sequence[str]) -> ParquetFile:
+        """The same rows, some columns."""
+        return replace(self, columns=tuple(names))
+
+    def batches(self) -> Iterator[Table]:
+        """The rows in their order, a million at a time; one empty table if the file has no row."""
+        yield from (
+            read_batches(self.path, _BATCH, columns=self.columns)
+            if self.num_rows
+            else [rows_of(self, 0)]
+        )
+
+
+Unread = Database | ParquetFile
+"""What can be counted, or sampled, without being held in memory."""
+
+
+def unread(source: Any) -> Unread | None:
+    """Return what stays where it is: a database, or a path to Parquet; None for anything else."""
+    if isinstance(source, Database | ParquetFile):
+        return source
+    if isinstance(source, str) and re.match(r"\w+://", source):
+        raise InputError(f"{source}: give Database(address, table=...) or (address, query=...)")
+    path = isinstance(source, str | os.PathLike)
+    file = table_file(source) if path else None
+    return ParquetFile(file) if file and file_kind(file) == ".parquet" else None
+
+
+def rows_of(source: Table | Unread, most: int) -> Table:
+    """Return a table as it is, and about `most` random rows of what is larger and not read."""
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, Database):
+        return Table(_normal(source.read(most) if most else source.empty()), _Origin())
+    lazy = source._lazy.select(list(source.names))
+    if source.num_rows > most:
+        hashed = pl.int_range(pl.len()).hash(seed=0) / 2.0**64
+        lazy = lazy.filter(hashed < most / source.num_rows)
+    return Table(_normal(lazy.collect(engine="streaming").get_columns()), _Origin())
 
 
 def read_batches(
@@ -536,6 +621,8 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     kind = file_kind(file)
     if kind == ".parquet":
         return pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file), _Origin()
+    if kind == _EXCEL:
+        return _sheet(file, asked).lazy(), _Origin("csv")
     if kind in (".jsonl", ".ndjson"):
         return pl.scan_ndjson(file, infer_schema_length=None), _Origin()
     if kind not in _TEXT:
@@ -559,7 +646,12 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
 def _read(source: Any, dialect: Dialect) -> Table:
     if isinstance(source, Table):
         return source
+    if isinstance(source, Database):
+        return Table(_normal(source.read()), _Origin())
+    if isinstance(source, ParquetFile):
+        return _read_file(source.path, dialect).select(source.names)
     if isinstance(source, str | os.PathLike):
+        unread(source)  # refuses the address of a database alone
         return _read_file(table_file(source), dialect)
     if isinstance(source, pl.DataFrame):
         return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
@@ -587,8 +679,20 @@ def _read_file(file: Path, dialect: Dialect) -> Table:
         raise unreadable(file, error) from None
     columns = _blank(raw, origin)
     if origin.text:
-        columns = [_typed(column, dialect.decimal) for column in columns]
+        columns = [
+            _typed(column, dialect.decimal) if column.dtype == pl.String else column
+            for column in columns
+        ]
     return Table(_normal(columns), origin)
+
+
+def check_whole(name: str, wrong: int) -> None:
+    """Raise SchemaError where so many rows, if any, hold no whole number."""
+    if wrong:
+        raise SchemaError(
+            f"column {name!r}: {wrong} rows hold no whole number; declare it continuous, "
+            "or round them"
+        )
 
 
 def file_kind(path: Path) -> str:
@@ -598,7 +702,13 @@ def file_kind(path: Path) -> str:
     """
     if path.is_dir():
         return ".parquet"
-    return next((end for end in _FILES if path.name.lower().endswith(end)), "")
+    return next((end for end in _FILES if stored(path).name.lower().endswith(end)), "")
+
+
+def stored(path: Path) -> Path:
+    """Return the file that a path names, without the sheet of an Excel file."""
+    name, mark, _ = str(path).partition(f"{_EXCEL}#")
+    return Path(name + _EXCEL) if mark and not path.is_file() else path
 
 
 def is_text_file(path: Path) -> bool:
@@ -611,7 +721,7 @@ def table_file(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     if file.is_dir() and any(file.glob("**/*.parquet")):
         return file
-    if not file.is_file():
+    if not stored(file).is_file():
         parquet = " with .parquet files" if file.is_dir() else ""
         raise DataError(f"there is no file {str(file)!r}{parquet}; check the path")
     if not file_kind(file):
@@ -759,11 +869,59 @@ def _blank(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
     """Make empty fields of a text file missing, quoted or not, and what is declared so."""
     if not origin.text:
         return frame.get_columns()
-    frame = frame.with_columns(pl.all().replace("", None))
-    if origin.dialect and (gone := origin.dialect.missing):
-        blank = pl.all().str.strip_chars().is_in(list(gone))
-        frame = frame.with_columns(pl.when(~blank).then(pl.all()))
-    return frame.get_columns()
+    missing = origin.dialect.missing if origin.dialect else ()
+    return _without(frame, missing).get_columns()
+
+
+def _without(frame: pl.DataFrame, missing: Sequence[str]) -> pl.DataFrame:
+    """Make empty texts missing, and some others."""
+    text = pl.col(pl.String)
+    frame = frame.with_columns(text.replace("", None))
+    blank = text.str.strip_chars().is_in(list(missing))
+    return frame.with_columns(pl.when(~blank).then(text)) if missing else frame
+
+
+def _sheet(path: Path, asked: Dialect) -> pl.DataFrame:
+    """A sheet of an Excel file, whose first row has names unless it is said that none has."""
+    try:
+        fastexcel = import_module("fastexcel")
+    except ModuleNotFoundError:
+        raise InputError(
+            f"{path.name}: Excel files need the package fastexcel: pip install 'siloweave[excel]'"
+        ) from None
+    file = stored(path)
+    try:
+        sheets = fastexcel.read_excel(str(file)).sheet_names
+    except fastexcel.FastExcelError as error:
+        raise DataError(
+            f"cannot read {str(file)!r} as an Excel file: {_first_line(error)}"
+        ) from None
+    name = str(path).partition(f"{_EXCEL}#")[2] if path != file else sheets[0]
+    if name not in sheets or (path == file and len(sheets) > 1):
+        wrong = f"has no sheet {name!r}" if path != file else f"has {len(sheets)} sheets"
+        raise DataError(f"{str(file)!r} {wrong}; write {file.name}#{sheets[0]}, or another of "
+                        f"{', '.join(sheets)}")  # fmt: skip
+    where, header = f"sheet {name!r} of {str(file)!r}", asked.header is not False
+    facts: Any = {"sheet_name": name, "engine": "calamine", "raise_if_empty": False}
+    frame = pl.read_excel(file, has_header=False, infer_schema_length=None, **facts)
+    if not frame.width or frame.height < (2 if header else 1):
+        raise DataError(f"{where} has no rows; it needs a row of column names, and rows below")
+    if header:
+        names = ["" if value is None else str(value).strip() for value in frame.row(0)]
+        if "" in names:
+            raise DataError(
+                f"{where}: column {names.index('') + 1} has no name in the first row. Names that "
+                "are merged over several cells, and titles above them, cannot be read: give each "
+                "column one name, in the first row"
+            )
+        check_names(names, where)
+        frame = pl.read_excel(file, infer_schema_length=None, **facts)
+        frame.columns = names
+    return _without(frame, asked.missing)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:

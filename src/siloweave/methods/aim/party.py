@@ -20,7 +20,7 @@ from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import ROUNDING, ModelMessage, checked_weights, relation_of
 from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal
-from siloweave.tables.codes import Codes, Domain
+from siloweave.tables.codes import CountedRows, Domain
 
 
 @lru_cache(maxsize=2)
@@ -29,7 +29,7 @@ def unpacked(message: ModelMessage, domain: Domain) -> MRF:
     return message.unpack(domain)
 
 
-def select(request: SelectQuery, site: Site[Codes]) -> Choice:
+def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     """q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), chosen by the exponential mech."""
     weights = checked_weights(request.candidates, request.model, request.sigma, site)
     model = unpacked(request.model, site.rows.domain)

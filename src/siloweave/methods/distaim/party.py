@@ -37,7 +37,7 @@ from siloweave.privacy.events import NonPrivate, PaidAhead, SharedCoins, encode
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.secure_sums import KeyRequest, checked_cliques, relation_of, send_key
 from siloweave.statistics.marginals import closure, marginal
-from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.codes import Clique, CountedRows, Domain
 
 _SLACK = 1e-9  # relative, of sums of prices
 MODULUS = 2**32
@@ -68,7 +68,7 @@ def opening(context: str, request: OpenTables) -> str:
     return f"{context}/{sha256(asked).hexdigest()}"
 
 
-def share(request: ShareCounts, site: Site[Codes]) -> CountShare:
+def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
     """V = M - U: pay for everything that may be opened later, and send counts under a mask."""
     site.require_first()
     price, domain = request.price, site.rows.domain
@@ -89,7 +89,7 @@ def share(request: ShareCounts, site: Site[Codes]) -> CountShare:
     return CountShare(site.release(price, what, masked))
 
 
-def open_tables(request: OpenTables, site: Site[Codes]) -> ServerWords:
+def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
     """This server's part of the noise, and the words that parties subtracted; no row is read."""
     first, last = servers_of(site.terms.roster)
     domain = site.rows.domain
@@ -136,7 +136,7 @@ def _noise(
     return np.concatenate(parts)
 
 
-def _check_price(request: OpenTables, site: Site[Codes]) -> None:
+def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
     """Refuse tables that would cost, with those opened before, more than parties have paid."""
     price, step = request.price, site.context
     before = site.recall("opened")
@@ -161,7 +161,7 @@ def _check_price(request: OpenTables, site: Site[Codes]) -> None:
     site.remember("opened", msgspec.msgpack.encode(opened))
 
 
-def _event(request: OpenTables, coins: Coins, site: Site[Codes]) -> SharedCoins:
+def _event(request: OpenTables, coins: Coins, site: Site[CountedRows]) -> SharedCoins:
     price = request.price
     try:
         made = SharedCoins(*coins, price.largest_order, request.tail, site.context, price.moved)
@@ -172,11 +172,11 @@ def _event(request: OpenTables, coins: Coins, site: Site[Codes]) -> SharedCoins:
     return made
 
 
-def _refused(site: Site[Codes], what: str) -> WireError:
+def _refused(site: Site[CountedRows], what: str) -> WireError:
     return WireError(f"party {site.name!r} {what}. Nothing was opened")
 
 
-def send_counts(request: SendCounts, site: Site[Codes]) -> ClearCounts:
+def send_counts(request: SendCounts, site: Site[CountedRows]) -> ClearCounts:
     """Exact tables, entered in the ledger at infinite cost."""
     site.terms.require(site.name, selection="simulated")
     checked_cliques(request.cliques, site.rows.domain, site.name)

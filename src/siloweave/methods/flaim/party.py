@@ -34,7 +34,7 @@ from siloweave.protocols.secure_sums import (
 )
 from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal, sparse_marginal
-from siloweave.tables.codes import Clique, Codes, Domain
+from siloweave.tables.codes import Clique, CountedRows, Domain
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def _shares(baseline: Baseline) -> dict[Clique, Floats]:
     return dict(zip(baseline.cliques, tables, strict=True))
 
 
-def _distance(site: Site[Codes], q: Clique, expected: Floats) -> float:
+def _distance(site: Site[CountedRows], q: Clique, expected: Floats) -> float:
     """||M_q(D_k) - expected||_1, computed at the cells that hold a row alone (expected >= 0)."""
     if q not in site.memo:
         site.memo[q] = sparse_marginal(site.rows, q)
@@ -59,7 +59,7 @@ def _distance(site: Site[Codes], q: Clique, expected: Floats) -> float:
     return float(np.abs(counts - there).sum() - there.sum() + expected.sum())
 
 
-def _noisy_size(site: Site[Codes], sigma: float) -> float:
+def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
     """n_k with noise that is drawn once a run; exact where the relation makes it public."""
     n = site.rows.num_rows
     unit = size_sensitivity(relation_of(site))
@@ -74,7 +74,7 @@ def _noisy_size(site: Site[Codes], sigma: float) -> float:
     return max(1.0, float(noisy))
 
 
-def _skew(site: Site[Codes], q: Clique, baseline: Baseline, size: float) -> float:
+def _skew(site: Site[CountedRows], q: Clique, baseline: Baseline, size: float) -> float:
     """tau_k(q): the party's own distance from everyone, exact (Oracle) or by one-ways (Private)."""
     shares = _shares(baseline)
     if q in shares and len(q) > 1:
@@ -83,7 +83,7 @@ def _skew(site: Site[Codes], q: Clique, baseline: Baseline, size: float) -> floa
 
 
 def _scores(
-    request: Select, weights: Sequence[float], site: Site[Codes], model: MRF, size: float
+    request: Select, weights: Sequence[float], site: Site[CountedRows], model: MRF, size: float
 ) -> Floats:
     """u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - sqrt(2/pi) sigma n_q)."""
     scores = np.empty(len(weights))
@@ -94,7 +94,7 @@ def _scores(
     return scores
 
 
-def _check_baseline(request: Select, site: Site[Codes]) -> None:
+def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
     """Refuse shares that are negative, above 1, or of other tables than the party's.
 
     Raises:
@@ -118,7 +118,7 @@ def _is_share(table: Array) -> bool:
     return bool((values >= 0).all() and (values <= 1).all())
 
 
-def select(request: Select, site: Site[Codes]) -> Chosen:
+def select(request: Select, site: Site[CountedRows]) -> Chosen:
     """s local steps: choose by the exponential mechanism, measure locally, update the model."""
     weights = checked_weights(request.candidates, request.model, request.sigma, site)
     site.terms.require(site.name, local_steps=request.steps)
@@ -149,7 +149,7 @@ def select(request: Select, site: Site[Codes]) -> Chosen:
     return Chosen(tuple(chosen))
 
 
-def _local_step(site: Site[Codes], model: MRF, q: Clique, sigma: float, size: float) -> MRF:
+def _local_step(site: Site[CountedRows], model: MRF, q: Clique, sigma: float, size: float) -> MRF:
     exact = marginal(site.rows, q)
     unit = marginal_sensitivity(relation_of(site), norm="l2")
     site.pay(Gaussian(sigma=sigma, sensitivity=unit), "local marginal that steers a later choice")
@@ -160,7 +160,7 @@ def _local_step(site: Site[Codes], model: MRF, q: Clique, sigma: float, size: fl
     )
 
 
-def measure(request: MeasureQueries, site: Site[Codes]) -> Counts:
+def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
     """The marginals this party chose, zeros for the others, with its share of the noise."""
     stored = site.recall("chosen")
     if stored is None:
@@ -178,7 +178,7 @@ def measure(request: MeasureQueries, site: Site[Codes]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=max(1, added), besides=model)
 
 
-def reveal(request: Reveal, site: Site[Codes]) -> Exact:
+def reveal(request: Reveal, site: Site[CountedRows]) -> Exact:
     """Exact marginals, entered in the ledger at infinite cost."""
     site.terms.require(site.name, variant="oracle")
     checked_cliques(request.cliques, site.rows.domain, site.name)

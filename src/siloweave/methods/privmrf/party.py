@@ -14,12 +14,12 @@ from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePair
 from siloweave.protocols.random_fields import noisy_errors, noisy_scores
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import checked_cliques, checked_model
-from siloweave.tables.codes import Clique, Codes
+from siloweave.tables.codes import Clique, CountedRows
 
 _CELL_BYTES = 8
 
 
-def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[Codes]) -> None:
+def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[CountedRows]) -> None:
     """Refuse sets of columns that are too many or too wide for the study.
 
     Raises:
@@ -35,7 +35,7 @@ def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[Codes])
         )
 
 
-def score(request: ScorePairs, site: Site[Codes]) -> Distances:
+def score(request: ScorePairs, site: Site[CountedRows]) -> Distances:
     """R-scores of pairs."""
     columns = len(site.rows.domain.names)
     _check(request.pairs, columns * (columns - 1) // 2, 2, site)
@@ -44,7 +44,7 @@ def score(request: ScorePairs, site: Site[Codes]) -> Distances:
     return Distances(noisy_scores(request.pairs, request.sigma, site))
 
 
-def errors(request: ModelErrors, site: Site[Codes]) -> Distances:
+def errors(request: ModelErrors, site: Site[CountedRows]) -> Distances:
     """L1 errors of a model."""
     facts, domain = site.terms.facts, site.rows.domain
     _check(request.cliques, facts["candidates"], facts["widest"], site)

@@ -1,0 +1,489 @@
+"""Tables that stay in a database: DuckDB, SQLite or PostgreSQL, from which is only read.
+
+DuckDB and PostgreSQL are reached through ADBC, SQLite through the standard library. An address has
+no password: libpq takes it from PGPASSWORD, ~/.pgpass or a service file. What a database says of an
+error is repeated where it is about the query or the connection, not where it may quote a row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from math import frexp
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import polars as pl
+
+from siloweave.errors import DataError, InputError
+
+Family = Literal["whole", "number", "boolean", "datetime", "text", "nothing"]
+"""What sort of values a column of a database holds."""
+
+_MEMORY = (
+    "1GB"  # that DuckDB takes; beyond it, it writes to the system's folder for temporary files
+)
+_TOGETHER = 32  # groupings of one query
+_FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "whole"),
+    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "whole"),
+    **dict.fromkeys(("DOUBLE", "DOUBLE PRECISION"), "number"),
+    "BOOLEAN": "boolean",
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"), "datetime"),
+    "TIMESTAMP WITHOUT TIME ZONE": "datetime",
+    **dict.fromkeys(("VARCHAR", "TEXT", "CHARACTER VARYING"), "text"),
+    '"NULL"': "nothing",
+}
+_NUMBERS = ("REAL", "FLOAT", "NUMERIC", "DECIMAL", "HUGEINT", "UBIGINT", "UHUGEINT")  # to be cast
+# How PostgreSQL numbers errors that are about the query, the connection, or what the server can do.
+_TELLING = ("08", "28", "3D", "42", "53", "57", "0A", "25")
+_TELLING_NAMES = ("Parser", "Binder", "Catalog", "IO", "Connection", "Permission", "Out of Memory")
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it; a quotation mark in it is doubled."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An open connection: what a SELECT gives, and the names of the columns of one."""
+
+    frame: Callable[[str], pl.DataFrame]
+    names: Callable[[str], list[str]]
+
+
+@dataclass(frozen=True)
+class Database:
+    """A table, or what a query gives, in a database; nothing is read before it is needed.
+
+    Methods that only count rows (AIM, TwoRound, FLAIM, PrivMRF, DistAIM) let the database count,
+    and load no row. Everything else loads the table, as `read` does.
+
+    Args:
+        address: ``duckdb:///file.db`` or ``sqlite:///file.db`` (four slashes before an absolute
+            path), or ``postgresql://user@host/name``. Without a password.
+        table: Name of a table or view, also as ``schema.table``.
+        query: A SELECT, instead of a table.
+
+    Raises:
+        InputError: The address is no such one or has a password, or it is not clear what to read.
+
+    Example:
+        >>> Database("postgresql://ana:secret@db/ward", table="stays")
+        Traceback (most recent call last):
+        ...
+        siloweave.errors.InputError: the address of a database holds a password; ...
+    """
+
+    address: str
+    table: str = ""
+    query: str = ""
+
+    def __post_init__(self) -> None:
+        kind, mark, rest = self.address.partition("://")
+        if not mark or kind not in _KINDS:
+            known = ", ".join(f"{one}://" for one in _KINDS)
+            raise InputError(
+                f"the address of a database must begin with {known}, not {kind[:20]!r}"
+            )
+        try:
+            url = urlsplit(self.address)
+            secret = url.password is not None or any(
+                "password" in name for name, _ in parse_qsl(url.query, keep_blank_values=True)
+            )
+        except ValueError:
+            raise InputError(f"the address of a {kind} database cannot be read") from None
+        if secret:
+            raise InputError(
+                "the address of a database holds a password; take it out, and put it into the "
+                "environment (PGPASSWORD) or into ~/.pgpass, so that no file or log has it"
+            )
+        if kind != "postgresql" and not rest.removeprefix("/"):
+            raise InputError(f"address={self.address!r} names no file; write {kind}:///file.db")
+        if bool(self.table) == bool(self.query.strip()):
+            raise InputError(f"{self.address}: give a table or a query, and not both")
+
+    @property
+    def kind(self) -> str:
+        """Duckdb, sqlite or postgresql."""
+        return self.address.partition("://")[0]
+
+    @property
+    def file(self) -> Path | None:
+        """Where the database is, if it is a file."""
+        path = unquote(self.address.partition("://")[2].removeprefix("/"))
+        return None if self.kind == "postgresql" else Path(path)
+
+    def below(self, folder: str | Path) -> Database:
+        """The same database, where the path of its file is relative to a folder."""
+        if (file := self.file) is None or file.is_absolute():
+            return self
+        address = f"{self.kind}:///{quote(str(Path(folder).absolute() / file))}"
+        return Database(address, self.table, self.query)
+
+    def select(self, names: Sequence[str]) -> Database:
+        """The same rows, some columns in the order given; itself if these are all.
+
+        Raises:
+            DataError: There is no such column.
+        """
+        if absent := [name for name in names if name not in self.names]:
+            raise DataError(
+                f"{self.address} has no column {absent[0]!r}; it has {', '.join(self.names)}"
+            )
+        columns = ", ".join(map(quoted, names))
+        whole = tuple(names) == self.names
+        query = f"SELECT {columns} FROM {self._source}"
+        return self if whole else Database(self.address, query=query)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names, in order."""
+        return tuple(self._families)
+
+    def family(self, name: str) -> Family:
+        """What sort of values a column holds, by its type."""
+        return self._families[name]
+
+    @cached_property
+    def num_rows(self) -> int:
+        """How many rows there are, as the database counts them."""
+        (number,) = self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")["n"].to_list()
+        return int(number)
+
+    @property
+    def rows(self) -> str:
+        """All rows in SQL, to be selected from; what has no plain type is text or a number."""
+        return f"(SELECT {', '.join(self._columns.values())} FROM {self._source}) AS siloweave"
+
+    def frame(self, select: str) -> pl.DataFrame:
+        """What a SELECT gives.
+
+        Raises:
+            DataError: The database is away, or refuses the query.
+            InputError: A package is not installed.
+        """
+        with self._opened() as line:
+            return line.frame(select)
+
+    def grouped(
+        self, values: Sequence[str], head: str = "", rows: str = "", *, most: int | None = None
+    ) -> list[pl.DataFrame]:
+        """Count rows by each of some expressions, in as few queries as the database allows.
+
+        Args:
+            values: SQL over `rows`.
+            head: What comes before the SELECT.
+            rows: What to select from; all rows of the table if empty.
+            most: Groups that a query may give.
+
+        Returns:
+            A frame for each expression: its values in column ``v``, and how many rows in ``n``.
+
+        Raises:
+            DataError: There are more groups; names the expression that has most of them.
+        """
+        limit = "" if most is None else f" LIMIT {most}"
+        rows, found = rows or self.rows, []
+        with self._opened() as line:
+            if self.kind == "sqlite":  # it has no grouping sets
+                for one in values:
+                    sql = f"SELECT {one} AS v, COUNT(*) AS n FROM {rows} GROUP BY 1"
+                    found.append(line.frame(f"{head}{sql}{limit}"))
+                    _check_groups([one], found[-1:], most)
+                return found
+            for start in range(0, len(values), _TOGETHER):
+                some = values[start : start + _TOGETHER]
+                names = [f"v{i}" for i in range(len(some))]
+                made = ", ".join(f"{one} AS {n}" for one, n in zip(some, names, strict=True))
+                which = " ".join(f"WHEN GROUPING({n}) = 0 THEN {i}" for i, n in enumerate(names))
+                sets = ", ".join(f"({n})" for n in names)
+                frame = line.frame(
+                    f"{head}SELECT {', '.join(names)}, CASE {which} END AS g, COUNT(*) AS n FROM "
+                    f"(SELECT {made} FROM {rows}) AS made GROUP BY GROUPING SETS ({sets}){limit}"
+                )
+                for i, name in enumerate(names):
+                    own = frame.filter(pl.col("g") == i)
+                    found.append(own.select(pl.col(name).alias("v"), "n"))
+                _check_groups(some, found[start:], most)
+        return found
+
+    def read(self, most: int | None = None) -> pl.DataFrame:
+        """The rows as the query orders them; about `most` random ones if there are more."""
+        if most is None or self.num_rows <= most:
+            return self.frame(f"SELECT * FROM {self.rows}")
+        chance = (
+            "random()" if self.kind != "sqlite" else "(0.5 + random() / 18446744073709551616.0)"
+        )
+        return self.frame(f"SELECT * FROM {self.rows} WHERE {chance} < {most / self.num_rows:.9f}")
+
+    def empty(self) -> pl.DataFrame:
+        """No rows, with the columns' names and types."""
+        kinds: dict[Family, Any] = {
+            "whole": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean,
+            "datetime": pl.Datetime("us"), "text": pl.String, "nothing": pl.Null,
+        }  # fmt: skip
+        return pl.DataFrame(schema={name: kinds[one] for name, one in self._families.items()})
+
+    # SQL that databases write differently
+
+    def is_nan(self, x: str) -> str:
+        """Whether a number is NaN, in SQL."""
+        return _KINDS[self.kind].nan.format(x)
+
+    def microseconds(self, x: str) -> str:
+        """A date or a timestamp in microseconds since 1970, UTC."""
+        return _KINDS[self.kind].microseconds.format(x)
+
+    def real(self, value: float) -> str:
+        """A float64, exactly."""
+        if self.kind != "sqlite":
+            return f"CAST('{value!r}' AS DOUBLE PRECISION)"
+        mantissa, power = frexp(value)  # its own reading of decimals may err in the last bit
+        text, power = f"{int(mantissa * 2**53)}.0", power - 53
+        while power:
+            some = max(-60, min(60, power))
+            text, power = f"{text}{'*' if some > 0 else '/'}{2 ** abs(some)}.0", power - some
+        return f"({text})"
+
+    @property
+    def divided(self) -> str:
+        """The sign of a division of whole numbers."""
+        return _KINDS[self.kind].divided
+
+    @property
+    def fence(self) -> str:
+        """What ends a subquery that shall be computed once."""
+        return _KINDS[self.kind].fence
+
+    # The source
+
+    @property
+    def _source(self) -> str:
+        if self.table:
+            return ".".join(quoted(part) for part in self.table.split("."))
+        return f"(\n{self.query.strip().rstrip(';')}\n) AS asked"
+
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        """Each column's type, in the database's words."""
+        with self._opened() as line:
+            names = line.names(f"SELECT * FROM {self._source} LIMIT 0")
+            return _KINDS[self.kind].types(line.frame, self._source, names)
+
+    @cached_property
+    def _families(self) -> dict[str, Family]:
+        found: dict[str, Family] = {}
+        for name, kind in self._types.items():
+            plain = kind.partition("(")[0].strip()
+            found[name] = "number" if plain in _NUMBERS else _FAMILIES.get(plain, "text")
+        return found
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        """Each column in SQL, cast where its type is no plain one."""
+        found = {}
+        for name, kind in self._types.items():
+            one = quoted(name)
+            if kind not in _FAMILIES:
+                target = "DOUBLE PRECISION" if self._families[name] == "number" else "TEXT"
+                one = f"CAST({one} AS {target}) AS {one}"
+            found[name] = one
+        return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Line]:
+        """A connection with one transaction, which only reads."""
+        kind = _KINDS[self.kind]
+        if (file := self.file) is not None and not file.is_file():
+            raise DataError(f"there is no database {str(file)!r}; check the path in {self.address}")
+        try:
+            caught: tuple[type[Exception], ...] = (*kind.errors(), pl.exceptions.PolarsError)
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"{self.address} needs the package {error.name}: pip install 'siloweave[sql]'"
+            ) from None
+        try:
+            with kind.connect(self) as line:
+                yield line
+        except caught as error:
+            raise DataError(f"{self.address}: {_why(error)}") from None
+
+
+def _check_groups(values: Sequence[str], found: list[pl.DataFrame], most: int | None) -> None:
+    counts = [frame.height for frame in found]
+    if most is not None and sum(counts) >= most:
+        name = values[counts.index(max(counts))].split(".", 1)[-1].partition(" ")[0]
+        raise DataError(
+            f"column {name} has too many different values ({most:,} in all columns that are looked "
+            "up); group or cast them in the query, or declare the column id or text"
+        )
+
+
+def _why(error: Exception) -> str:
+    """What went wrong and what to do, without what may quote a row."""
+    text = str(error).partition("\n")[0]
+    text = text.partition(": ")[2] if text.partition(": ")[0].isupper() else text  # ADBC's status
+    state = getattr(error, "sqlstate", None) or ""
+    named = text.partition(" Error:")[0] in _TELLING_NAMES
+    if isinstance(error, pl.exceptions.DuplicateError):
+        return "two columns have one name; rename one in the query"
+    if state[:2] in _TELLING or named or isinstance(error, sqlite3.OperationalError):
+        return f"{text}. Check the address, the table or query, and that you may read it"
+    if not state and "connection to server" in text:
+        return f"{text}. Check that the server runs, the address, and where the password is"
+    what = f"{type(error).__name__} {state}".strip()
+    return (
+        f"the query was stopped by an error ({what}), whose text is left out since it may quote a "
+        "row. Run the query in the database's own program to see it"
+    )
+
+
+# Each kind of database
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a kind of database is reached.
+
+    Attributes:
+        errors: Classes of what it raises; raises ModuleNotFoundError.
+        connect: Opens it for reading.
+        types: Columns and types of what is selected from.
+        microseconds: SQL for a date or timestamp in microseconds since 1970, UTC.
+        nan: SQL for whether a number is NaN.
+        divided: The sign of a division of whole numbers.
+        fence: What ends a subquery that shall be computed once.
+    """
+
+    errors: Callable[[], tuple[type[Exception], ...]]
+    connect: Callable[[Database], AbstractContextManager[_Line]]
+    types: Callable[[Callable[[str], pl.DataFrame], str, Sequence[str]], dict[str, str]]
+    microseconds: str
+    nan: str
+    divided: str = "/"
+    fence: str = ""
+
+
+def _adbc_errors() -> tuple[type[Exception], ...]:
+    return (import_module("adbc_driver_manager.dbapi").Error,)
+
+
+def _duckdb_errors() -> tuple[type[Exception], ...]:
+    import_module("adbc_driver_duckdb")
+    return _adbc_errors()
+
+
+def _postgresql_errors() -> tuple[type[Exception], ...]:
+    import_module("adbc_driver_postgresql")
+    return _adbc_errors()
+
+
+@contextmanager
+def _duckdb(database: Database) -> Iterator[_Line]:
+    options = {
+        "path": str(database.file),
+        "access_mode": "READ_ONLY",
+        "memory_limit": _MEMORY,
+        "temp_directory": tempfile.gettempdir(),
+    }
+    connected = import_module("adbc_driver_manager.dbapi").connect(
+        driver=import_module("adbc_driver_duckdb").driver_path(),
+        entrypoint="duckdb_adbc_init",
+        db_kwargs=options,
+        autocommit=True,
+    )
+    with connected as connection, connection.cursor() as cursor:
+        yield _adbc(cursor)
+
+
+@contextmanager
+def _postgresql(database: Database) -> Iterator[_Line]:
+    connected = import_module("adbc_driver_postgresql.dbapi").connect(database.address)
+    with connected as connection, connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield _adbc(cursor)
+
+
+def _adbc(cursor: Any) -> _Line:
+    def frame(sql: str) -> pl.DataFrame:
+        cursor.execute(sql)
+        return pl.DataFrame(cursor.fetch_arrow())
+
+    def names(sql: str) -> list[str]:
+        cursor.execute(sql)
+        return [one[0] for one in cursor.description or ()]
+
+    return _Line(frame, names)
+
+
+@contextmanager
+def _sqlite(database: Database) -> Iterator[_Line]:
+    file = quote(str(Path(database.file or "").absolute()))
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+
+        def names(sql: str) -> list[str]:
+            return [one[0] for one in connection.execute(sql).description or ()]
+
+        def frame(sql: str) -> pl.DataFrame:
+            cursor = connection.execute(sql)
+            found = [one[0] for one in cursor.description]
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(found)
+            return pl.DataFrame([_series(n, v) for n, v in zip(found, columns, strict=True)])
+
+        yield _Line(frame, names)
+
+
+def _series(name: str, values: Sequence[Any]) -> pl.Series:
+    """A column of SQLite, where every value has a type of its own."""
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds == {int, float}:
+        return pl.Series(name, values, dtype=pl.Float64, strict=False)
+    if len(kinds) > 1 or bytes in kinds:
+        raise DataError(f"column {name!r} mixes types, or holds bytes; cast it in the query")
+    return pl.Series(name, values, dtype=None if kinds else pl.Null)
+
+
+def _duckdb_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
+    found = run(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {source})")
+    return dict(found.rows())
+
+
+def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
+    kinds = ", ".join(f"pg_typeof(s.{quoted(n)})::text AS {quoted(n)}" for n in names)
+    (row,) = run(f"SELECT {kinds} FROM (SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE").rows()
+    return {name: kind.upper() for name, kind in zip(names, row, strict=True)}
+
+
+def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
+    kinds = ", ".join(f"group_concat(DISTINCT typeof({quoted(n)})) AS {quoted(n)}" for n in names)
+    (row,) = run(f"SELECT {kinds} FROM {source}").rows()
+    found = {}
+    for name, seen in zip(names, row, strict=True):
+        kept = set((seen or "null").split(",")) - {"null"}
+        if len(kept - {"integer"}) > 1 or "blob" in kept or kept == {"text", "integer"}:
+            raise DataError(f"column {name!r} mixes types, or holds bytes; cast it in the query")
+        words = {"real": "REAL", "integer": "INTEGER", "text": "TEXT"}
+        found[name] = next((word for kind, word in words.items() if kind in kept), '"NULL"')
+    return found
+
+
+_KINDS: dict[str, _Kind] = {
+    "duckdb": _Kind(_duckdb_errors, _duckdb, _duckdb_types, "epoch_us({})", "isnan({})", "//"),
+    "sqlite": _Kind(lambda: (sqlite3.Error,), _sqlite, _sqlite_types, "", "FALSE"),
+    "postgresql": _Kind(
+        _postgresql_errors,
+        _postgresql,
+        _postgresql_types,
+        "CAST(EXTRACT(EPOCH FROM {}) * 1000000 AS BIGINT)",
+        "({} = 'NaN')",
+        fence=" OFFSET 0",
+    ),
+}

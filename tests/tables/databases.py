@@ -1,0 +1,98 @@
+"""Tables written into databases of each kind, with what tests of them share."""
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from siloweave.tables.database import Database
+from siloweave.tables.read import Table, write
+from siloweave.tables.schema import Column, Schema
+
+try:
+    import duckdb
+except ModuleNotFoundError:
+    duckdb = None
+needs_duckdb = pytest.mark.skipif(
+    duckdb is None, reason="duckdb is not installed: pip install 'siloweave[sql]'"
+)
+
+
+def in_duckdb(table: Table, folder: Path, name: str = "visits") -> Database:
+    """A table of a DuckDB file, of the types that a Parquet file has."""
+    write(table, folder / "rows.parquet")
+    with duckdb.connect(str(folder / "rows.duckdb")) as connection:
+        rows = str(folder / "rows.parquet")
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM '{rows}'").fetchall()
+    return Database(f"duckdb:///{folder / 'rows.duckdb'}", table=name)
+
+
+def in_sqlite(table: Table, folder: Path, name: str = "visits") -> Database:
+    """A table of a SQLite file, where datetimes are texts and booleans are 0 and 1."""
+    columns = []
+    for one in table.names:
+        values = table.values(one)
+        if values.dtype.kind == "M":
+            values = np.datetime_as_string(values, unit="us")
+        values = values.astype(object) if values.dtype.kind != "b" else values.astype(int)
+        pairs = zip(values.tolist(), table.missing(one).tolist(), strict=True)
+        columns.append([None if gone else value for value, gone in pairs])
+    names = ", ".join(f'"{one}"' for one in table.names)
+    marks = ", ".join("?" * len(columns))
+    with sqlite3.connect(folder / "rows.sqlite") as connection:
+        connection.execute(f"CREATE TABLE {name} ({names})")
+        rows = zip(*columns, strict=True)
+        connection.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+    connection.close()
+    return Database(f"sqlite:///{folder / 'rows.sqlite'}", table=name)
+
+
+ODD = Schema(
+    (
+        Column("age", "integer", low=-5, high=5000, missing=True),
+        Column("big", "integer", low=-(2**40), high=2**40),
+        Column("weight", "continuous", low=-1.7, high=12.3),
+        Column("loss", "continuous", low=0, high=1e-3, missing=True),
+        Column("ward's", "categorical", categories=("a'b", "ü", "", "x y", "rest"), other="rest"),
+        Column("code", "categorical", categories=(3, 1, 7), missing=True),
+        Column("dose", "categorical", categories=(0.1, 2.5, 1e-7)),
+        Column("day", "datetime", low="1950-03-01", high="2030-12-31", missing=True),
+        Column("when", "datetime", low="1969-12-31T20:00:00", high="1970-01-02T00:00:00"),
+        Column("note", "text", missing=True),
+        Column("id", "id"),
+    )
+)
+"""A column of each kind, with bounds and names that are easily coded wrongly."""
+
+
+def odd_table(rows: int = 4000, seed: int = 0) -> Table:
+    """Rows of `ODD`, many of them on the edges of bins."""
+    random = np.random.default_rng(seed)
+
+    def some(share: float) -> np.ndarray:
+        return random.random(rows) < share
+
+    edges = np.concatenate([np.linspace(-1.7, 12.3, bins + 1) for bins in (7, 16, 100, 4096)])
+    near = np.concatenate([edges, np.nextafter(edges, -9), np.nextafter(edges, 99)])
+    weight = random.choice(near.clip(-1.7, 12.3), rows)
+    day = random.integers(-7245, 22279, rows).astype("datetime64[D]").astype("datetime64[us]")
+    second = random.integers(-14400, 86401, rows).astype("datetime64[s]").astype("datetime64[us]")
+    loss = random.choice(np.linspace(0, 1e-3, 33), rows)
+    loss[some(0.1)] = np.nan
+    return Table.from_columns(
+        {
+            "age": (random.integers(-5, 5001, rows), some(0.1)),
+            "big": (random.integers(-(2**40), 2**40 + 1, rows), None),
+            "weight": (weight, None),
+            "loss": (loss, None),
+            "ward's": (random.choice(np.array(["a'b", "ü", "", "x y", "odd", "z"], object), rows),
+                       None),
+            "code": (random.choice([3, 1, 7], rows), some(0.2)),
+            "dose": (random.choice([0.1, 2.5, 1e-7], rows), None),
+            "day": (day, some(0.1)),
+            "when": (second, None),
+            "note": (np.array(["n"] * rows, object), some(0.5)),
+            "id": (np.arange(rows), None),
+        }
+    )  # fmt: skip

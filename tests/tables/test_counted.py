@@ -1,0 +1,216 @@
+"""A database's rows are coded and counted as those of the same table in memory."""
+
+import sqlite3
+from itertools import combinations
+
+import numpy as np
+import pytest
+from tests.tables.databases import ODD, duckdb, in_duckdb, in_sqlite, needs_duckdb, odd_table
+
+import siloweave as sw
+from siloweave.datasets import adult, adult_schema
+from siloweave.errors import CapacityError, DataError, SchemaError
+from siloweave.protocols.schema import clipped
+from siloweave.statistics.marginals import marginal, sparse_marginal
+from siloweave.tables import counted as module
+from siloweave.tables.bins import cuts_of
+from siloweave.tables.codes import Encoder
+from siloweave.tables.counted import counted
+from siloweave.tables.database import Database
+from siloweave.tables.read import Table, write
+from siloweave.tables.schema import Column, Schema
+
+KINDS = [
+    pytest.param(in_duckdb, marks=needs_duckdb, id="duckdb"),
+    pytest.param(in_sqlite, id="sqlite"),
+]
+BUDGET = sw.Budget(1.0, 1e-6)
+
+
+def encoders():
+    weight = np.random.default_rng(1).random(4096) ** 20
+    cuts = {"weight": cuts_of(ODD["weight"], 1e4 * weight, 200)}
+    yield from (Encoder(ODD, bins) for bins in (1, 7, 64, 100, 4096))
+    yield Encoder(ODD, 16, cuts=cuts)
+
+
+@pytest.mark.parametrize("written", KINDS)
+def test_every_column_has_the_codes_of_the_table_in_memory(tmp_path, written):
+    table = odd_table()
+    database = written(table, tmp_path)
+    for encoder in encoders():
+        codes, there = encoder.encode(table), counted(database, encoder)
+        assert there.num_rows == codes.num_rows
+        for name in encoder.domain.names:
+            np.testing.assert_array_equal(marginal(there, (name,)), marginal(codes, (name,)), name)
+
+
+@pytest.mark.parametrize("written", KINDS)
+def test_cliques_are_counted_as_in_memory_whatever_they_are_counted_with(tmp_path, written):
+    table, encoder = odd_table(800), Encoder(ODD, 7)
+    pairs = list(combinations(encoder.domain.names, 2))
+    codes, there = encoder.encode(table), counted(written(table, tmp_path), encoder, pairs)
+    for clique in [*pairs, ("dose", "age", "code"), ("age",), ("weight", "loss", "day", "when")]:
+        np.testing.assert_array_equal(marginal(there, clique), marginal(codes, clique), clique)
+        for a, b in zip(
+            sparse_marginal(there, clique), sparse_marginal(codes, clique), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+@needs_duckdb
+def test_planned_cliques_take_one_question(tmp_path, monkeypatch):
+    table, encoder = odd_table(200), Encoder(ODD, 7)
+    pairs = list(combinations(encoder.domain.names, 2))
+    there, asked = counted(in_duckdb(table, tmp_path), encoder, pairs), []
+    grouped = Database.grouped
+    monkeypatch.setattr(
+        Database,
+        "grouped",
+        lambda self, *args, **more: asked.append(1) or grouped(self, *args, **more),
+    )
+    for pair in pairs:
+        marginal(there, pair)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("written", KINDS)
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("age", {"high": 4000}),
+        ("age", {"missing": False}),
+        ("weight", {"low": 0.0}),
+        ("loss", {"missing": False}),
+        ("code", {"categories": (3, 1)}),
+        ("code", {"missing": False}),
+        ("ward's", {"other": None, "categories": ("a'b", "ü", "x y")}),
+        ("day", {"low": "1970-01-01"}),
+        ("weight", {"kind": "integer", "low": -2, "high": 13}),
+        ("ward's", {"kind": "integer", "low": 0, "high": 13, "categories": (), "other": None}),
+        ("code", {"kind": "boolean", "categories": ()}),
+        ("age", {"kind": "categorical", "categories": ("a",), "low": None, "high": None}),
+    ],
+)
+def test_what_is_outside_the_schema_is_the_error_of_the_table_in_memory(
+    tmp_path, written, name, change
+):
+    table = odd_table(500)
+    column = {f: getattr(ODD[name], f) for f in ODD[name].__struct_fields__} | change
+    schema = Schema((Column(**column),))
+    rows = table.select([name])
+    with pytest.raises(SchemaError) as held:
+        Encoder(schema, 7).encode(rows)
+    with pytest.raises(SchemaError) as there:
+        counted(written(rows, tmp_path), Encoder(schema, 7))
+    assert str(there.value) == str(held.value)
+
+
+@pytest.mark.parametrize("written", KINDS)
+def test_numbers_beyond_learned_bounds_are_moved_inside(tmp_path, written):
+    learned = {"learned": ("low", "high")}
+    schema = Schema(
+        (
+            Column("age", "integer", low=100, high=3000, missing=True, **learned),
+            Column("weight", "continuous", low=1.0, high=8.0, **learned),
+        )
+    )
+    rows = odd_table(500).select(["age", "weight"])
+    for bins in (7, 300):
+        encoder = Encoder(schema, bins)
+        codes = encoder.encode(clipped(rows, schema))
+        there = counted(written(rows, tmp_path), encoder)
+        for name in schema.names:
+            np.testing.assert_array_equal(marginal(there, (name,)), marginal(codes, (name,)))
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+
+def test_a_table_that_changes_while_it_is_counted_is_refused(tmp_path):
+    table, encoder = odd_table(100), Encoder(ODD, 7)
+    there = counted(in_sqlite(table, tmp_path), encoder)
+    with sqlite3.connect(tmp_path / "rows.sqlite") as connection:
+        connection.execute("DELETE FROM visits WHERE id = 3")
+    connection.close()
+    with pytest.raises(DataError, match="rows were changed while they were counted"):
+        marginal(there, ("age", "code"))
+
+
+def test_other_rows_have_another_digest(tmp_path):
+    table, encoder = odd_table(100), Encoder(ODD, 7)
+    database = in_sqlite(table, tmp_path)
+    first, again = counted(database, encoder).digest(), counted(database, encoder).digest()
+    with sqlite3.connect(tmp_path / "rows.sqlite") as connection:
+        connection.execute("UPDATE visits SET code = 7 WHERE code = 3 AND id < 50")
+    connection.close()
+    assert first == again != counted(database, encoder).digest()
+
+
+def test_a_clique_of_too_many_cells_is_refused(tmp_path):
+    there = counted(in_sqlite(odd_table(50), tmp_path), Encoder(ODD, 4096))
+    with pytest.raises(CapacityError, match="a database counts 67,108,864 at most"):
+        marginal(there, ("age", "weight", "loss"))
+
+
+def test_too_many_different_texts_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_VALUES", 3)
+    database = in_sqlite(odd_table(50), tmp_path).select(["ward's"])
+    with pytest.raises(DataError, match='"ward\'s" has too many different values'):
+        counted(database, Encoder(ODD.select(["ward's"])))
+
+
+@needs_duckdb
+@pytest.mark.parametrize("method", [sw.AIM, sw.TwoRound, sw.FLAIM, sw.PrivMRF, sw.DistAIM])
+def test_a_fit_is_the_same_bytes_as_from_a_csv(tmp_path, method):
+    names = ["age", "sex", "income", "capital-gain"]
+    table, schema = adult().take(range(3000)).select(names), adult_schema().select(names)
+    write(table, tmp_path / "rows.csv")
+    with duckdb.connect(str(tmp_path / "rows.duckdb")) as connection:
+        rows = f"SELECT * FROM read_csv('{tmp_path / 'rows.csv'}', nullstr='')"
+        connection.execute(f"CREATE TABLE rows AS {rows}").fetchall()
+    database = sw.Database(f"duckdb:///{tmp_path / 'rows.duckdb'}", table="rows")
+    synth = method(rounds=2, max_model_mb=1) if method is sw.FLAIM else method(max_model_mb=1)
+    fits = []
+    for part in (tmp_path / "rows.csv", database):
+        data = part if synth.method.split == "central" else {"a": part, "b": part}
+        fits.append(synth.fit(data, schema, budget=BUDGET, noise="seeded", seed=3))
+    held, there = ({c: t.tobytes() for c, t in f.model.mrf.potentials.items()} for f in fits)
+    assert held == there
+    assert [f.epsilon for f in fits] == [fits[0].epsilon] * 2
+
+
+@needs_duckdb
+def test_a_method_that_needs_rows_loads_them(tmp_path):
+    table = adult().take(range(300)).select(["age", "sex"])
+    schema = adult_schema().select(["age", "sex"])
+    fits = [
+        sw.GaussianCopula().fit(part, schema, seed=1).sample_table(50, seed=0)
+        for part in (table, in_duckdb(table, tmp_path))
+    ]
+    assert fits[0].values("age").tolist() == fits[1].values("age").tolist()
+
+
+def test_learning_open_facts_names_what_is_not_counted(tmp_path):
+    schema = Schema((Column("age", "integer", missing=True), ODD["code"]))
+    database = in_sqlite(odd_table(50), tmp_path).select(["age", "code"])
+    with pytest.raises(sw.SiloweaveError, match="learned from a table that is held in memory"):
+        sw.AIM().fit(database, schema, budget=BUDGET, learn=0.1)
+
+
+def test_an_empty_table_is_counted(tmp_path):
+    table, encoder = odd_table(50).take([]), Encoder(ODD, 7)
+    there = counted(in_sqlite(table, tmp_path), encoder)
+    assert there.num_rows == 0
+    assert int(marginal(there, ("age", "code")).sum()) == 0
+
+
+def test_a_schema_of_another_table_is_refused(tmp_path):
+    with pytest.raises(SchemaError, match="nothing in common"):
+        counted(in_sqlite(odd_table(50), tmp_path), Encoder(adult_schema().select(["sex"])))
+
+
+def test_weighted_values_count_rows():
+    import polars as pl
+
+    table = Table.of_counts("a", pl.DataFrame({"v": ["x", None, "y"], "n": [5, 7, 11]}))
+    assert table.rows_of(table.missing("a")) == 7
