@@ -113,7 +113,9 @@ def test_run_prints_what_it_cost_and_the_same_command_does_nothing_more(done):
 
 def test_results_go_to_standard_output_alone(done):
     code, out, err = done.call("run", "--json")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "look at this first: the files hold about" in err
     json.loads(out)
 
 
@@ -305,3 +307,70 @@ def test_parties_that_write_a_column_differently_are_named_before_a_study(folder
     assert "born: north has dates written as %d.%m.%Y; south has dates written as %Y-%m-%d" in err
     assert "age" not in err
     assert "job" not in err
+
+
+def test_check_reads_rows_where_it_is_asked_to(folder):
+    code, out, _ = folder.call("check", "--rows")
+    assert code == 0
+    assert (
+        "Rows were read here, and nothing is odd: north 40, south 40. Nothing was written." in out
+    )
+    folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n120,f,x\nold,f,x\n")
+    before = folder.files()
+    code, out, _ = folder.call("check", "--rows")
+    assert code == 0
+    assert "south, line 3, age: 'old'. column 'age': 1 rows hold text" in out
+    assert folder.files() == before
+    assert "'old'" not in folder.call("check")[1]
+    found = folder.json("check", "--rows")["rows"]
+    assert found["count"] == {"north": 40, "south": 42}
+    assert found["overlaps"] == []
+    code, _, err = folder.call("run")
+    assert code == 2
+    assert "'old'" not in err
+    assert "siloweave check --rows" in err
+
+
+def test_one_file_for_two_parties_is_named_with_what_it_costs(folder):
+    folder.write("south.csv", (folder.path / "north.csv").read_text())
+    code, out, _ = folder.call("check", "--rows")
+    assert code == 0
+    said = "has ε = 2 at δ = 3.72e-5, not 1. Leave them out at all but one."
+    assert "north and south hold the same 40 rows: was one file given to 2 parties?" in out
+    assert said in out
+    assert said not in folder.call("check")[1]  # no row is read
+    folder.replace("study.toml", 'data = "south.csv"', 'data = "./north.csv"')
+    for words in (("check",), ("run",)):
+        code, out, err = folder.call(*words)
+        assert code == 0
+        assert "north and south name the same file, north.csv. A person with" in out + err
+        assert said in out + err
+    code, _, err = folder.call("init", "north.csv", "south.csv", "--folder", "new")
+    assert "hold the same 40 rows" in err
+
+
+def test_columns_of_the_same_people_raise_no_alarm(folder):
+    """Where columns are split, rows are the same people on purpose."""
+    lines = ["id,a,b,c", *(f"{n * 7919 % 10007},{n % 5},{n % 3},{n % 7}" for n in range(40))]
+    folder.write("whole.csv", "\n".join(lines) + "\n")
+    for name, own in (("west", "a"), ("east", "c")):
+        kept = ["id", own]
+        places = [lines[0].split(",").index(one) for one in kept]
+        rows = [",".join(line.split(",")[i] for i in places) for line in lines]
+        folder.write(f"{name}.csv", "\n".join(rows) + "\n")
+    code, _, err = folder.call("init", "west.csv", "east.csv", "--folder", "new")
+    assert (code, err) == (0, "")
+    found = folder.json("check", "new", "--rows")["rows"]
+    assert (found["differences"], found["overlaps"], found["misfits"]) == ([], [], [])
+
+
+def test_three_rows_are_too_few_and_every_step_says_so(folder):
+    folder.write("tiny.csv", "age,sex\n30,f\n40,m\n50,f\n")
+    assert folder.call("init", "tiny.csv", "--folder", "new")[0] == 0
+    said = "the noise is as large as any count of so few"
+    assert said in folder.call("check", "new")[1]
+    code, _, err = folder.call("run", "new")
+    assert code == 0
+    assert said in err
+    page = (folder.path / "new/run/report.html").read_text()
+    assert "noise is as large as any count of so few" in page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from siloweave.app.ledgers import finished, spent
+from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
 from siloweave.app.plan import (
     ENGINE_S,
     SOCKET_S,
@@ -24,6 +25,7 @@ from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, owners_of
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
+from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
@@ -46,7 +48,6 @@ _LEAST = 2  # rows that a method needs
 # Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
 _TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
 _SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
-_LITTLE = 100.0  # rows times epsilon below which noise is as large as the counts
 
 
 class StudyForecast(msgspec.Struct, frozen=True):
@@ -66,6 +67,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
         columns: Name, kind and reason of each column that was proposed and not reviewed.
+        rows: What the rows show, if they were read.
         alignment: What comes before all that, in a study with an alignment.
     """
 
@@ -94,10 +96,64 @@ class StudyForecast(msgspec.Struct, frozen=True):
     finished: bool
     alignment: AlignmentForecast | None = None
     columns: tuple[tuple[str, str, str], ...] = ()
+    rows: RowsRead | None = None
 
 
-def forecast(study: Study) -> StudyForecast:
+class RowsRead(msgspec.Struct, frozen=True):
+    """What the rows of a study show; for someone who may see every party's file.
+
+    Attributes:
+        count: How many each party has.
+        misfits: Rows that the schema does not allow, in sentences with places and values.
+        differences: How parties that hold the same columns hold them differently.
+        overlaps: Rows or people that several parties hold, in sentences.
+    """
+
+    count: dict[str, int]
+    misfits: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    overlaps: tuple[str, ...]
+
+
+def read_rows(study: Study) -> RowsRead:
+    """Read every party's rows, and compare them with the schema and with each other.
+
+    Parties with different columns hold the same people on purpose, and are not compared.
+
+    Raises:
+        SiloweaveError: A file cannot be read.
+    """
+    schema, synth = study.checked()
+    tables = {}
+    for party in study.parties:
+        with naming_party(party.name):
+            tables[party.name] = party.read(study.path(party))
+    own = schema.select(declared_names(study, schema))
+    bins, alike = getattr(synth, "bins", _BINS), synth.method.split != "columns"
+    marked = {name: _marked(table, schema) for name, table in tables.items()}
+    return RowsRead(
+        {name: table.num_rows for name, table in tables.items()},
+        tuple(line for one in tables.items() for line in misfits(*one, own, bins)),
+        tuple(differences(marked)) if alike else (),
+        tuple(one.said(study.terms()) for one in overlaps(marked)) if alike else (),
+    )
+
+
+def _marked(table: Table, schema: Schema) -> Table:
+    """The schema's columns of a table, where declared spellings of missing values are missing."""
+    names = [name for name in schema.names if name in table.names]
+    table = table.select(names)
+    for name in names:
+        table = table.blanked(name, schema[name].missing_values)
+    return table
+
+
+def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     """Check everything about a study that needs no rows, and forecast what a run would take.
+
+    Args:
+        study: As its file says.
+        rows: Whether to read the rows as well; see `read_rows`.
 
     Raises:
         InputError: Something cannot work; the message names it.
@@ -113,10 +169,12 @@ def forecast(study: Study) -> StudyForecast:
     setup = Setup(synth, schema, budget, names)
     synth.method.affordable(setup)
     files = [study.path(party) for party in study.parties]
-    rows = [rows_in(study.path(one), len(columns[one.name])) for one in study.parties]
-    found = forecast_of(setup, study.schema.learn, rows)
+    read_here = read_rows(study) if rows else None
+    counts = [rows_in(study.path(one), len(columns[one.name])) for one in study.parties]
+    counts = list(read_here.count.values()) if read_here else counts
+    found = forecast_of(setup, study.schema.learn, counts)
     in_files = sum(_SIZES.get(file_kind(file), _PACKED)[1] * _size(file) for file in files)
-    plan, aligning = plan_of(study, setup, names[0], rows, found), aligned_by(study, rows)
+    plan, aligning = plan_of(study, setup, names[0], counts, found), aligned_by(study, counts)
     return StudyForecast(
         study=study.study.name,
         method=info.title,
@@ -139,10 +197,11 @@ def forecast(study: Study) -> StudyForecast:
         largest_query=found.largest_query,
         notes=(*found.notes, *_not_modelled(schema)),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(*warnings(study), *_little(rows, budget, synth)),
+        warnings=(*warnings(study), *_little(counts, budget, synth)),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
+        rows=read_here,
     )
 
 
@@ -299,12 +358,18 @@ def _not_modelled(schema: Schema) -> list[str]:
     return [f"drawn anew, not modelled: {listed(left)}"] if left else []
 
 
+def few_rows(study: Study) -> list[str]:
+    """A sentence about rows that are too few for the study's budget; errors as of `forecast`."""
+    counts = [rows_in(study.path(one), len(_columns(study, one))) for one in study.parties]
+    return _little(counts, study.terms(), study.synthesizer())
+
+
 def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[str]:
     """A sentence about rows that are too few for their budget, by the sizes of the files."""
     rows = max(parts) if synth.method.split == "columns" else sum(parts)
     if not budget.private or not synth.method.needs_budget(synth):
         return []
-    if rows * budget.epsilon >= _LITTLE:
+    if rows * budget.epsilon >= words.FEW:
         return []
     text = (
         f"the files hold about {rows} rows: at epsilon = {budget.epsilon:g} the noise is as large "
@@ -336,7 +401,22 @@ def warnings(study: Study) -> tuple[str, ...]:
         )
     if study.alignment is not None:
         found.append(uncovered(study.alignment.on))
+    if synth.method.split != "columns":
+        found += _same_files(study)
     return (*found, *_of_the_guarantee(synth, study.terms()))
+
+
+def _same_files(study: Study) -> Iterator[str]:
+    """A sentence about parties that name one file."""
+    named: dict[Path, list[str]] = {}
+    for party in study.parties:
+        if party.data:
+            named.setdefault(study.path(party).resolve(), []).append(party.name)
+    for file, names in named.items():
+        if len(names) > 1:
+            yield f"{' and '.join(names)} name the same file, {file.name}. " + costs(
+                len(names), study.terms()
+            )
 
 
 def uncovered(on: Sequence[str]) -> str:

@@ -135,28 +135,35 @@ def check(
     network: Annotated[
         bool, typer.Option("--network", help="Also messages and time over a network.")
     ] = False,
+    rows: Annotated[
+        bool,
+        typer.Option("--rows", help="Also read the rows, where you may see all: what disagrees."),
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Forecast memory, time, bytes and epsilon for each party, before a row is read."""
+    """Forecast memory, time, bytes and epsilon for each party, before a row is read.
+
+    With --rows, files are read, and compared with the schema and with each other.
+    """
     from siloweave.app.check import forecast
     from siloweave.app.console import print_forecast
     from siloweave.app.study import Study
 
-    print_forecast(forecast(Study.load(study)), json=json, network=network)
+    print_forecast(forecast(Study.load(study), rows=rows), json=json, network=network)
 
 
 @app.command()
 @reported()
 def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     """Run a study; the same command continues a run that was cut short."""
-    from siloweave.app.check import warnings
+    from siloweave.app.check import few_rows, warnings
     from siloweave.app.console import print_summary, print_warning
     from siloweave.app.run import execute, outdated
     from siloweave.app.study import Study
     from siloweave.progress import Bar
 
     plan = Study.load(study)
-    for warning in warnings(plan):
+    for warning in (*warnings(plan), *few_rows(plan)):
         print_warning(warning)
     with Bar(quiet=json) as progress:
         summary, before = execute(plan, progress=progress)

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from siloweave.app.check import StudyForecast
+from siloweave.app.check import RowsRead, StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.privacy.ledger import spelled_key
 from siloweave.report import words
+from siloweave.tables.display import listed
 
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
@@ -164,7 +165,33 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
         )
     for warning in found.warnings:
         console.print(f"[yellow]look at this first:[/] {escape(warning)}")
-    console.print("No row was counted and nothing was written.")
+    if found.rows is None:
+        console.print("No row was counted and nothing was written.")
+        return
+    _print_rows(console, found.rows)
+
+
+def _print_rows(console: Console, rows: RowsRead) -> None:
+    """What the parties' rows show, beside each other."""
+    for line in (*rows.overlaps, *rows.misfits):
+        console.print(f"[yellow]look at this first:[/] {escape(line)}")
+    if rows.differences:
+        lines = []
+        for one in rows.differences:
+            held: dict[str, list[str]] = {}
+            for party, text in one.held.items():
+                held.setdefault(text, []).append(party)
+            first = (one.column, one.what)
+            for text, parties in held.items():
+                lines.append((*first, listed(parties, 3), text))
+                first = ("", "")
+            lines.append(("", "", "", f"→ {one.advice}"))
+        console.print(_grid(("column", "what differs", "party", "holds"), lines))
+    counts = ", ".join(f"{name} {count:,}" for name, count in rows.count.items())
+    clean = "" if rows.overlaps or rows.misfits or rows.differences else ", and nothing is odd"
+    console.print(f"Rows were read here{clean}: {escape(counts)}. Nothing was written.")
+    if not clean:
+        console.print("These lines show values of rows: for those who may see every file alone.")
 
 
 def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:

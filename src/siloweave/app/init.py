@@ -16,16 +16,14 @@ import msgspec
 
 from siloweave.app.check import same_columns
 from siloweave.app.files import write_text
+from siloweave.app.parties import differences, overlaps
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
-from siloweave.tables.detect import ColumnEvidence, evidence
-from siloweave.tables.display import listed
 from siloweave.tables.read import Dialect, Table, read, write
 from siloweave.tables.schema import Column, Schema
 
 _SHOWN = 3  # stray texts of a column
-_ALIKE = "map them first, so that equal values are written alike"
 
 
 class Proposal(NamedTuple):
@@ -80,7 +78,8 @@ def propose(
     said = tuple(f"{party}: {_said(t.dialect)}" for party, t in tables.items() if t.dialect)
     found = [line for party, table in tables.items() for line in _strays(party, table, schema)]
     if on is None and len(tables) > 1:
-        found += [line for name in schema.names if (line := _contrast(name, tables))]
+        found += [str(one) for one in differences(tables)]
+        found += [one.said() for one in overlaps(tables)]
     return Proposal(study, schema, review, said, tuple(found))
 
 
@@ -90,33 +89,6 @@ def _said(dialect: Dialect) -> str:
     separator = names.get(dialect.separator or "", repr(dialect.separator))
     header = "names in line 1" if dialect.header else "no line of names"
     return f"fields divided by {separator}, {dialect.encoding}, {header}"
-
-
-def _contrast(name: str, tables: Mapping[str, Table]) -> str:
-    """How parties write a column differently, in a sentence that shows values; else empty.
-
-    They hold other kinds, other forms, or categories of which no two parties have one in common.
-    """
-    seen = {p: evidence(t, (name,))[name] for p, t in tables.items() if not t.missing(name).all()}
-    forms = {p: _form(one, tables[p].kind(name)) for p, one in seen.items()}
-    if len(set(forms.values())) > 1:
-        return f"{name}: {'; '.join(f'{p} has {form}' for p, form in forms.items())}: {_ALIKE}"
-    if not {one.kind for one in seen.values()} <= {"categorical", "boolean"}:
-        return ""
-    marked = {p: tables[p].blanked(name, one.missing_values) for p, one in seen.items()}
-    held = {party: table.counts(name)[0] for party, table in marked.items()}
-    alone = len(held) > 1 and len(set().union(*held.values())) == sum(map(len, held.values()))
-    parts = [f"{p} has {listed(sorted(map(str, values)), 5)}" for p, values in held.items()]
-    return f"{name}: {'; '.join(parts)}: {_ALIKE}" if alone else ""
-
-
-def _form(one: ColumnEvidence, held: str) -> str:
-    """How a column is written, as far as two parties must agree."""
-    if one.kind in ("integer", "continuous") or (one.kind != "datetime" and "numbers" in held):
-        return f"numbers written like {one.format}" if one.format else "numbers"
-    if one.kind == "datetime":
-        return f"dates written as {one.format}" if one.format else "dates"
-    return "other text"
 
 
 def _strays(party: str, table: Table, schema: Schema) -> list[str]:

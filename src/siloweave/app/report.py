@@ -356,7 +356,7 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(column) for column in view.encoder.schema.columns),
         assumed_public=_assumed(fitted),
-        warnings=(*_uncovered(fitted), *_apart(fitted)),
+        warnings=(*_uncovered(fitted), *_apart(fitted), *_few(fitted)),
         settings=dict(_flat(fitted.settings)),
         synthetic=PublicView(
             num_rows=view.rows,
@@ -417,6 +417,19 @@ def _uncovered(fitted: Fit) -> tuple[str, ...]:
     named = "; ".join(dict.fromkeys(bare))
     text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
     return (f"{text}Released without any: {named}.",)
+
+
+def _few(fitted: Fit) -> tuple[str, ...]:
+    """That the model, by its own noisy count, stands for too few rows to be useful."""
+    if not isinstance(model := fitted.model, MarginalModel) or not fitted.budget.private:
+        return ()
+    if model.mrf.total * fitted.budget.epsilon >= words.FEW:
+        return ()
+    text = (
+        f"The model stands for about {max(model.mrf.total, 0):.0f} rows, by its own count: the "
+        "noise is as large as any count of so few, so this table cannot be useful."
+    )
+    return (text,)
 
 
 def _apart(fitted: Fit) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ from siloweave.app.study import AlignmentTable, Study
 from siloweave.core.fit import Cost, Fit
 from siloweave.core.method import Case
 from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
-from siloweave.errors import DataError, InputError, naming_party
+from siloweave.errors import DataError, InputError, SchemaError, naming_party
 from siloweave.federation.alignment import Alignment
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
@@ -207,7 +207,11 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Tab
             tables[party.name] = party.read(study.path(party))
     check_columns(study, synth, {name: table.names for name, table in tables.items()}, schema)
     for name, table in tables.items():
-        check_rows(study, schema, synth, name, table)
+        try:
+            check_rows(study, schema, synth, name, table)
+        except SchemaError as error:
+            text = str(error).rstrip(".")
+            raise SchemaError(f"{text}. `siloweave check --rows` shows which rows.") from error
     declared = declared_names(study, schema)
     for column in schema.columns if synth.info.guarantee != "dp" else ():
         held = [table for table in tables.values() if column.name in table.names]

@@ -416,6 +416,15 @@ class Table:
         table = series.value_counts(sort=True, name="count")
         return dict(zip(table["value"].to_list(), table["count"].to_list(), strict=True))
 
+    def row_keys(self, names: Sequence[str]) -> NDArray[np.uint64]:
+        """Return a hash of each row's values in some columns, the same in every table."""
+        numbers = (*_WHOLE, pl.Float64, pl.Boolean)
+        alike = [
+            series.cast(pl.Float64) if series.dtype in numbers else series.cast(pl.String)
+            for series in map(self._series, names)
+        ]
+        return pl.DataFrame(alike).hash_rows(seed=0).to_numpy()
+
     def unread(self, name: str, form: str | None = None) -> np.ndarray:
         """Return the rows whose text in a column is no number, plainly or in a form."""
         series = self._series(name)
