@@ -1,10 +1,12 @@
 """A study whose parties are aligned first: forecast, run, reported, its ledgers watched."""
 
 import csv
+import json
 import shutil
 
 import pytest
 
+import siloweave as sw
 from siloweave.report import Record
 from tests.app.conftest import Folder, ran
 
@@ -81,6 +83,25 @@ def test_check_forecasts_the_alignment_beside_the_method(study):
     assert "rounds of the alignment before about 10" in " ".join(out.split())
     study.replace("study.toml", '[alignment]\non = ["id"]\n', "")
     assert study.json("check")["alignment"] is None
+
+
+def test_the_id_of_one_synthetic_person_is_the_same_at_every_party(done):
+    parts = sw.load(done.path / "run/model").sample_parts(5, seed=0)
+    assert [list(part) for part in parts.values()] == [["id", "age", "sex"], ["id", "job"]]
+    assert all(part["id"].tolist() == [1, 2, 3, 4, 5] for part in parts.values())
+
+
+def test_init_takes_the_form_that_an_id_has_in_every_file(folder):
+    folder.write("a.csv", "who,x\n" + "".join(f"P{i:04d},{i % 3}\n" for i in range(50)))
+    folder.write("b.csv", "who,y\n" + "".join(f"P{i:04d},{i % 4}\n" for i in range(10, 60)))
+    assert folder.call("init", "a.csv", "b.csv", "--folder", "new")[0] == 0
+    who = json.loads((folder.path / "new/schema.json").read_text())["columns"][0]
+    assert (who["name"], who["kind"], who["from_data"]) == ("who", "id", ["format"])
+    assert who["format"] == "P00[0-9]{2}"
+    folder.write("b.csv", "who,y\n" + "".join(f"Q{i:04d},{i % 4}\n" for i in range(10, 60)))
+    assert folder.call("init", "a.csv", "b.csv", "--folder", "other")[0] == 0
+    who = json.loads((folder.path / "other/schema.json").read_text())["columns"][0]
+    assert who == {"name": "who", "kind": "id"}
 
 
 def test_a_run_prints_what_its_alignment_took(done):

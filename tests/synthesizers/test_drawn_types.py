@@ -74,6 +74,29 @@ def test_no_row_of_a_csv_decides_the_types_of_what_is_drawn(method, tmp_path):
     assert set(map(tuple, drawn.values())) == {("text", "text", "whole numbers")}
 
 
+@pytest.mark.parametrize("method", [sw.AIM, sw.GaussianCopula])
+@pytest.mark.parametrize("missing", [False, True])
+def test_days_of_whole_numbers_come_back_as_whole_numbers(method, missing, tmp_path):
+    days = pd.date_range("2021-01-01", periods=80).strftime("%Y%m%d").astype("Int64").to_series()
+    days.iloc[0] = pd.NA if missing else days.iloc[0]
+    days = days.reset_index(drop=True).astype("Int64" if missing else "int64")
+    frame = pd.DataFrame({"day": days, "x": np.arange(80) % 4})
+    schema = sw.Schema((
+        sw.Column("day", "datetime", low="2021-01-01", high="2021-12-31", missing=missing,
+                  format="%Y%m%d"),
+        sw.Column("x", "integer", low=0, high=3),
+    ))  # fmt: skip
+    budget = sw.Budget(math.inf if method is sw.GaussianCopula else 8.0, 1e-5)
+    fitted = method().fit(frame, schema, budget=budget, seed=0)
+    drawn = fitted.sample(60, seed=0)
+    assert drawn["day"].dtype == frame["day"].dtype
+    assert drawn["day"].dropna().between(20210101, 20211231).all()
+    assert set(fitted.sample(5, seed=0, given={"day": 20210304})["day"]) == {20210304}
+    frame.to_csv(tmp_path / "days.csv", index=False)  # where all is text
+    text = method().fit(tmp_path / "days.csv", schema, budget=budget).sample_table(5)
+    assert text.kind("day") == "text"
+
+
 def test_an_outline_keeps_what_a_frame_declares():
     frame = pd.DataFrame({"who": [1, 2], "day": pd.to_datetime(["2020-01-01", None])})
     empty = outline(sw.read(frame))

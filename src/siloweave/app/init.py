@@ -217,7 +217,20 @@ def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
         return Schema.detect(_pooled(tables))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
     found = [column for one in own for column in Schema.detect(one).columns]
-    return Schema((*(Column(name, "id") for name in on), *found))
+    return Schema((*(_shared_id(tables, name) for name in on), *found))
+
+
+def _shared_id(tables: Sequence[Table], name: str) -> Column:
+    """An id column of all parties, with the form that it has at each of them."""
+    forms = {
+        one.format if one.kind == "id" else None
+        for one in (Schema.detect(table.select([name]))[name] for table in tables)
+    }
+    form = forms.pop() if len(forms) == 1 else None
+    if form is None:
+        return Column(name, "id")
+    why = f"in every file, of the form {form}: an identifier, left out of the model and drawn anew"
+    return Column(name, "id", format=form, from_data=("format",), why=why)
 
 
 def _pooled(tables: Sequence[Table]) -> Table:

@@ -617,7 +617,8 @@ class Fit:
                 a party would otherwise learn about another's columns.
 
         Returns:
-            A frame per party; row i is the same synthetic person in all of them.
+            A frame per party; row i is the same synthetic person in all of them. Ids of the schema
+            that no party held when it was fitted, as those by which rows were aligned, are in each.
 
         Raises:
             InputError: Parties hold no columns of their own, or something is given though columns
@@ -635,8 +636,11 @@ class Fit:
         if not self.columns:
             raise InputError("parties hold all columns in this fit; sample() draws whole rows")
         table = self._drawn(num_rows, seed, given=given, raked=self.shared)
+        held = {column for names in self.columns.values() for column in names}
+        # Rows were aligned by ids that no party's table has afterwards; every party had them.
+        ids = [c.name for c in self.schema.columns if c.kind == "id" and c.name not in held]
         return {
-            name: table.select([column for column in names if column in table.names])
+            name: table.select([column for column in (*ids, *names) if column in table.names])
             for name, names in self.columns.items()
         }
 

@@ -8,6 +8,7 @@ format only; no code of theirs is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -29,6 +30,7 @@ Category = str | int | float | bool
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = ("kind", "categories", "low", "high", "missing", "decimals", "format", "missing_values")
+_DIGITS = re.compile("%Y(%[mdHMS])*")  # dates that are whole numbers, such as 20240131
 _MOST_DECIMALS = 15  # that a double holds
 
 
@@ -651,7 +653,8 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     boolean, such a category     bool (boolean)         Boolean      bool
     text category                text as pandas has it  String       string
     datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
-    any with a format, text      text as pandas has it  String       string
+    datetime such as %Y%m%d      int64 (Int64)          Int64        int64
+    any other format, text       text as pandas has it  String       string
     ===========================  =====================  ===========  ==================
 
     A CSV holds text, whatever its rows are: there, ids and all datetimes are text.
@@ -676,6 +679,8 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
 def _type(column: Column, text: bool) -> type:
     if column.categories:
         return type(column.categories[0])
+    if column.kind == "datetime" and not text and _DIGITS.fullmatch(column.format or ""):
+        return int
     if (
         column.format is not None
         or column.kind == "text"
