@@ -4,6 +4,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from threading import Thread
 
+from siloweave.app.plan import forecast_of, messages_over, most_asked
 from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import columns_of, job_for, parties_of, run_over
@@ -67,6 +68,13 @@ def setup_of(case):
     return setup, tables
 
 
+def plan_of(case, setup):
+    """How often a party may be asked each question, by stage and tag."""
+    learn = case.fit.get("learn", 0.0)
+    found = forecast_of(setup, learn, [60] * len(setup.roster))
+    return most_asked(list(messages_over(setup, learn, found)))
+
+
 @contextmanager
 def ends(case, folder, study=b"{}"):
     """The coordinator's seals, and every party with its own."""
@@ -79,7 +87,10 @@ def ends(case, folder, study=b"{}"):
         for name, table in tables.items():
             home = folder / name
             home.mkdir(parents=True, exist_ok=True)
-            host = Host(name, setup, study, table, jobs_of(case), home, roster.parties, own[name])
+            host = Host(
+                name, setup, study, table, jobs_of(case), home, roster.parties, own[name],
+                asked=plan_of(case, setup),
+            )  # fmt: skip
             stack.callback(host.close)
             hosts[name] = host, Seals(name, own[name], roster, Nonces(home / "nonces"))
         yield setup, Seals(roster.coordinator, office, roster), hosts

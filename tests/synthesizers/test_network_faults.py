@@ -12,6 +12,7 @@ from siloweave.core.party import Host, StageFacts, agreed, parties_over
 from siloweave.core.run import run_over
 from siloweave.errors import DataError, InputError, SiloweaveError, StudyError, WireError
 from siloweave.federation import messages
+from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Close
 from siloweave.privacy import Ledger
@@ -21,7 +22,7 @@ from siloweave.tables import Column, Encoder, Schema
 from siloweave.tables.bins import Cuts
 from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.networked import Direct, ends, fit_over_frames, jobs_of, setup_of
-from tests.synthesizers.test_network import here, paid, texts
+from tests.synthesizers.test_network import cases, here, paid, texts
 from tests.synthesizers.test_visibility import CASES, Case
 
 STUDY = agreed({"a": "study"})
@@ -296,3 +297,58 @@ def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
             forbidden,
         )  # fmt: skip
     assert not (tmp_path / "ledger.jsonl").exists()
+
+
+# A party answers no more than the plan says
+
+
+class Recorded(Direct):
+    """Remembers the last question of each kind to each party, as the party opened it."""
+
+    def __init__(self, seals, hosts):
+        super().__init__(seals, hosts)
+        self.last = {}
+
+    def answered(self, name, question):
+        opened = self.hosts[name][1].open(question, self.seals.name)
+        envelope = messages.decode(opened.data, Envelope)
+        for one in (envelope, envelope.next) if envelope.then else (envelope,):
+            tag = msgspec.msgpack.decode(one.body)["type"]
+            self.last[name, one.run, tag] = msgspec.structs.replace(one, then=b"")
+        return super().answered(name, question)
+
+
+@cases("two_round", "flaim that learns", "silofuse")
+def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
+    """Also after a restart of the party; and one that comes again is still answered."""
+    case = CASES[name]
+    with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
+        carrier = Recorded(seals, hosts)
+        parties = parties_over(carrier, STUDY, seals.roster.parties)
+        run_over(setup, jobs_of(case, folder=tmp_path / "office", rows=_ROWS), parties)
+        plan = {(p, run): hosts[p][0]._sites[run][0].terms.asked for p, run, _ in carrier.last}
+        for (party, run, tag), asked_last in carrier.last.items():
+            host, most = hosts[party][0], plan[party, run][tag]
+            if most > 9:
+                continue  # a step of a training
+            reasons = []
+            for step in range(1000, 1001 + int(most)):
+                again = msgspec.structs.replace(asked_last, step=step)
+                before = len(host.ledger.entries)
+                host._sites.clear()
+                try:
+                    host.reply(Opened(FRAME, messages.encode(again), b""))
+                    reasons.append("")
+                except SiloweaveError as error:
+                    reasons.append(str(error))
+            assert f"times in run {run!r}; by the study's plan it answers {most}" in reasons[-1]
+            assert len(host.ledger.entries) == before
+            host.reply(Opened(FRAME, messages.encode(asked_last), b""))
+
+
+def test_a_question_of_no_stage_of_the_plan_is_refused(tmp_path):
+    with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
+        host, _ = hosts[setup.roster[0]]
+        host._asked = {"bins": {}}
+        with pytest.raises(WireError, match="by the study's plan it answers 0"):
+            asked(hosts, seals, facts_of(setup))

@@ -84,7 +84,7 @@ class Trapped(Direct):
             host._sites[run] = trap, handlers
             try:
                 host.reply(opened)
-            except Exception as error:  # whatever it is
+            except SiloweaveError as error:
                 self.refusals.append(error)
             finally:
                 host._sites[run] = site, handlers
@@ -124,7 +124,7 @@ def test_no_error_names_a_folder_of_the_party(tmp_path):
         for file in (tmp_path / name / "store").iterdir():
             file.write_bytes(b"damaged")
         host._sites.clear()
-        with pytest.raises(WireError, match="its folder/store/.* is damaged or cut off") as caught:
+        with pytest.raises(WireError, match=r"its folder/store/.* is damaged or cut off") as caught:
             asked(hosts, seals, None)
     assert str(tmp_path) not in str(caught.value)
 
@@ -139,6 +139,7 @@ def test_a_training_that_began_otherwise_is_named_without_a_path(tmp_path):
         (folder / "a checkpoint").touch()
         host._sites.clear()
         object.__setattr__(host._job, "seed", 99)
-        with pytest.raises(errors.StudyError, match="seed = 0, and now 99.* its folder/") as caught:
+        match = r"seed = 0, and now 99.* its folder/"
+        with pytest.raises(errors.StudyError, match=match) as caught:
             asked(hosts, seals, None, name=name)
     assert str(tmp_path) not in str(caught.value)

@@ -261,6 +261,7 @@ def _planned(one: PlannedMessage) -> tuple[str, ...]:
     protected = dict.fromkeys(field.protected_by for field in one.fields)
     question, why = f"{one.asks} ({one.tag})", "; ".join(protected)
     times = f"{one.times:,}" if one.times else "with the last"
+    times = f"about {times}" if one.guessed else times
     return one.stage, question, times, one.replies, why, one.ledger
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from siloweave.app.check import check_columns, check_rows, rows_in
-from siloweave.app.plan import Plan, forecast_of, plan_of, require_approved
+from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
@@ -212,14 +212,16 @@ def party_in(
     def allow(ledger: Ledger) -> None:
         _check(policy, study, setup, name, ledger.entries, other_studies(home, folder))
 
+    plan = plan_in(folder, data)
     if policy.studies.approval == "by hand":
-        require_approved(folder, plan_in(folder, data))
+        require_approved(folder, plan)
     facts, job = agreed(study.facts()), study.job(noise=noise)
     ids = None
     if (asked := study.alignment) is not None:
         rule = IdPolicy(asked.missing, asked.duplicates)
         ids = AlignmentData(table, asked.on, rule, os.cpu_count() or 1, asked.most)
-    host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow, ids)
+    most = most_asked(plan.messages)
+    host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow, ids, most)
     try:
         yield host, seals
     finally:

@@ -2,8 +2,9 @@
 
 A plan is computed from the method's record and public facts: its stages, how often a party is asked
 each question at most, the fields of the replies, and the method's lines of visibility, which say
-what protects them. Bytes and times are guesses; all else is a bound, to which the tests hold runs
-of every method.
+what protects them. Bytes and times are guesses, and so is how often a question is asked where that
+follows from the number of rows. All else is a bound, to which the tests hold runs of every method,
+and a party holds every coordinator.
 
 **Guarantee**: a plan reads no row. What the ledger may hold at the end is bounded by the study's
 budget, or by nothing where the method promises nothing. An approval holds for exactly one plan: the
@@ -70,6 +71,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
         fields: What the reply has.
         times: How often this party is asked it, at most; 0 if it comes along with the last one.
         ledger: What that enters in the party's ledger.
+        guessed: Whether `times` is no bound, since it follows from the number of rows.
     """
 
     stage: str
@@ -79,6 +81,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
     fields: tuple[PlannedField, ...]
     times: int
     ledger: str
+    guessed: bool = False
 
     @property
     def pays(self) -> int:
@@ -135,6 +138,8 @@ class Plan(msgspec.Struct, frozen=True):
         found: dict[str, Any] = msgspec.to_builtins(self)
         for guess in ("size", "seconds"):
             del found[guess]
+        for one in found["messages"]:
+            one["times"] = "by rows" if one["guessed"] else one["times"]
         return found
 
     @property
@@ -147,6 +152,19 @@ class Plan(msgspec.Struct, frozen=True):
         traffic = {self.party: Traffic(self.count, self.size, 0)}
         cost = Cost(traffic, self.rounds, {"computing": self.seconds or 0.0})
         return cost.over_network(latency=0.0, message=message)
+
+
+def most_asked(messages: Sequence[PlannedMessage]) -> dict[str, dict[str, float]]:
+    """How often a party answers each question at most, by stage and tag.
+
+    The question that closes a run may come along with the last one, and once more by itself if a
+    party vanished.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for one in messages:
+        stage, more = ("method", 1) if one.stage == "closing" else (one.stage, 0)
+        found.setdefault(stage, {})[one.tag] = inf if one.guessed else one.times + more
+    return found
 
 
 # From a study
@@ -182,10 +200,7 @@ def plan_of(
     """
     synth, learn = setup.synth, study.schema.learn
     method, info = synth.method, synth.info
-    decoding = tuple(_decoding(setup))
-    closing = _closing(0 if found.closes or decoding else 1)
-    own = tuple(messages_of(setup, learn, found))
-    messages = (*_aligning(study, rows), *own, *decoding, closing)
+    messages = (*_aligning(study, rows), *messages_over(setup, learn, found))
     facts = study.facts()
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
@@ -234,6 +249,15 @@ def around(messages: Sequence[PlannedMessage]) -> int:
     return _AROUND * sum(one.times for one in messages) + _ENTRY * lines
 
 
+def messages_over(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:
+    """Those of a whole run over a network, up to the one that closes it."""
+    yield from messages_of(setup, learn, found)
+    decoding = tuple(_decoding(setup))
+    yield from decoding
+    (closing,) = _described("closing", {Close: 1}, (), "")
+    yield msgspec.structs.replace(closing, times=0 if found.closes or decoding else 1)
+
+
 def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:
     """Those of all stages, and of the method, as a run plans them."""
     synth, views, rest = setup.synth, setup.synth.info.visibility, 1.0
@@ -249,7 +273,8 @@ def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[Planned
         paid = _paid(rest * share, private=private)
         yield from _described(stage.name, stage.asked(planned), seen, paid)
         rest *= 1 - share
-    yield from _described("method", found.asked, views, _paid(rest, private=private))
+    for one in _described("method", found.asked, views, _paid(rest, private=private)):
+        yield msgspec.structs.replace(one, guessed=one.tag in map(_tag, found.by_rows))
 
 
 def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
@@ -284,7 +309,7 @@ def _described(stage: str, asked: Asked, views: Views, paid: str) -> Iterator[Pl
             fields = tuple(_fields(request, views))
             yield PlannedMessage(
                 stage,
-                str(request.__struct_config__.tag),
+                _tag(request),
                 _sentence(request),
                 _sentence(reply_type(request)),
                 fields,
@@ -297,6 +322,10 @@ def _entered(protected: Sequence[str], paid: str) -> str:
     if any(one.startswith("nothing") or one == _INFINITE for one in protected):
         return _INFINITE
     return paid if any(one not in (_PUBLIC, _RELAYED) for one in protected) else "nothing"
+
+
+def _tag(request: type[Request[Any]]) -> str:
+    return str(request.__struct_config__.tag)
 
 
 def _sentence(kind: type) -> str:
@@ -331,14 +360,12 @@ def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:
         return
     from siloweave.federation.alignment import expected_questions
 
-    leader, other = expected_questions(ids)
-    for one in _described("alignment", {**other, **leader}, (), ""):
-        yield msgspec.structs.replace(one, ledger=_INFINITE if one.pays else "nothing")
-
-
-def _closing(times: int) -> PlannedMessage:
-    (message,) = _described("closing", {Close: 1}, (), "")
-    return msgspec.structs.replace(message, times=times)
+    (leader, other), (most, more) = map(expected_questions, (ids, [_FAR**2] * len(ids)))
+    asked: dict[type[Request[Any]], int] = {**other, **leader, Close: 1}
+    by_ids = {_tag(kind) for kind, times in {**more, **most}.items() if times != asked[kind]}
+    for one in _described("alignment", asked, (), ""):
+        paid, guessed = _INFINITE if one.pays else "nothing", one.tag in by_ids
+        yield msgspec.structs.replace(one, ledger=paid, guessed=guessed)
 
 
 # Approval

@@ -414,6 +414,7 @@ class Forecast:
 
     Attributes:
         asked: How often a party is asked each question of the method, at most.
+        by_rows: Those of them whose number follows from the number of rows, and is a guess as well.
         memory_mb: Peak, with all parties in one process, without their rows.
         bytes_per_party: Sent and received, roughly: what is chosen is not known beforehand; without
             what is around every message, and without the ledger, which closes a run.
@@ -441,6 +442,7 @@ class Forecast:
     notes: tuple[str, ...] = ()
     waits: int = 0
     closes: bool = False
+    by_rows: tuple[type[Request[Any]], ...] = ()
 
     @property
     def rounds(self) -> int:

@@ -137,6 +137,7 @@ class Host:
             what forbids the study.
         aligned: What it brings to find the rows that all parties have, where that is done first;
             a ledger of its own, below `home`, has what that releases.
+        asked: How often it answers each question at most, by stage and tag; None for no bound.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -156,12 +157,13 @@ class Host:
         identity: Identity,
         allow: Callable[[Ledger], None] = lambda ledger: None,
         aligned: AlignmentData | None = None,
+        asked: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
         self._job, self._roster, self._identity = job, roster, identity
         self._home = home = home.absolute()  # as errors about its files begin
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
-        self._aligned = aligned
+        self._aligned, self._asked = aligned, asked
         self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow = allow
@@ -282,10 +284,14 @@ class Host:
         side = side_of(setup)
         place = place_of(setup, side, job, self.name, self._home)
         rows = side.prepare(self._rows(), setup, place)
-        terms = Terms(self._roster, job.tolerated, side.facts(setup), job.dropouts, job.run)
+        most, told = self._most_asked(facts.stage), side.facts(setup)
+        terms = Terms(self._roster, job.tolerated, told, job.dropouts, job.run, most)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))
+
+    def _most_asked(self, stage: str) -> Mapping[str, float] | None:
+        return None if self._asked is None else self._asked.get(stage, {})
 
     def _alignment(self, run: str) -> Site[AlignmentData]:
         """Its side of finding common rows, whose releases no budget covers."""
@@ -294,7 +300,8 @@ class Host:
         if self._aligning is None and self._aligned is not None:
             job = replace(self._job, limited=False)
             stores = open_stores(self.name, job, self._home / ALIGNMENT, self._identity)
-            index, terms = self._setup.roster.index(self.name), Terms(self._roster)
+            index, most = self._setup.roster.index(self.name), self._most_asked(ALIGNMENT)
+            terms = Terms(self._roster, asked=most)
             self._aligning = site_of(self.name, self._aligned, job, index, stores, terms)
         assert self._aligning is not None
         return self._aligning

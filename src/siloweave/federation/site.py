@@ -82,6 +82,7 @@ class Terms:
         study: Name of the whole run, in all stages of which a party has one key for masks; if
             empty, it has one in each.
         dropouts: Parties of a sum that may vanish; in a small one fewer, see dropouts.py.
+        asked: How often it answers each question of a run at most, by its tag; None for no bound.
 
     Raises:
         InputError: `tolerated` is too low, or no whole number, or so many parties of this roster
@@ -98,6 +99,7 @@ class Terms:
     facts: Mapping[str, Any] = field(default_factory=dict)
     dropouts: int = 0
     study: str = ""
+    asked: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         whole("tolerated", self.tolerated, 1 if len(self.roster) > 1 else 0)
@@ -235,6 +237,13 @@ class _Sum(msgspec.Struct, frozen=True):
     @property
     def context(self) -> str:
         return f"sum of step {self.step}, {self.request.hex()}"
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """How often a party was asked each question of a run, by its tag; and the step of the last."""
+
+    step: int = -1
+    times: dict[str, int] = {}
 
 
 class _Lists(msgspec.Struct, frozen=True):
@@ -741,6 +750,7 @@ class Site(Generic[Rows]):
         try:
             request = messages.decode_request(envelope.body, handlers)
             kind = type(request).__name__
+            self._count_asked(envelope, str(type(request).__struct_config__.tag))
             self.begin(envelope)
             reply = handlers[type(request)](request, self)
             messages.check_sealed(reply, self.sealed_here)
@@ -765,6 +775,28 @@ class Site(Generic[Rows]):
             if refused is error:
                 raise
             raise refused from error
+
+    def _count_asked(self, envelope: Envelope, tag: str) -> None:
+        """Refuse a question that is asked more often than the study's plan says.
+
+        Stored answers that are sent again do not come here. A question that was counted, and was
+        not answered as the process was killed, has the step of the last one.
+        """
+        if self.terms.asked is None:
+            return
+        name, most = f"asked/{envelope.run}", self.terms.asked.get(tag, 0)
+        stored = self._store.get(name)
+        before = messages.decode(stored, _Asked) if stored else _Asked()
+        if before.step == envelope.step:
+            return
+        times = before.times.get(tag, 0) + 1
+        if times > most:
+            raise WireError(
+                f"party {self.name!r} was asked {tag!r} {times} times in run {envelope.run!r}; by "
+                f"the study's plan it answers {most}. Nothing was released"
+            )
+        now = _Asked(envelope.step, before.times | {tag: times})
+        self._store.put(name, messages.encode(now))
 
     def _refused(self, envelope: Envelope) -> str:
         return f"refused/{envelope.run}/{envelope.step}"

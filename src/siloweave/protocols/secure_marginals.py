@@ -905,6 +905,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     return replace(
         base,
         asked=asked,
+        by_rows=(ShareRows, MeasureTables),
         memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
         bytes_per_party=width + own + coins + wide,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),

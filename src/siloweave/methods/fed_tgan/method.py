@@ -166,7 +166,8 @@ def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forec
     asked: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moved, Take: moved}
     schema: Any = case.schema
     rows = 12 * steps * synth.batch * vector_width(schema, trainer.numeric)
-    return replace(found, asked=asked, bytes_per_party=found.bytes_per_party + rows)
+    sent = found.bytes_per_party + rows
+    return replace(found, asked=asked, by_rows=(Judge,), bytes_per_party=sent)
 
 
 def _method(
