@@ -56,7 +56,7 @@ slow: $(VENV)/.test-ready
 
 # The engine holds back packages that the other tests have newer, so it has an environment of its own.
 engine: $(FLOWER)/.ready
-	$(FLOWER)/bin/python -m pytest -m engine $(PYTEST_ARGS) tests
+	$(FLOWER)/bin/python -m pytest -m "engine and not slow" $(PYTEST_ARGS) tests
 
 # Sources are read and not imported, so the site needs nothing that siloweave needs.
 docs: $(DOCS)/.ready

@@ -18,7 +18,7 @@ from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.networked import fit_over_frames
 from tests.synthesizers.test_network import check_same
 from tests.synthesizers.test_network_faults import canaries
-from tests.synthesizers.test_visibility import Case
+from tests.synthesizers.test_visibility import CASES, Case
 
 pytestmark = pytest.mark.engine
 pytest.importorskip("flwr", reason="needs the flower extra: make engine")
@@ -65,7 +65,9 @@ def over_engine(seals, hosts, folder, *, hurts=None, counted=None, port=None, **
             counted.append(carrier)
 
 
-@pytest.mark.parametrize("name", ["two_round", "silofuse", "secure_two_round", "vertigan"])
+@pytest.mark.parametrize(
+    "name", ["two_round", "flaim", "silofuse", "fed_tgan", "secure_two_round", "vertigan"]
+)
 def test_a_run_over_the_engine_is_that_of_one_process(name, tmp_path, capsys):
     counted, began = [], time.monotonic()
     check_same(name, tmp_path, over=partial(over_engine, counted=counted))
@@ -95,6 +97,26 @@ def test_an_engine_that_is_killed_again_and_again_changes_nothing(name, tmp_path
     counted = []
     check_same(name, tmp_path, over=partial(over_engine, hurts=hurts, counted=counted))
     assert counted[0].asked > max(hurts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "while it is asked"])
+@pytest.mark.parametrize("which", ["superlink", "pairing", "nodes"])
+@pytest.mark.parametrize("name", ["two_round", "silofuse"])
+def test_a_part_of_the_engine_that_is_killed_at_every_question_changes_nothing(
+    name, which, moment, tmp_path, capsys
+):
+    hurt = {"superlink": killed(0), "pairing": killed(1), "nodes": nodes_killed}[which]
+
+    def later(link):
+        threading.Timer(0.3, hurt, [link]).start()
+
+    counted, began, parties = [], time.monotonic(), len(CASES[name].data(0))
+    hurts = dict.fromkeys(range(0, 99, parties), hurt if moment == "before" else later)
+    check_same(name, tmp_path, over=partial(over_engine, hurts=hurts, counted=counted))
+    with capsys.disabled():
+        times = -(-counted[0].asked // parties)
+        print(f"\n{name}, {which} killed {times} times: {time.monotonic() - began:.0f} s")
 
 
 SEEN = []

@@ -83,7 +83,10 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
     console.print(f"Took {asked} and {words.duration(sum(summary.seconds.values()))}")
     _print_parties(console, summary)
     if summary.vanished:
+        here = {one.name for one in summary.parties}
         console.print(f"Vanished on the way: {escape(', '.join(summary.vanished))}")
+        if not here.issuperset(summary.vanished):
+            console.print("No ledger came from there: ε counts the study's whole budget for it.")
     places = Grid.grid(padding=(0, 2))
     for what, path in files.items():
         places.add_row(what, escape(path))

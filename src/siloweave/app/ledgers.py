@@ -59,7 +59,8 @@ class AlignmentSummary(msgspec.Struct, frozen=True):
 class RunSummary(msgspec.Struct, frozen=True):
     """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row.
 
-    Parties that `vanished` from it may have sent no ledger; `epsilon` is then that of the others.
+    Parties that `vanished` from it may have sent no ledger; `epsilon` is then the study's whole
+    budget, to which their own ledgers hold them.
     """
 
     run: str
@@ -373,7 +374,8 @@ def read_ledgers(
             readings.append(_reading(stage, files[name], ledger, at, compared[name]))
             if stage == "method":
                 of_rows.append(ledger)
-    if summary is None or len(of_rows) < len(summary.parties):
+    due = {one.name for one in summary.parties} | set(summary.vanished) if summary else set()
+    if summary is None or len(of_rows) < len(due):
         return Trail(at, tuple(readings))
     return Trail(at, tuple(readings), summary.split, row_epsilon(of_rows, at, summary.split))
 

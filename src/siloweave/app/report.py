@@ -356,7 +356,7 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=tuple(_fact(column) for column in view.encoder.schema.columns),
         assumed_public=_assumed(fitted),
-        warnings=(*_uncovered(fitted), *_apart(fitted), *_few(fitted)),
+        warnings=(*_unaccounted(fitted), *_uncovered(fitted), *_apart(fitted), *_few(fitted)),
         settings=dict(_flat(fitted.settings)),
         synthetic=PublicView(
             num_rows=view.rows,
@@ -430,6 +430,18 @@ def _few(fitted: Fit) -> tuple[str, ...]:
         "noise is as large as any count of so few, so this table cannot be useful."
     )
     return (text,)
+
+
+def _unaccounted(fitted: Fit) -> tuple[str, ...]:
+    """That parties vanished whose ledgers are not here."""
+    if not fitted.unaccounted:
+        return ()
+    named = ", ".join(fitted.unaccounted)
+    bound = "the study's whole budget, to which its own ledger holds it"
+    if fitted.info.guarantee != "dp":
+        bound = "no bound, since a ledger of this method has none"
+    text = f"Vanished before the end, so that no ledger came: {named}. For each, ε here counts "
+    return (f"{text}{bound}. What it has released is in its own ledger alone.",)
 
 
 def _apart(fitted: Fit) -> tuple[str, ...]:

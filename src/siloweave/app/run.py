@@ -418,7 +418,10 @@ def _summary(
         method=info.title,
         guarantee=info.guarantee,
         private=fitted.private,
-        epsilon=row_epsilon(own, budget.delta, info.split),
+        epsilon=max(
+            row_epsilon(own, budget.delta, info.split),
+            fitted.epsilon if fitted.unaccounted else 0.0,
+        ),
         epsilon_allowed=budget.epsilon,
         delta=budget.delta,
         unit=budget.unit,

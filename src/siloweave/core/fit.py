@@ -525,8 +525,20 @@ class Fit:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of a row, recomputed from the ledgers."""
-        return epsilon_of_row(self.ledgers, self.info.split, self.budget.delta)
+        """Epsilon of a row, recomputed from the ledgers.
+
+        A party that vanished has sent no ledger. It counts with the whole budget, which its own
+        ledger enforces, or with no bound where ledgers enforce none.
+        """
+        found = epsilon_of_row(self.ledgers, self.info.split, self.budget.delta)
+        if not self.unaccounted:
+            return found
+        return max(found, self.budget.epsilon if self.info.guarantee == "dp" else inf)
+
+    @property
+    def unaccounted(self) -> tuple[str, ...]:
+        """Parties that vanished and sent no ledger."""
+        return tuple(n for n in self.settings.get("vanished", ()) if n not in self.ledgers)
 
     @property
     def epsilons(self) -> dict[str, float]:

@@ -1,0 +1,158 @@
+"""The ends of a study as processes of their own, which tests kill and start again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from siloweave.app.network import provision
+from siloweave.federation.records import STATUS, read_status
+
+LAST_S = 240.0
+"""Longest time that a test waits for something that must happen."""
+
+
+def small(folder, names=("north", "south"), **settings):
+    """Make the folder's study one of TwoRound between these parties, with rows for each."""
+    more = "".join(f"\n{name} = {value}" for name, value in settings.items())
+    folder.replace(
+        "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', f'name = "two_round"{more}'
+    )
+    text = (folder.path / "study.toml").read_text()
+    for name in names[2:]:
+        text += f'\n[[parties]]\nname = "{name}"\ndata = "{name}.csv"\n'
+        (folder.path / f"{name}.csv").write_bytes((folder.path / "north.csv").read_bytes())
+    folder.write("study.toml", text)
+
+
+class Ends:
+    """A coordinator and parties, each started by its command; they end with this process.
+
+    `way` is how questions travel, as words of a command, by end; `within` is what comes before a
+    command, by end.
+    """
+
+    def __init__(self, path, made, way, *, wait=LAST_S, within=None):
+        self.path, self.made, self.way = path, made, way
+        self.wait, self.within, self.running = wait, within or {}, {}
+
+    @property
+    def parties(self):
+        return [name for name in self.made if name != "coordinator"]
+
+    def start(self, name):
+        words = ["coordinator"] if name == "coordinator" else ["party", "start"]
+        words += [str(self.made[name]), *self.way(name), "--wait", str(self.wait)]
+        if name != "coordinator":
+            words += ["--data", str(self.path / f"{name}.csv")]
+        command = [sys.executable, "-m", "siloweave", *words, "--seeded-noise", "--attached"]
+        with self.log(name).open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                [*self.within.get(name, []), *command],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.path,
+            )  # fmt: skip
+
+    def start_all(self):
+        """The parties, and once they answer the coordinator."""
+        for name in self.parties:
+            self.start(name)
+        if "--spool" in self.way("coordinator"):  # over a network they wait for the coordinator
+            until(lambda: all("answers over" in self.said(name) for name in self.parties))
+        self.start("coordinator")
+
+    def log(self, name):
+        return self.path / f"{name}.log"
+
+    def said(self, name):
+        return self.log(name).read_text(errors="replace")
+
+    def step(self):
+        """The question that the coordinator is at: the stage's run, and the step."""
+        now = read_status(Path(self.made["coordinator"]) / "run" / STATUS)
+        return (now.run, now.step) if now is not None and now.step >= 0 else None
+
+    def kill(self, name):
+        self.stop(name, signal.SIGKILL)
+
+    def stop(self, name, how=signal.SIGINT):
+        self.running[name].send_signal(how)
+        self._over(self.running.pop(name))
+
+    def _over(self, process):
+        """Its exit code, once it has ended."""
+        try:
+            return process.wait(60)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+
+    def ended(self, hurt=lambda step: None):
+        """The coordinator's exit code; `hurt` is called at every new question, by its number."""
+        seen, end = set(), time.monotonic() + 3 * LAST_S
+        while self.running["coordinator"].poll() is None:
+            assert time.monotonic() < end, self.said("coordinator")
+            if (step := self.step()) is not None and step not in seen:
+                seen.add(step)
+                hurt(len(seen))
+            time.sleep(0.01)
+        return self._over(self.running.pop("coordinator"))
+
+    def rows(self):
+        return (Path(self.made["coordinator"]) / "run" / "synthetic.csv").read_text()
+
+    def summary(self):
+        file = Path(self.made["coordinator"]) / "run" / "run.json"
+        return msgspec.json.decode(file.read_bytes())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self.running.values():
+            one.stdin.close()
+        for one in self.running.values():
+            self._over(one)
+
+
+def until(holds, seconds=LAST_S):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def below(number):
+    """Numbers of all processes that a process has started, and they, and so on."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.decode().splitlines()]
+    found, new = set(), {number}
+    while new:
+        new = {child for child, parent in pairs if parent in new} - found
+        found |= new
+    return found
+
+
+def lives(number):
+    """Whether a process runs, and is not a dead one that nobody has asked for."""
+    state = Path(f"/proc/{number}/stat")
+    with suppress(OSError):
+        return state.read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def over_network(port):
+    return lambda name: ["--superlink", f"127.0.0.1:{port}"]
+
+
+def provisioned(folder, *addresses):
+    return provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
+
+
+def is_root():
+    return os.geteuid() == 0
