@@ -64,6 +64,30 @@ def test_marginals_made_block_by_block_are_the_same(model):
             np.testing.assert_allclose(again.marginal(clique), expected, rtol=1e-9, atol=1e-9)
 
 
+@given(models())
+@pytest.mark.parametrize("cells", [1, 1 << 22])
+def test_pairs_that_share_no_clique_are_those_of_the_joint_table(cells, model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mrf, "_PAIR_CELLS", cells)
+        found = mrf.apart(model.tree, model.beliefs)
+    pairs = list(combinations(model.domain.names, 2))
+    assert set(found) == {pair for pair in pairs if model.tree.home(pair) is None}
+    p = joint(model)
+    for pair, table in found.items():
+        np.testing.assert_allclose(table, summed(p, model.domain, pair), rtol=1e-9, atol=1e-12)
+
+
+def test_many_marginals_are_the_same_as_one_after_the_other():
+    domain = domain_of(3, 2, 4, 2, 3, 2, 3)
+    chain = list(zip(domain.names[:-1], domain.names[1:], strict=True))
+    model = random_model(domain, chain, 5, spread=2.0)
+    again = MRF(domain, model.potentials, model.total)
+    cliques = [c for c in all_cliques(domain) if len(c) < 4]
+    for clique, table in zip(cliques, again.marginals(cliques), strict=True):
+        np.testing.assert_allclose(table, model.marginal(clique), rtol=1e-10)
+        assert not table.flags.writeable
+
+
 def test_no_table_on_the_way_to_a_marginal_is_too_large(monkeypatch):
     """Two wanted attributes met beside a separator of 36 cells, then the third."""
     domain = domain_of(5, 6, 6, 7, 6, 6, 8)

@@ -1,19 +1,33 @@
-"""Which queries AIM, FLAIM and TwoRound get right when nobody names any."""
+"""Which queries AIM, FLAIM and TwoRound get right when nobody names any, and in how many bins."""
 
+from dataclasses import replace
 from itertools import combinations
+from math import inf, sqrt
 
 import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.method import Case
-from siloweave.errors import CapacityError, InputError
-from siloweave.protocols.workload import workload_for
-from siloweave.statistics.marginals import random_workload
+from siloweave.core.method import Case, Setup
+from siloweave.errors import CapacityError, InputError, SchemaError, WireError
+from siloweave.privacy.budget import rho_for
+from siloweave.protocols.histograms import BINS
+from siloweave.protocols.workload import (
+    COARSE,
+    TRIPLE,
+    bins_for,
+    carried,
+    queries_of,
+    weights_of,
+    workload_for,
+)
+from siloweave.statistics.marginals import marginal, random_workload
+from siloweave.tables.bins import Cuts
 from siloweave.tables.codes import Codes, Domain, Encoder
 from tests.synthesizers.families import SYNTHESIZERS
 
 NAMES = ("a", "b", "c", "d", "e")
+PAIRS = list(combinations(NAMES, 2))
 BUDGET = sw.Budget(4.0, 1e-5)
 
 
@@ -37,14 +51,17 @@ def test_every_pair_is_a_query_by_default(name):
         data = [table().select(NAMES[:2]), table().select(NAMES[2:])]
     extra = {"participation": 1.0, "rounds": 2} if name == "flaim" else {}
     fitted = kind(bins=4, **extra).fit(data, schema(), budget=BUDGET)
-    assert list(fitted.model.workload) == list(combinations(NAMES, 2))
+    found = list(fitted.model.workload)
+    assert found[: len(PAIRS)] == PAIRS
+    met = {clique for one in fitted.model.measured for clique in one.cliques}
+    assert set(found[len(PAIRS) :]) == {q for q in met if len(q) == 3 and name == "aim"}
     three = kind(bins=4, degree=3, **extra).fit(data, schema(), budget=BUDGET)
     assert list(three.model.workload) == list(combinations(NAMES, 3))
 
 
 def test_the_published_setting_is_the_random_triples_of_before():
     domain = Domain(tuple(f"c{i}" for i in range(14)), (3,) * 14)
-    drawn = workload_for(domain, 3, 64, None, 80.0)
+    drawn = workload_for(domain, 3, 64, "auto", 80.0)
     assert drawn == random_workload(domain, 3, 64, seed=123)
     assert len(drawn) == 64
 
@@ -56,15 +73,15 @@ def test_pairs_that_do_not_fit_are_left_out_and_said():
     assert list(fitted.model.workload) == [q for q in combinations(NAMES, 2) if q != wide]
     (note,) = aim.method.forecast(aim, Case(schema(*wide), BUDGET, 2)).notes
     assert "1 sets of 2 columns do not fit into 0.016 MB" in note
-    assert not sw.FLAIM.method.forecast(sw.FLAIM(), Case(schema(*wide), BUDGET, 2)).notes
+    assert not sw.FLAIM.method.forecast(sw.FLAIM(bins=9), Case(schema(*wide), BUDGET, 2)).notes
 
 
 def test_a_column_whose_every_pair_is_too_large_is_a_query_by_itself():
     domain = Domain(NAMES, (200, 3, 3, 3, 3))
-    found = workload_for(domain, 2, None, None, 8 * 300e-6)
+    found = workload_for(domain, 2, None, "auto", 8 * 300e-6)
     assert found == [*combinations(NAMES[1:], 2), ("a",)]
     with pytest.raises(CapacityError, match=r"the query over a \(200\)"):
-        workload_for(domain, 2, None, None, 8 * 100e-6)
+        workload_for(domain, 2, None, "auto", 8 * 100e-6)
 
 
 def test_what_is_asked_for_must_fit():
@@ -72,7 +89,7 @@ def test_what_is_asked_for_must_fit():
     with pytest.raises(CapacityError, match="a \\(200\\), b \\(200\\)"):
         workload_for(domain, 2, None, [("a", "b")], 8 * 2_000e-6)
     with pytest.raises(CapacityError, match="a \\(200\\), b \\(200\\)"):
-        workload_for(domain, 2, 10, None, 8 * 2_000e-6)
+        workload_for(domain, 2, 10, "auto", 8 * 2_000e-6)
 
 
 def test_many_columns_stay_within_the_model():
@@ -87,7 +104,139 @@ def test_many_columns_stay_within_the_model():
     assert fitted.model.mrf.tree.cells * 8 <= 1e6
 
 
-@pytest.mark.parametrize("wrong", [{"queries": 0}, {"degree": 0}, {"queries": "all"}])
+def linked(rows, seed=0):
+    """Three columns, the third the parity of the others, and a fourth apart."""
+    rng = np.random.default_rng(seed)
+    a, b, d = rng.integers(0, 2, (3, rows))
+    columns = {"a": a, "b": b, "c": (a + b + (rng.random(rows) < 0.2)) % 2, "d": d}
+    columns["b"] = np.where(rng.random(rows) < 0.3, a, b)
+    return sw.Table.from_columns({name: (values, None) for name, values in columns.items()})
+
+
+BINARY = sw.Schema(tuple(sw.Column(n, "integer", low=0, high=1) for n in "abcd"))
+
+
+def error(fitted, rows):
+    """Of the counts of a, b and c, as a share of the rows."""
+    encoder = Encoder(BINARY)
+    real = marginal(encoder.encode(rows), ("a", "b", "c"))
+    return abs(
+        fitted.model.mrf.marginal(("a", "b", "c")) / rows.num_rows - real / rows.num_rows
+    ).sum()
+
+
+def test_aim_measures_triples_that_the_budget_carries_and_only_those():
+    many, few = linked(20_000), linked(100)
+    budget = sw.Budget(1.0, 1e-6)
+    fitted = sw.AIM().fit(many, BINARY, budget=budget, noise="seeded")
+    pairs = sw.AIM(degree=2).fit(many, BINARY, budget=budget, noise="seeded")
+    assert ("a", "b", "c") in fitted.model.workload
+    assert error(fitted, many) < 0.5 * error(pairs, many)
+    for seed in range(3):
+        small = sw.AIM().fit(few, BINARY, budget=budget, noise="seeded", seed=seed)
+        assert all(len(q) == 2 for q in small.model.workload)
+
+
+def test_a_triple_is_carried_where_two_of_its_pairs_are_known_and_noise_is_below_its_effect():
+    domain = Domain(NAMES, (2, 2, 2, 3, 3))
+    offered = dict.fromkeys([("a",), ("a", "b"), ("a", "b", "c"), ("a", "b", "d")], 1.0)
+    enough = sqrt(8) / TRIPLE
+    measured = [("a", "b"), ("b", "c"), ("b", "d")]
+    assert ("a", "b", "c") in carried(domain, offered, measured, 1.001 * enough)
+    assert ("a", "b", "d") not in carried(domain, offered, measured, 1.001 * enough)
+    assert ("a", "b", "c") not in carried(domain, offered, measured, 0.999 * enough)
+    assert list(carried(domain, offered, measured[:1], 9 * enough)) == [("a",), ("a", "b")]
+
+
+def test_the_triples_of_a_target_are_queries_after_all_pairs():
+    domain = Domain(NAMES, (3,) * 5)
+    found = workload_for(domain, None, None, "auto", 80.0, target="c")
+    assert found == PAIRS + [q for q in combinations(NAMES, 3) if "c" in q]
+    weights = weights_of(domain, found)
+    assert weights[("b", "c")] > weights[("a", "b")]
+    with pytest.raises(SchemaError, match="the domain has no attribute 'age'"):
+        queries_of(sw.TwoRound(target="age"), Encoder(schema(), 4))
+
+
+def test_the_weight_of_a_query_is_what_it_shares_with_all_of_them():
+    domain = Domain(NAMES, (2,) * 5)
+    workload = [("a", "b", "c"), ("b", "d"), ("e",)]
+    for r, weight in weights_of(domain, workload).items():
+        assert weight == sum(len(set(r) & set(s)) for s in workload)
+
+
+def numbers(rows):
+    """A whole number of 1,001 values, one of 21, and one with a decimal and 16 values."""
+    rng = np.random.default_rng(rows)
+    values = {"w": rng.integers(0, 1001, rows), "k": rng.integers(0, 21, rows)}
+    values["x"] = np.round(rng.integers(0, 18, rows) / 10, 1)
+    return sw.Table.from_columns({name: (column, None) for name, column in values.items()})
+
+
+NUMBERS = sw.Schema((
+    sw.Column("w", "integer", low=0, high=1000),
+    sw.Column("k", "integer", low=0, high=20),
+    sw.Column("x", "continuous", low=0.0, high=1.7, decimals=1),
+))  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [sw.AIM, sw.TwoRound])
+def test_bins_follow_rows_and_a_column_of_few_values_has_one_for_each(method):
+    found = {}
+    for rows in (400, 20_000):
+        data = numbers(rows)
+        fitted = method().fit(
+            data if method is sw.AIM else [data, data], NUMBERS, budget=sw.Budget(1.0, 1e-6),
+            noise="seeded",
+        )  # fmt: skip
+        found[rows] = fitted.settings["bins"]
+        codes = fitted.model.encoder.encode(data)
+        assert codes.domain.size_of("w") == found[rows]["w"]
+    few, many = found[400], found[20_000]
+    assert 4 <= few["w"] < many["w"] <= 32
+    assert few["k"] == few["w"]
+    assert (many["k"], many["x"]) == (21, 18)
+    drawn = sw.read(fitted.sample(500, seed=0))
+    assert set(np.rint(10 * drawn.values("x")) / 10) >= set(drawn.values("x"))
+
+
+def test_more_bins_need_more_rows_or_budget_and_fewer_codes_in_other_columns():
+    continuous = [sw.Column(n, "continuous", low=0.0, high=1.0) for n in NAMES]
+    numbers = sw.Schema(tuple(continuous))
+    assert bins_for(numbers, 1, 1e-9) == 4
+    assert bins_for(numbers, 1e12, 1.0) == bins_for(numbers, 1e3, inf) == 32
+    few = bins_for(numbers, 2_000, 0.03)
+    assert bins_for(numbers, 16_000, 0.03) == pytest.approx(2 * few, abs=1)
+    assert bins_for(numbers, 2_000, 0.03 * 64) == pytest.approx(2 * few, abs=1)
+    classes = [sw.Column(n, "boolean") for n in ("f", "g", "h", "i", "j")]
+    assert bins_for(sw.Schema((*continuous, *classes)), 2_000 * sqrt(2), 0.03) > few
+
+
+def test_a_check_says_what_was_chosen_and_why():
+    case = Case(NUMBERS, sw.Budget(1.0, 1e-6), 1, 20_000)
+    bins, triples = sw.AIM.method.forecast(sw.AIM(), case).notes
+    rho = rho_for(case.budget)
+    assert f"numbers are cut into about {bins_for(NUMBERS, 20_000, rho)} bins each" in bins
+    assert "about 20,000 rows" in bins
+    assert "a triple is measured where two of its pairs were" in triples
+    assert not sw.AIM.method.forecast(sw.AIM(degree=2, bins=16), case).notes
+    (target,) = sw.TwoRound.method.forecast(sw.TwoRound(target="k", bins=16), case).notes
+    assert "the triples with 'k', the target" in target
+
+
+def test_a_party_refuses_more_bins_than_a_study_may_have():
+    synth = sw.TwoRound()
+    setup = Setup(synth, NUMBERS, BUDGET, ("north", "south"))
+    most = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 64)))})
+    assert BINS.accepts(setup, replace(setup, encoder=most)).encoder == most
+    more = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 65)))})
+    with pytest.raises(WireError, match="into 65 bins, and the study says bins = 64 at most"):
+        BINS.accepts(setup, replace(setup, encoder=more))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"queries": 0}, {"degree": 0}, {"queries": "all"}, {"workload": "all"}]
+)
 def test_settings_out_of_bounds_are_named(wrong):
     with pytest.raises(InputError, match=f"{next(iter(wrong))}="):
         sw.AIM(**wrong)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -37,6 +37,7 @@ from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 _CELLS = 1 << 24  # of an intermediate table, 128 MB
+_PAIR_CELLS = 1 << 22  # of the matrices of `apart`
 _FORMAT = "siloweave-mrf-1"
 Ints = npt.NDArray[np.int64]
 
@@ -198,6 +199,117 @@ def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Tab
     for child, kept in step.children:
         table = _product_sum(table, messages[child], kept)
     return _sum_to(table, step.sent)
+
+
+def apart(tree: JunctionTree, beliefs: Sequence[Array]) -> dict[Clique, Array]:
+    """Probability tables of all pairs of attributes that share no clique of a tree.
+
+    Clique by clique, children after parents, the new attributes meet all that came before. What is
+    known of these, given the separator, is one matrix, made of those of the clique's neighbours: so
+    messages are shared by all pairs. A matrix has a row for each value of some attributes, as many
+    as leave all matrices small.
+    """
+    sizes = dict(zip(tree.domain.names, tree.domain.sizes, strict=True))
+    separators = sum(tree.domain.size(s) for s in tree.separators)
+    groups: list[list[str]] = [[]]
+    for a in tree.domain.names:
+        if groups[-1] and sum(sizes[b] for b in (*groups[-1], a)) * separators > _PAIR_CELLS:
+            groups.append([])
+        groups[-1].append(a)
+    pass_ = _PairPass(tree, beliefs)
+    return {pair: table for group in groups for pair, table in pass_.run(group)}
+
+
+_Known = tuple[list[str], Array]
+"""Attributes, and P(value | separator): a row for each value, then the separator's axes."""
+
+
+class _PairPass:
+    """`apart`, for pairs whose earlier attribute is in a group."""
+
+    def __init__(self, tree: JunctionTree, beliefs: Sequence[Array]) -> None:
+        self.tree, self.beliefs = tree, beliefs
+        self._sums: list[dict[Clique, Array]] = [{} for _ in tree.cliques]
+        self._children: list[list[int]] = [[] for _ in tree.cliques]
+        for i, parent in enumerate(tree.parents[1:], start=1):
+            self._children[parent].append(i)
+
+    def run(self, group: Collection[str]) -> Iterator[tuple[Clique, Array]]:
+        """Pairs and their tables."""
+        tree, inside = self.tree, set(group)
+        above: dict[int, _Known] = {}
+        below: dict[int, _Known] = {}
+        for i in reversed(range(1, len(tree.cliques))):
+            below[i] = self._joined(i, inside, tree.separators[i], below, self._children[i])
+        for i in range(1, len(tree.cliques)):
+            parent, shared = tree.parents[i], tree.separators[i]
+            earlier = [k for k in self._children[parent] if k < i]
+            above[i] = self._joined(parent, inside, shared, below, earlier, above.get(parent))
+            yield from self._met(i, above[i])
+
+    def _joined(
+        self,
+        i: int,
+        inside: set[str],
+        shared: Clique,
+        below: Mapping[int, _Known],
+        children: Sequence[int],
+        above: _Known | None = None,
+    ) -> _Known:
+        """What clique `i`, some of its children and its parent know, given `shared`."""
+        own = [a for a in self.tree.cliques[i] if a in inside and a not in shared]
+        parts = [self._moved(i, np.eye(self.tree.domain.size_of(a)), (a,), shared) for a in own]
+        known = [(below[k], self.tree.separators[k]) for k in children]
+        if above is not None:
+            known.append((above, self.tree.separators[i]))
+        for (names, rows), separator in known:
+            if names:
+                own += names
+                parts.append(self._moved(i, rows, separator, shared))
+        shape = self.tree.domain.shape(shared)
+        return own, np.concatenate(parts) if parts else np.empty((0, *shape))
+
+    def _moved(self, i: int, rows: Array, given: Clique, shared: Clique) -> Array:
+        """P(. | shared) from P(. | given), both within clique `i`."""
+        if given == shared:
+            return rows
+        both = tuple(a for a in given if a in shared)
+        first = tuple(a for a in given if a not in both)
+        last = tuple(a for a in shared if a not in both)
+        cells = [self.tree.domain.size(names) for names in (both, first, last)]
+        table = self._sum(i, (*both, *first, *last)).reshape(cells)
+        held = _given(table, (1,))
+        axes = [1 + given.index(a) for a in both], [1 + given.index(a) for a in first]
+        left = np.transpose(rows, [*axes[0], 0, *axes[1]]).reshape(cells[0], -1, cells[1])
+        found = (left @ held).reshape(
+            *self.tree.domain.shape(both), len(rows), *self.tree.domain.shape(last)
+        )
+        order = [(*both, "", *last).index(a) for a in ("", *shared)]
+        return np.transpose(found, order)
+
+    def _met(self, i: int, known: _Known) -> Iterator[tuple[Clique, Array]]:
+        """Tables of new attributes with others, which are known given the separator."""
+        names, rows = known
+        domain, shared = self.tree.domain, self.tree.separators[i]
+        if not names:
+            return
+        new = [a for a in self.tree.cliques[i] if a not in shared]
+        tables = [self._sum(i, (*shared, a)).reshape(domain.size(shared), -1) for a in new]
+        found = rows.reshape(len(rows), -1) @ np.concatenate(tables, axis=1)
+        ends = [np.cumsum([domain.size_of(a) for a in part])[:-1] for part in (names, new)]
+        for a, part in zip(names, np.split(found, ends[0]), strict=True):
+            for b, table in zip(new, np.split(part, ends[1], axis=1), strict=True):
+                swap = domain.position(a) > domain.position(b)
+                yield ((b, a), table.T) if swap else ((a, b), table)
+
+    def _sum(self, i: int, names: Clique) -> Array:
+        """The clique's belief about some attributes, in this order."""
+        if names not in self._sums[i]:
+            clique = self.tree.cliques[i]
+            table = _sum_to(_Table(clique, self.beliefs[i]), names)
+            order = [table.names.index(a) for a in names]
+            self._sums[i][names] = np.transpose(table.values, order)
+        return self._sums[i][names]
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
@@ -376,6 +488,16 @@ class MRF:
             table.flags.writeable = False
             self._known[clique] = table
         return self._known[clique]
+
+    def marginals(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
+        """`marginal` of each; pairs that share no clique of the tree are computed together."""
+        far = [q for q in cliques if len(q) == 2 and q not in self._known]
+        if len([q for q in far if self.tree.home(q) is None]) > len(self.tree.cliques):
+            for pair, table in apart(self.tree, self.beliefs).items():
+                known = table * self.total
+                known.flags.writeable = False
+                self._known[pair] = known
+        return [self.marginal(q) for q in cliques]
 
     def log_density(self, codes: Codes) -> npt.NDArray[np.float64]:
         """Natural logarithm of the model's probability of each row, shape (num_rows,)."""

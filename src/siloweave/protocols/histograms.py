@@ -35,7 +35,7 @@ from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import Relation, marginal_sensitivity
+from siloweave.privacy.budget import Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.schema import clipped
 from siloweave.protocols.secure_sums import (
@@ -51,7 +51,7 @@ from siloweave.protocols.secure_sums import (
     send_key,
     with_openings,
 )
-from siloweave.protocols.workload import queries_of
+from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.counted import counted
@@ -275,7 +275,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
     synth: Any = setup.synth
     if setup.encoder is not None or not synth.counts_share:
         return None
-    encoder = Encoder(setup.schema, synth.bins)
+    encoder = first_encoder(setup.schema, synth)
     fine = columns_to_cut(encoder, queries_of(synth, encoder))
     return None if fine is None else replace(setup, encoder=fine, stage="bins")
 
@@ -325,14 +325,21 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
         session.dropouts,
     )  # fmt: skip
     keys, fine = exchange_keys(session, setup.encoder.domain), setup.encoder.schema
-    counts = noisy_histogram(session, keys, setup.encoder, event, task.seed).columns
-    return {c.name: cuts_of(c, counts[c.name], setup.synth.bins) for c in fine.columns}, keys
+    found = noisy_histogram(session, keys, setup.encoder, event, task.seed)
+    rho, unit = rho_for(setup.budget), marginal_sensitivity(setup.budget.relation, norm="l2")
+    bins = bins_for(setup.schema, found.rows, rho / unit**2)
+    wanted, counts = setup.synth.bins, found.columns
+    cuts = {
+        c.name: cuts_of(c, counts[c.name], wanted or bins, exact=wanted is None)
+        for c in fine.columns
+    }
+    return cuts, keys
 
 
 def _refine(setup: Setup, found: tuple[dict[str, Cuts], dict[str, bytes]]) -> Setup:
     synth: Any = setup.synth
     cuts, keys = found
-    encoder = replace(Encoder(setup.schema, synth.bins), cuts=cuts)
+    encoder = replace(first_encoder(setup.schema, synth), cuts=cuts)
     return replace(setup, encoder=encoder, keys=keys)
 
 
@@ -342,12 +349,12 @@ def _accepts(setup: Setup, found: Setup) -> Setup:
     if found.encoder is None:
         return setup
     for name, cuts in (found.encoder.cuts or {}).items():
-        if len(cuts.starts) >= synth.bins:
+        if len(cuts.starts) >= most_bins(synth):
             raise WireError(
                 f"column {name!r}: the coordinator cuts it into {len(cuts.starts) + 1:,} bins, and "
-                f"the study says bins = {synth.bins}"
+                f"the study says bins = {most_bins(synth)} at most"
             )
-    encoder = replace(Encoder(setup.schema, synth.bins), cuts=found.encoder.cuts)
+    encoder = replace(first_encoder(setup.schema, synth), cuts=found.encoder.cuts)
     return replace(setup, encoder=encoder)
 
 

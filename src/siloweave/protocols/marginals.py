@@ -9,12 +9,12 @@ histograms.py), and all is paid from one budget; a forecast reads no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from siloweave.core.fit import MarginalModel, Measured
 from siloweave.core.method import (
@@ -31,15 +31,23 @@ from siloweave.core.method import (
     Task,
     View,
 )
-from siloweave.errors import RosterError, number, whole
+from siloweave.errors import InputError, RosterError, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
-from siloweave.privacy.budget import marginal_sensitivity
+from siloweave.privacy.budget import marginal_sensitivity, rho_for
 from siloweave.protocols.histograms import BINS, coded_part, columns_to_cut
 from siloweave.protocols.schema import LEARNING, open_facts
 from siloweave.protocols.secure_sums import with_dropouts
-from siloweave.protocols.workload import queries_of, too_large
+from siloweave.protocols.workload import (
+    COARSE,
+    Workload,
+    bins_for,
+    first_encoder,
+    queries_of,
+    too_large,
+)
 from siloweave.statistics.marginals import closure
+from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
@@ -59,12 +67,18 @@ class MarginalSettings:
     """Settings of every synthesizer that answers a workload of marginals.
 
     Attributes:
-        degree: Columns in a query, when `workload` is not given: every pair by default. A set that
-            does not fit into `max_model_mb` is not asked.
+        degree: Columns in a query, instead of what "auto" chooses. A set that does not fit into
+            `max_model_mb` is not asked.
         queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
             is the published benchmark's setting.
-        workload: Sets of columns whose joint distribution is to be right; each must fit.
-        bins: Of a column of numbers at most.
+        workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
+            every pair, and triples that contain the `target`. Without a target, AIM measures
+            triples that the budget carries, and TwoRound and its like where they lower the
+            expected error.
+        target: A column that is to be predicted from the others.
+        bins: Of a column of numbers at most. None: as many as rows, budget and columns make useful
+            (workload.py, `bins_for`), and one for each value where there are at most twice as many
+            values. Where columns are not cut: 16.
         counts_share: Share of the budget for a noisy histogram of columns of numbers that are in a
             query and have more values than bins, by which they are cut (histograms.py); 0 cuts
             them equally wide, and so does an `Encoder` instead of a schema.
@@ -74,23 +88,38 @@ class MarginalSettings:
         InputError: One of these is no number, or out of bounds.
     """
 
-    degree: int = 2
+    degree: int | None = None
     queries: int | None = None
-    workload: Sequence[Sequence[str]] | None = None
-    bins: int = 16
+    workload: Workload = "auto"
+    target: str | None = None
+    bins: int | None = None
     counts_share: float = 0.1
     max_model_mb: float = 80.0
 
+    triples: ClassVar[bool] = False  # whether triples are candidates without a target
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the workload is chosen by the method, the domain and the target."""
+        return self.workload == "auto" and self.degree is self.queries is None
+
     def __post_init__(self) -> None:
-        for name in ("degree", "bins", *(["queries"] if self.queries is not None else [])):
-            whole(name, getattr(self, name), 1)
+        for name in ("degree", "bins", "queries"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        workload: Any = self.workload
+        if workload is None or (isinstance(workload, str) and workload != "auto"):
+            raise InputError(
+                f'workload={workload!r} must be "auto" or a list of sets of columns, such as '
+                '[("age", "income")]'
+            )
         number("counts_share", self.counts_share, 0, 0.9)
         number("max_model_mb", self.max_model_mb, 0, inf, "()")
 
 
 def encoder_of(setup: Setup) -> Encoder:
     """How rows are coded: as given or cut, else in equally wide bins."""
-    return setup.encoder or Encoder(setup.schema, setup.synth.bins)  # type: ignore[attr-defined]
+    return setup.encoder or first_encoder(setup.schema, setup.synth)
 
 
 def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRows:
@@ -98,8 +127,9 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     encoder = encoder_of(setup)
     if isinstance(part, Codes):
         return part
-    planned = closure(queries_of(setup.synth, encoder), encoder.domain)
-    return coded_part(part, encoder, planned)
+    synth: Any = setup.synth
+    planned = [q for q in queries_of(synth, encoder) if len(q) < 3 or not synth.chooses]
+    return coded_part(part, encoder, closure(planned, encoder.domain))
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
@@ -149,15 +179,25 @@ def marginal_result(
 ) -> Result:
     """What a coordinator of marginals returns, once its algorithm is run over the parties."""
     setup = task.setup
-    encoder, synth = encoder_of(setup), setup.synth
+    encoder, synth = encoder_of(setup), cast(Any, setup.synth)
     queries = queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
         unit=marginal_sensitivity(setup.budget.relation, norm="l2"), progress=task.progress, **more,
     )  # fmt: skip
+    if synth.chooses:
+        met = {clique for one in measured for clique in one.cliques}
+        queries = [q for q in queries if len(q) < 3 or synth.target in q or q in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
-    used = synth.counts_share if encoder.cuts else 0.0  # type: ignore[attr-defined]
-    return Result(model, facts={"queries": len(queries), "counts_share": used})
+    used = synth.counts_share if encoder.cuts else 0.0
+    facts = {"queries": len(queries), "counts_share": used, "bins": _bins_used(synth, encoder)}
+    return Result(model, facts=facts)
+
+
+def _bins_used(synth: Any, encoder: Encoder) -> int | dict[str, int]:
+    """The number of the settings, or of each column that was cut."""
+    cut = {name: len(cuts.starts) + 1 for name, cuts in (encoder.cuts or {}).items()}
+    return cut if synth.bins is None and cut else int(synth.bins or COARSE)
 
 
 # Forecasts
@@ -167,7 +207,7 @@ def cuts_columns(synth: Any, case: Case) -> bool:
     """Whether columns are counted before, so that they can be cut into bins."""
     if not synth.counts_share or isinstance(case.schema, Encoder):
         return False
-    encoder = Encoder(guessed(synth, case), synth.bins)
+    encoder = first_encoder(guessed(synth, case), synth)
     return columns_to_cut(encoder, queries_of(synth, encoder)) is not None
 
 
@@ -192,7 +232,9 @@ def marginal_forecast(
 
     def forecast(synth: Any, case: Case) -> Forecast:
         schema = guessed(synth, case)
-        encoder = schema if isinstance(schema, Encoder) else Encoder(schema, synth.bins)
+        encoder = schema if isinstance(schema, Encoder) else first_encoder(schema, synth)
+        fine = columns_to_cut(encoder, queries_of(synth, encoder)) if synth.counts_share else None
+        encoder, chosen_bins = _foreseen(synth, case, encoder, fine)
         domain, limit, parties = encoder.domain, synth.max_model_mb, case.parties
         queries = queries_of(synth, encoder)
         below = closure(queries, domain)
@@ -203,7 +245,6 @@ def marginal_forecast(
         chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
         shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
-        fine = columns_to_cut(encoder, queries) if synth.counts_share else None
         counted = 4 * ResolutionLevels(fine).cells if fine else 0
         grown = inf if fills else (20 if all_pairs else 1) * cells
         tree = min(limit * 1e6 / 8, domain.size(), grown)
@@ -218,7 +259,7 @@ def marginal_forecast(
             len(queries),
             cells,
             max(queries, key=domain.size),
-            _left_out(synth, domain, limit),
+            (*_left_out(synth, domain, limit), *chosen_bins, *_triples(synth)),
             waits(synth),
         )
         return with_dropouts(found, synth, parties, cohort) if hasattr(synth, "dropouts") else found
@@ -226,15 +267,48 @@ def marginal_forecast(
     return forecast
 
 
+def _foreseen(
+    synth: Any, case: Case, encoder: Encoder, fine: Encoder | None
+) -> tuple[Encoder, tuple[str, ...]]:
+    """The encoder once columns are cut, if there are as many rows as is guessed; and a note."""
+    if fine is None or synth.bins is not None:
+        return encoder, ()
+    unit = marginal_sensitivity(case.budget.relation, norm="l2")
+    bins = bins_for(encoder.schema, case.rows, rho_for(case.budget) / unit**2)
+    sizes = {c.name: bin_count(c, bins) for c in fine.schema.columns}
+    note = (
+        f"{len(sizes)} columns of numbers are cut into about {bins} bins each, or a bin for each "
+        f"value where there are at most {2 * bins}: as many as about {case.rows:,} rows, which the "
+        f"run counts with noise, carry at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
+    )
+    return replace(encoder, bins_per_column=sizes), (note,)
+
+
+def _triples(synth: Any) -> tuple[str, ...]:
+    """A note on what a workload is beside all pairs."""
+    if not synth.chooses:
+        return ()
+    if synth.target is not None:
+        return (f"the workload is all pairs, and the triples with {synth.target!r}, the target",)
+    if synth.triples:
+        note = (
+            "the workload is all pairs; a triple is measured where two of its pairs were, and the "
+            "noise of its cells is below the effect that triples usually have (0.7 % of the rows)"
+        )
+        return (note,)
+    return ()
+
+
 def _left_out(synth: Any, domain: Domain, limit: float) -> tuple[str, ...]:
     """A note on sets of columns that the default workload leaves out."""
-    if synth.workload is not None or synth.queries is not None:
+    if synth.workload != "auto" or synth.queries is not None:
         return ()
-    count = too_large(domain, synth.degree, limit)
+    degree = synth.degree or 2
+    count = too_large(domain, degree, limit)
     if not count:
         return ()
     note = (
-        f"{count} sets of {synth.degree} columns do not fit into {limit:g} MB and are not "
+        f"{count} sets of {degree} columns do not fit into {limit:g} MB and are not "
         "in the workload; use fewer bins or raise max_model_mb to have them"
     )
     return (note,)
@@ -256,7 +330,7 @@ def guessed(synth: Any, case: Case) -> Any:
         return case.schema
     still_open = open_facts(case.schema)
     columns = [
-        Column(c.name, "integer", low=0, high=synth.bins - 1, missing=c.missing)
+        Column(c.name, "integer", low=0, high=(synth.bins or COARSE) - 1, missing=c.missing)
         if c.name in still_open
         else c
         for c in case.schema.columns

@@ -64,7 +64,7 @@ from siloweave.protocols.secure_sums import (
     relation_of,
     with_openings,
 )
-from siloweave.protocols.workload import queries_of
+from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.bins import as_written, numbers_of
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, digest_of
@@ -445,7 +445,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
     if not learn or not open_facts(setup.schema):
         return None
     synth: Any = setup.synth
-    queries_of(synth, Encoder(_least(setup.schema), synth.bins))
+    queries_of(synth, first_encoder(_least(setup.schema), synth))
     return replace(setup, encoder=None, stage="schema")
 
 

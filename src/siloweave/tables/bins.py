@@ -375,19 +375,51 @@ def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[
     return np.append(True, ~np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol))
 
 
-def cuts_of(column: Column, weights: Floats, bins: int) -> Cuts:
+def cuts_of(column: Column, weights: Floats, bins: int, *, exact: bool = False) -> Cuts:
     """Cut a column into bins, of which the heaviest with several values is as light as can be.
 
     0 and the bounds get a bin of their own where they are spikes (`spike_bins`), and so does any
     single bin of `weights` that is heavier than others are together. Weights are counts, 0 or more,
-    of equally wide bins, and of missing values where the column may have some.
+    of equally wide bins, and of missing values where the column may have some. If `exact`, a column
+    of at most twice as many values has a bin for each of them.
     """
+    first, last, unit = _values(column)
+    if exact and last - first < 2 * bins:
+        values = np.arange(first + 1, last + 1)
+        return Cuts(tuple((values if unit is None else values / unit).tolist()))
     spikes = spike_bins(column, weights)
     starts = _fitting(column, weights, spikes, bins)
     if starts is None:  # not even the spikes have room
         spikes = {}
         starts = _fitting(column, weights, spikes, bins)
     return Cuts(starts or (), *_knots(column, without_spikes(column, weights, spikes)))
+
+
+def value_count(column: Column) -> float:
+    """How many values a coded column may have; endless without bounds, or decimals."""
+    if column.kind not in BINNED:
+        return len(column.options)
+    if column.low is None or column.high is None:
+        return np.inf
+    first, last, _ = _values(column)
+    return last - first + 1
+
+
+def bin_count(column: Column, bins: int) -> int:
+    """How many bins `cuts_of` makes at most if it is to be exact."""
+    count = value_count(column)
+    return bins if count > 2 * bins else int(count)
+
+
+def _values(column: Column) -> tuple[float, float, float | None]:
+    """First and last value in units, and how many of these are 1; endless without decimals."""
+    if column.kind != "continuous":
+        return _whole(column, column.low), int(last_of(column)), None
+    if column.decimals is None:
+        return 0.0, np.inf, 1.0
+    unit = 10.0**column.decimals
+    low, high = float(column.low or 0.0), float(column.high or 0.0)
+    return float(_multiples(low, unit, np.ceil)), float(_multiples(high, unit, np.floor)), unit
 
 
 def _fitting(

@@ -22,7 +22,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
 from siloweave.protocols.marginals import marginal_result, require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
-from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
+from siloweave.protocols.workload import carried, check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ def aim(
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:
     allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
     measured = list(model.potentials)
+    if run.settings.chooses:
+        weights = carried(run.domain, weights, measured, model.total / budget.sigma)
     candidates = fitting(run.domain, weights, measured, allowed)
     request = SelectQuery(ModelMessage.of(model), tuple(candidates), budget.sigma, budget.epsilon)
     (reply,) = run.session.ask(request)

@@ -45,7 +45,7 @@ class AIM(Synthesizer, MarginalSettings):
     """Central AIM: one curator holds all rows.
 
     Args:
-        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
+        degree, queries, workload, target, bins, counts_share, max_model_mb: See `MarginalSettings`.
         gaussian_share: Share of the budget for measurements; the rest selects.
         rounds_per_column: T_max = 16 d in the paper: the first noise is sized for that many.
         sweeps: Sweeps of each fit.
@@ -61,6 +61,8 @@ class AIM(Synthesizer, MarginalSettings):
         >>> fitted.epsilon <= 1.0
         True
     """
+
+    triples: ClassVar[bool] = True
 
     gaussian_share: float = 0.9
     rounds_per_column: int = 16

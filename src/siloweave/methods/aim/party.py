@@ -19,7 +19,6 @@ from siloweave.privacy.events import Exponential
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import ROUNDING, ModelMessage, checked_weights, relation_of
 from siloweave.protocols.workload import expected_l1
-from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import CountedRows, Domain
 
 
@@ -34,10 +33,11 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     weights = checked_weights(request.candidates, request.model, request.sigma, site)
     model = unpacked(request.model, site.rows.domain)
     scores = np.empty(len(weights))
-    for i, (r, w) in enumerate(zip(request.candidates, weights, strict=True)):
-        if r not in site.memo:
-            site.memo[r] = marginal(site.rows, r)
-        gap = float(np.abs(site.memo[r] - model.marginal(r)).sum())
+    answers = model.marginals(request.candidates)
+    new = [r for r in request.candidates if r not in site.memo]
+    site.memo |= zip(new, site.rows.count(new), strict=True)
+    for i, (r, w, answer) in enumerate(zip(request.candidates, weights, answers, strict=True)):
+        gap = float(np.abs(site.memo[r] - answer).sum())
         scores[i] = w * (gap - expected_l1(request.sigma, model.domain.size(r)))
     unit = l1_score_sensitivity(relation_of(site))
     sensitivity = max(weights) * unit * (1 + ROUNDING)

@@ -115,7 +115,8 @@ class DistAIM(Synthesizer, TwoRoundSettings):
     """AIM over parties of which few take part in a round, on counts that two servers open.
 
     Args:
-        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
+        degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
+        bins: Of a column of numbers at most.
         pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
         rounds: T.
         participation: Probability p with which a party joins a round.
@@ -134,6 +135,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         (True, 3)
     """
 
+    bins: int = 16
     rounds: int = 10
     participation: float = 0.1
     selection: Literal["planned", "simulated"] = "planned"

@@ -130,7 +130,7 @@ class FLAIM(Synthesizer, MarginalSettings):
     """AIM over parties that hold different rows, under masked sums.
 
     Args:
-        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
+        degree, queries, workload, target, bins, counts_share, max_model_mb: See `MarginalSettings`.
         variant: "private" (AugFLAIM Private), "naive", "random", "naive_bayes", or "oracle",
             which is without any guarantee.
         rounds: T; None anneals as AIM does, starting from 8 d.

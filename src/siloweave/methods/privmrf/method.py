@@ -40,8 +40,9 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
     """Central PrivMRF: one curator holds all rows.
 
     Args:
-        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`. Pairs
-            inside a query may become edges of the graph; `max_model_mb` bounds it, too.
+        degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
+            Pairs inside a query may become edges of the graph; `max_model_mb` bounds it, too.
+        bins: Of a column of numbers at most.
         scores_share, errors_share, theta, size_penalty, clique_cells, graph_cells, refined,
             refine_steps, candidates, widest, sweeps, final_sweeps, shrinkage: See `FieldSettings`.
 
@@ -54,6 +55,8 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         >>> fitted.epsilon <= 1.0
         True
     """
+
+    bins: int = 16
 
     method: ClassVar[Method] = curator_method(
         "Distances.rows",

@@ -115,7 +115,8 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
     noise that one owner of all columns would need.
 
     Args:
-        degree, queries, workload, bins, counts_share, max_model_mb: See `MarginalSettings`.
+        degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
+        bins: Of a column of numbers at most; a row is sent with a number for every code.
         pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
 
     Example:
@@ -128,6 +129,8 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         >>> fitted.epsilon <= 1.0, fitted.sample_table(3, seed=0).names
         (True, ('sex', 'income', 'age'))
     """
+
+    bins: int = 16
 
     method: ClassVar[Method] = Method(
         name="secure_two_round",
