@@ -293,7 +293,7 @@ def check_rows(study: Study, schema: Schema, synth: Synthesizer, name: str, tabl
     declared = declared_names(study, schema)
     with naming_party(name):
         own = [n for n in declared if n in table.names or synth.method.split != "columns"]
-        encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", _BINS))
+        encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", None) or _BINS)
         encoder.encode(table.select([n for n in table.names if n in own]))
 
 
@@ -381,6 +381,7 @@ def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[st
 def warnings(study: Study) -> tuple[str, ...]:
     """What a reviewer should look at before a study runs."""
     from siloweave.protocols.schema import open_facts
+    from siloweave.protocols.workload import COARSE
 
     schema, synth, learn, found = study.read_schema(), study.synthesizer(), study.schema.learn, []
     learned = [column.name for column in schema.columns if column.from_data]
@@ -391,7 +392,7 @@ def warnings(study: Study) -> tuple[str, ...]:
             "epsilon does not cover them: review them, and delete their from_data"
         )
     if learn and synth.method.learns:
-        facts, bins = ", ".join(open_facts(schema)), getattr(synth, "bins", None)
+        facts, bins = ", ".join(open_facts(schema)), getattr(synth, "bins", None) or COARSE
         found.append(
             f"{learn:.0%} of the budget goes to facts that the schema leaves open ({facts}); the "
             f"forecast takes each such column to have {bins} codes"
