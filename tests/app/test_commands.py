@@ -242,7 +242,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     assert "an identifier" in schema["columns"][0]["why"]
     code, out, _ = folder.call("check", "new")
     assert code == 0
-    assert "drawn anew, not modelled: patient (id, like P[0-9]{7}), note (text, numbered)" in out
+    assert "drawn anew, not modelled: patient (like P[0-9]{7}), note (numbered)" in out
     assert "an identifier, left out of the model" in out
     found = folder.json("check", "new")
     assert found["columns"][0][:2] == ["patient", "id"]
@@ -255,7 +255,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     page = (folder.path / "new/run/report.html").read_text()
     assert "an identifier" not in page  # a reason counts rows
     assert "8 columns with facts from rows, not declared:" in page
-    assert "kind, format; drawn anew, not modelled (id, like P[0-9]{7})" in page
+    assert "kind, format; drawn anew (like P[0-9]{7}), not modelled" in page
     assert re.fullmatch("P[0-9]{7}", first[0])
 
 

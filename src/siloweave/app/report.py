@@ -503,7 +503,7 @@ def _parameter(value: object) -> str:
 def _fact(column: Column) -> SchemaFact:
     facts = ", ".join(column.from_data) or "kind and domain"
     if not column.modelled:
-        facts = f"{facts}; drawn anew, not modelled ({drawn_as(column)})"
+        facts = f"{facts}; drawn anew ({drawn_as(column)}), not modelled"
     how = "free" if column.from_data else "declared"
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 

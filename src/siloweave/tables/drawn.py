@@ -81,11 +81,11 @@ def drawn_as(column: Column) -> str:
 
     Example:
         >>> drawn_as(Column("who", "id", format="P[0-9]{3}")), drawn_as(Column("note", "text"))
-        ('id, like P[0-9]{3}', 'text, numbered')
+        ('like P[0-9]{3}', 'numbered')
     """
     if column.format is not None:
-        return f"{column.kind}, {'like ' if column.kind == 'id' else ''}{column.format}"
-    return f"{column.kind}, {'empty' if column.kind == 'text' and column.missing else 'numbered'}"
+        return f"{'like' if column.kind == 'id' else 'as'} {column.format}"
+    return "empty" if column.kind == "text" and column.missing else "numbered"
 
 
 def _column(
