@@ -32,7 +32,7 @@ help:
 demo: $(VENV)/.demo-ready
 	$(BIN)/siloweave demo
 
-# All three run even if one fails, so that one run shows everything.
+# All of them run even if one fails, so that one run shows everything.
 test: $(VENV)/.test-ready
 	@failed=; for step in lint types docs unit; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  if [ -n "$$failed" ]; then echo "make test failed in:$$failed"; exit 1; fi

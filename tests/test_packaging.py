@@ -125,3 +125,33 @@ def test_the_embedded_table_is_attributed():
 def test_the_version_is_the_same_everywhere():
     metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert siloweave.__version__ == metadata["project"]["version"]
+
+
+def test_the_conda_recipe_asks_for_what_the_metadata_ask_for():
+    """Names that conda has otherwise would need a table here; there are none."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    run = re.search(r"^  run:\n((?:    - .+\n)+)", recipe, re.MULTILINE)
+    asked = re.findall(r"- (.+)", run[1])
+    python, *others = (line.replace(" ", "") for line in asked)
+    assert python == f"python{project['requires-python']}"
+    assert others == project["dependencies"]
+    (script,) = project["scripts"].items()
+    assert " = ".join(script) in recipe
+    for fact in (f'version: "{project["version"]}"', f"license: {project['license']}"):
+        assert fact in recipe
+    assert f"summary: {project['description']}" in recipe
+
+
+def test_the_citation_names_this_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    for field, fact in (
+        ("title", "name"),
+        ("abstract", "description"),
+        ("version", "version"),
+        ("license", "license"),
+    ):
+        assert f"\n{field}: {project[fact]}\n" in citation
+    assert re.findall(r"^  - (?!name)(.+)", citation, re.MULTILINE) == project["keywords"]
+    assert f"name: {project['authors'][0]['name']}\n" in citation
