@@ -319,7 +319,8 @@ def test_check_reads_rows_where_it_is_asked_to(folder):
     before = folder.files()
     code, out, _ = folder.call("check", "--rows")
     assert code == 0
-    assert "south, line 3, age: 'old'. column 'age': 1 rows hold text" in out
+    assert "south, line 3 'old': column 'age': 1 rows hold text" in out
+    assert "south, line 2 '120': column 'age': 1 rows " in out
     assert folder.files() == before
     assert "'old'" not in folder.call("check")[1]
     found = folder.json("check", "--rows")["rows"]
@@ -374,3 +375,42 @@ def test_three_rows_are_too_few_and_every_step_says_so(folder):
     assert said in err
     page = (folder.path / "new/run/report.html").read_text()
     assert "noise is as large as any count of so few" in page
+
+
+def test_an_ambiguous_date_is_said_by_init_and_check_with_how_to_choose(folder):
+    days = [f"{n % 12 + 1:02}/{n % 11 + 1:02}/2021,f" for n in range(60)]
+    folder.write("ward.csv", "\n".join(["seen,sex", *days]) + "\n")
+    said = "they may be %d/%m/%Y or %m/%d/%Y; read as %d/%m/%Y. Write the right one as format"
+    code, _, err = folder.call("init", "ward.csv", "--folder", "new")
+    assert code == 0
+    assert (
+        f"look at this first: seen: dates that are ambiguous: no day is above 12, so {said}" in err
+    )
+    assert "look at this first: seen: dates that are ambiguous" in folder.call("check", "new")[1]
+
+
+def test_a_file_without_names_beside_one_with_names_is_refused(folder):
+    rows = "\n".join(f"{n % 50 + 20},{'fm'[n % 2]},{'xy'[n % 2]}" for n in range(60))
+    folder.write("bare.csv", rows + "\n")
+    code, _, err = folder.call("init", "north.csv", "bare.csv", "--folder", "new")
+    assert code == 2
+    assert "party 'bare': the first line of its file looks like a row" in " ".join(err.split())
+    assert not (folder.path / "new").exists()
+    code, out, _ = folder.call("init", "bare.csv", "--folder", "new")
+    assert code == 0
+    assert "no line of names (give --header if line 1 has them)" in out
+
+
+def test_the_schema_of_another_table_is_named_as_such(folder):
+    for name in ("north.csv", "south.csv"):
+        folder.write(name, "age,sex,job\n" + "young,whole,vet\nold,cut,zoo\n" * 20)
+    code, out, _ = folder.call("check", "--rows")
+    assert code == 0
+    assert (
+        "north: none of the first 5 rows fits 3 columns: is it the schema of another table?" in out
+    )
+    for name in ("north.csv", "south.csv"):
+        folder.write(name, "make,price\nvw,1\nbmw,2\n")
+    code, _, err = folder.call("check")
+    assert code == 2
+    assert "Is it the schema of another table?" in err

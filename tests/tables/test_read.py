@@ -312,6 +312,51 @@ def test_an_umlaut_far_down_decides_the_encoding(tmp_path):
     assert read(path).values("town")[-1] == "Köln"
 
 
+WESTERN = "MÜLLER élève École «été» l’œuvre ¿Qué? niño Mª ação col·legi coördinatie Åsa Þór ½ µg 3€"
+
+
+@pytest.mark.parametrize("word", WESTERN.split())
+def test_words_of_a_western_code_page_are_read_as_such(tmp_path, word):
+    path = tmp_path / "t.csv"
+    path.write_bytes(f"town,x\n{word},1\n".encode("cp1252"))
+    assert read(path).values("town").tolist() == [word]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("koi8-r", "Иван Москва"),
+        ("cp1251", "Иван Москва"),
+        ("shift-jis", "田中 東京"),
+        ("gb18030", "北京 上海"),
+        ("iso8859-7", "Αθήνα"),
+        ("cp437", "Zürich König Besançon"),
+        ("mac-roman", "Zoë Besançon Köln"),
+    ],
+)
+def test_an_encoding_that_cannot_be_decided_is_not_guessed(tmp_path, encoding, text):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"town,x\n" + f"{text},1\n".encode(encoding) * 30)
+    with pytest.raises(DataError, match=r"cannot be decided: .* Name it, such as .*store the file"):
+        read(path)
+    assert read(path, encoding=encoding).values("town")[0] == text
+
+
+def test_a_file_in_two_encodings_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"town\n" + "Zürich\n".encode() * 20 + "Zürich\n".encode("latin-1") * 5)
+    with pytest.raises(DataError, match="not UTF-8 or UTF-16 throughout"):
+        read(path)
+
+
+def test_a_first_line_of_the_form_of_the_others_is_no_header(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("P0501,2021-03-04,m\nP0107,2021-07-01,f\nP0333,2020-01-31,f\n")
+    assert not read(path).dialect.header
+    path.write_text("P1,Y21,sex\nP0107,2021-07-01,f\nP0333,2020-01-31,f\n")
+    assert read(path).dialect.header
+
+
 def test_a_first_line_like_the_others_is_no_header(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("39,Private,2.5\n50,Public,1.5\n38,Private,0.5\n41,Public,3.5\n")

@@ -27,6 +27,7 @@ from siloweave.errors import DataError, InputError, RosterError, SchemaError, na
 from siloweave.privacy.budget import Budget
 from siloweave.report import words
 from siloweave.tables.codes import Encoder
+from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.read import (
@@ -316,8 +317,9 @@ def check_columns(
     party, names = next(iter(columns.items()))
     extra = [name for name in names if name not in schema.names]
     if extra:
+        other = "Is it the schema of another table? " if len(extra) == len(names) else ""
         raise SchemaError(
-            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. "
+            f"party {party!r}: the schema lacks its columns {', '.join(map(repr, extra))}. {other}"
             "Declare them in the schema, or choose others with columns = [...]."
         )
     absent = [c.name for c in schema.coded if c.name not in names]
@@ -391,6 +393,7 @@ def warnings(study: Study) -> tuple[str, ...]:
             f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
+    found += [f"{c.name}: {c.why}" for c in schema.columns if c.why.startswith(AMBIGUOUS)]
     if learn and synth.method.learns:
         facts, bins = ", ".join(open_facts(schema)), getattr(synth, "bins", None) or COARSE
         found.append(

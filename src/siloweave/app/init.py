@@ -20,6 +20,7 @@ from siloweave.app.parties import differences, overlaps
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
+from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.read import Dialect, Table, read, write
 from siloweave.tables.schema import Column, Schema
 
@@ -70,13 +71,23 @@ def propose(
     for party, table in tables.items():
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
+    if len(bare := [p for p, t in tables.items() if t.dialect and not t.dialect.header]) < len(
+        tables
+    ):
+        for party in bare:
+            raise RosterError(
+                f"party {party!r}: the first line of its file looks like a row and not like names, "
+                "and other files have names. Write the columns' names into line 1, or give "
+                "--header if they are there."
+            )
     on = ids_of(tables)
     schema = _detected(list(tables.values()), on)
     where = {party: _inside(path, target) for party, path in zip(tables, paths, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
     study = _study(_title(name, target), where, on, tables)
     said = tuple(f"{party}: {_said(t.dialect)}" for party, t in tables.items() if t.dialect)
-    found = [line for party, table in tables.items() for line in _strays(party, table, schema)]
+    found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
+    found += [line for party, table in tables.items() for line in _strays(party, table, schema)]
     if on is None and len(tables) > 1:
         found += [str(one) for one in differences(tables)]
         found += [one.said() for one in overlaps(tables)]
@@ -87,7 +98,9 @@ def _said(dialect: Dialect) -> str:
     """How a text file is written, in words."""
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     separator = names.get(dialect.separator or "", repr(dialect.separator))
-    header = "names in line 1" if dialect.header else "no line of names"
+    header = "names in line 1"
+    if not dialect.header:
+        header = "no line of names (give --header if line 1 has them)"
     return f"fields divided by {separator}, {dialect.encoding}, {header}"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from math import log10
 
@@ -302,26 +302,38 @@ def _common_ids(name: str, one: Table, two: Table) -> int:
 
 def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
     """Rows that the schema does not allow, with places and values; for their owner alone."""
-    found: list[str] = []
-    for name in table.names:
-        if name in schema.names and schema[name].modelled:
-            one = Encoder(schema.select([name]), bins)
-            found += _strange(party, table.select([name]), one)
+    names = [n for n in table.names if n in schema.names and schema[n].modelled]
+    found, all_odd, place = [], 0, _places(table)
+    for name in names:
+        odd = _refused(table.select([name]), Encoder(schema.select([name]), bins))
+        all_odd += [row for row, _ in odd] == list(range(min(table.num_rows, _SHOWN)))
+        for reason in dict.fromkeys(why for _, why in odd):
+            rows = [row for row, why in odd if why == reason]
+            values, gone = table.take(rows).values(name).tolist(), table.take(rows).missing(name)
+            shown = ["no value" if g else repr(v) for v, g in zip(values, gone, strict=True)]
+            where = ", ".join(f"{place(row)} {v}" for row, v in zip(rows, shown, strict=True))
+            found.append(f"{party}, {where}: {reason}")
+    if all_odd and all_odd * 2 >= len(names) and table.num_rows >= _SHOWN:
+        found.append(
+            f"{party}: none of the first {_SHOWN} rows fits {all_odd} columns: is it the schema of "
+            "another table?"
+        )
     return found
 
 
-def _strange(party: str, table: Table, encoder: Encoder) -> Iterator[str]:
-    (name,), header = table.names, bool(table.dialect and table.dialect.header)
-    rows, reason = _refused(table, encoder)
-    for row in rows:
-        (value,) = table.take([row]).values(name).tolist()
-        where = f"line {row + 1 + header}" if table.dialect else f"row {row + 1}"
-        shown = "no value" if table.take([row]).missing(name)[0] else repr(value)
-        yield f"{party}, {where}, {name}: {shown}. {reason}"
+def _places(table: Table) -> Callable[[int], str]:
+    """Where a row is: its line in a text file, counted as if no field held a line break."""
+    if table.dialect is None:
+        return lambda row: f"row {row + 1}"
+    first = 2 if table.dialect.header else 1
+    return lambda row: f"line {row + first}"
 
 
-def _refused(table: Table, encoder: Encoder) -> tuple[list[int], str]:
-    """The first rows that an encoder refuses, found by halving, and why it does."""
+def _refused(table: Table, encoder: Encoder) -> list[tuple[int, str]]:
+    """The first rows that an encoder refuses, found by halving, and why it does.
+
+    Where the reason is the same for each, it is that of all rows, which counts them.
+    """
 
     def why(first: int, last: int) -> str:
         try:
@@ -330,15 +342,16 @@ def _refused(table: Table, encoder: Encoder) -> tuple[list[int], str]:
             return str(error)
         return ""
 
-    found: list[int] = []
+    found: list[tuple[int, str]] = []
     start, whole = 0, why(0, table.num_rows)
-    reason = whole
-    while reason and len(found) < _SHOWN:
+    left = whole
+    while left and len(found) < _SHOWN:
         low, high = start, table.num_rows
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if why(low, middle) else (middle, high)
-        found.append(low)
+        found.append((low, why(low, high)))
         start = low + 1
-        reason = why(start, table.num_rows) if start < table.num_rows else ""
-    return found, whole
+        left = why(start, table.num_rows) if start < table.num_rows else ""
+    alike = len({reason for _, reason in found}) == 1
+    return [(row, whole if alike else reason) for row, reason in found]

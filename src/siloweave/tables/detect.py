@@ -92,6 +92,8 @@ _STREET = re.compile(
 )
 SEMANTIC = ("email", "phone", "name", "address", "postcode", "iban", "url", "ip", "uuid")
 """What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
+AMBIGUOUS = "dates that are ambiguous"
+"""What the reason of a column begins with whose days and months may be swapped."""
 
 _DAYS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y",
@@ -580,8 +582,8 @@ def _settled(found: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
         taken, other = reversed(forms) if asks_month else forms
         other_columns = " as in the table's other dates" if month_first != day_first else ""
         why = (
-            f"dates that are ambiguous: no day is above 12, so they may be {taken} or {other}; "
-            f"read as {taken}{other_columns}. Write the right one as format"
+            f"{AMBIGUOUS}: no day is above 12, so they may be {taken} or {other}; read as "
+            f"{taken}{other_columns}. Write the right one as format in the schema"
         )
         found[name] = replace(one, format=taken, otherwise=other, why=why)
     return found

@@ -47,6 +47,12 @@ _KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
 _SEPARATORS = (";", "\t", "|", ",")
+# What few words of a Western code page have: three marked letters in a row, a capital behind a
+# small letter, a sign between letters.
+_ODD = re.compile(
+    r"[^\x00-\x7f]{3,}|(?<=[a-zß-ÿ])[ŠŒŽŸÀ-Þ]|"
+    r"(?<=[A-Za-zÀ-ÿ])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[A-Za-zÀ-ÿ])"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
@@ -809,18 +815,21 @@ def _encoding(file: Path) -> str:
                 decoder.decode(chunk)
             decoder.decode(b"", final=True)
             return "utf-8"
-        except UnicodeDecodeError:
-            pass
-    if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", head):
-        return "cp1252"
+        except UnicodeDecodeError as error:
+            sample = head + error.object[error.start : error.start + _HEAD]
+    if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
+        text = sample.decode("cp1252")
+        if 5 * sum(map(len, _ODD.findall(text))) <= sum(not mark.isascii() for mark in text):
+            return "cp1252"
     raise _undecided(file)
 
 
 def _undecided(file: Path) -> DataError:
     return DataError(
-        f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16, and holds "
-        "bytes that no Western code page has. Name it: encoding = ... in the study, --encoding, "
-        "or read(encoding=...)"
+        f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16 throughout, "
+        "and holds bytes that no Western code page has, or that make no words in it. Name it, such "
+        "as cp437, mac-roman, koi8-r or shift-jis: encoding = ... in the study, --encoding, or "
+        "read(encoding=...); or store the file as UTF-8"
     )
 
 
@@ -838,8 +847,8 @@ def _separator(lines: Sequence[str]) -> str:
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row names columns: no, if half of its fields look like those below.
 
-    A number within the range of the column, or a text that the column holds again, does. A text
-    over numbers is a name.
+    A number within the range of the column does, a text that the column holds again, and one with
+    digits of the form that nearly all of its texts have. A text over numbers is a name.
     """
     first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     counted = [str(i) for i in range(len(first))], [str(i + 1) for i in range(len(first))]
@@ -854,8 +863,15 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
                 return True
             alike += min(numbers) <= _plain(name) <= max(numbers)
         else:
-            alike += name in below
+            forms = [_shape(value) for value in below]
+            digits = sum(mark == "0" for mark in _shape(name)) > 1
+            alike += name in below or (digits and forms.count(_shape(name)) > 0.9 * len(forms))
     return 2 * alike < len(first)
+
+
+def _shape(text: str) -> str:
+    """A text in which all digits are alike, and all letters."""
+    return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "0", text.strip()))
 
 
 def _plain(number: str) -> float:
