@@ -57,6 +57,14 @@ if TYPE_CHECKING:
     from siloweave.protocols.alignment import AlignedRows, align_rows
     from siloweave.protocols.scoring import score_parties
     from siloweave.tables.codes import Encoder
+    from siloweave.tables.constraints import (
+        CategoryRanges,
+        ColumnSum,
+        FixedCombinations,
+        Inequality,
+        MissingTogether,
+        Unique,
+    )
     from siloweave.tables.database import Database
     from siloweave.tables.read import Table, read
     from siloweave.tables.schema import Column, Schema
@@ -75,7 +83,9 @@ __all__ = [
     "TLDM",
     "AlignedRows",
     "Budget",
+    "CategoryRanges",
     "Column",
+    "ColumnSum",
     "CopulaGAN",
     "DPFedPointDiff",
     "DPFedTGAN",
@@ -89,8 +99,11 @@ __all__ = [
     "FedTGAN",
     "FedTabDDPM",
     "Fit",
+    "FixedCombinations",
     "GaussianCopula",
+    "Inequality",
     "LatentDiff",
+    "MissingTogether",
     "PointDiff",
     "PrivMRF",
     "Relation",
@@ -101,6 +114,7 @@ __all__ = [
     "TabDDPM",
     "Table",
     "TwoRound",
+    "Unique",
     "VertiGAN",
     "VertiMRF",
     "__version__",
@@ -129,6 +143,9 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
     "Column Schema": lambda: import_module("siloweave.tables.schema"),
     "Database": lambda: import_module("siloweave.tables.database"),
+    "CategoryRanges ColumnSum FixedCombinations Inequality MissingTogether Unique": lambda: (
+        import_module("siloweave.tables.constraints")
+    ),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),

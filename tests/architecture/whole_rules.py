@@ -25,6 +25,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/attacks/singling_out.py": "one attack, one paper",
     "src/siloweave/audit/transcripts.py": "functions of the package's face",
     "src/siloweave/core/conditional.py": "conditions, which models of both kinds meet",
+    "src/siloweave/core/constrained.py": "constraints, which rows of every model keep",
     "src/siloweave/federation/spool.py": "one transport; frames.py is what any of them carries",
     "src/siloweave/federation/flower.py": "all that imports Flower, for processes of its own",
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",

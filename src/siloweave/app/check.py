@@ -30,6 +30,7 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import (
     Dialect,
     Table,
@@ -295,7 +296,10 @@ def check_rows(study: Study, schema: Schema, synth: Synthesizer, name: str, tabl
     with naming_party(name):
         own = [n for n in declared if n in table.names or synth.method.split != "columns"]
         encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", None) or _BINS)
-        encoder.encode(table.select([n for n in table.names if n in own]))
+        rows = table.select([n for n in table.names if n in own])
+        encoder.encode(rows)
+        if encoder.schema.constraints:
+            Modelled(encoder.schema).check(rows)
 
 
 def check_columns(

@@ -20,6 +20,7 @@ from siloweave.app.parties import differences, overlaps
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
+from siloweave.tables.constraints import FixedCombinations
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.read import Dialect, Table, read, write
 from siloweave.tables.schema import Column, Schema
@@ -446,6 +447,16 @@ data = "data/{name}.parquet"
 """
 
 
+def _demo_schema() -> Schema:
+    """The census table's schema, and that education-num numbers the levels of education."""
+    from siloweave.datasets import adult_schema
+
+    schema = adult_schema()
+    levels = schema["education"].categories
+    rows = tuple((level, number) for number, level in enumerate(levels, start=1))
+    return Schema(schema.columns, (FixedCombinations(("education", "education-num"), rows),))
+
+
 def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress = silent) -> Path:
     """Write the demo's study, schema and one file for each party; nothing if they are there.
 
@@ -460,7 +471,7 @@ def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress =
     Raises:
         InputError: The folder holds something else, or another split.
     """
-    from siloweave.datasets import adult, adult_schema
+    from siloweave.datasets import adult
     from siloweave.tables.split import split_rows
 
     target = Path(folder)
@@ -482,7 +493,7 @@ def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress =
     (target / "data").mkdir(parents=True)
     for name, part in zip(DEMO_PARTIES, parts, strict=True):
         write(part, target / "data" / f"{name}.parquet")
-    write_text(target / "schema.json", adult_schema().to_json() + "\n")
+    write_text(target / "schema.json", _demo_schema().to_json() + "\n")
     parties = "\n".join(_PARTY.format(name=name) for name in DEMO_PARTIES)
     write_text(study, _STUDY.format(parties=parties, split=split))
     return study

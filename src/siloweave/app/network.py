@@ -206,8 +206,8 @@ def party_in(
         table = entry.read(data or study.path(entry))
     setup = study.setup()
     if not setup.columns:
-        check_columns(study, setup.synth, {name: table.names}, setup.schema)
-    check_rows(study, setup.schema, setup.synth, name, table)  # what is wrong is said here alone
+        check_columns(study, setup.synth, {name: table.names}, setup.declared)
+    check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
 
     def allow(ledger: Ledger) -> None:
         _check(policy, study, setup, name, ledger.entries, other_studies(home, folder))
@@ -252,7 +252,7 @@ def _check(
     others: Sequence[Budget],
 ) -> None:
     used = setup.columns.get(name, ())
-    policy.check(study, setup.schema, setup.synth, entries, used, others)
+    policy.check(study, setup.declared, setup.synth, entries, used, others)
 
 
 def refusal_in(folder: Path) -> str:
@@ -271,7 +271,7 @@ def plan_in(folder: Path, data: Path | None = None) -> Plan:
     """What the study in a party's folder will send; arguments and errors as of `party_in`."""
     study, _, roster, _, entry = member(folder)
     setup, file = study.setup(), table_file(data or study.path(entry))
-    columns = setup.columns.get(entry.name, setup.schema.names)
+    columns = setup.columns.get(entry.name, setup.declared.names)
     rows = [rows_in(file, len(columns))] * len(study.names)
     found = forecast_of(setup, study.schema.learn, rows)
     return plan_of(study, setup, entry.name, rows, found, roster)

@@ -27,6 +27,7 @@ from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.detect import ColumnEvidence, evidence
 from siloweave.tables.display import listed
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
@@ -318,7 +319,18 @@ def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
             f"{party}: none of the first {_SHOWN} rows fits {all_odd} columns: is it the schema of "
             "another table?"
         )
-    return found
+    return found or list(_breaking(party, table, schema))
+
+
+def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
+    """Constraints that rows break, once every value is the schema's."""
+    if not schema.constraints:
+        return
+    place = _places(table)
+    for rule, wrong in Modelled(schema).broken(table).items():
+        if rows := np.flatnonzero(wrong).tolist():
+            where = ", ".join(map(place, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+            yield f"{party}, {where}: {len(rows):,} rows break {rule}"
 
 
 def _places(table: Table) -> Callable[[int], str]:

@@ -62,6 +62,7 @@ from siloweave.tables.bins import (
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, beside, read
 from siloweave.tables.schema import Column
 
@@ -218,7 +219,7 @@ class ReportView:
 
 def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
     """The view of a fit; `synthetic` was drawn from it, so that a slow sampler runs once."""
-    if isinstance(model := fitted.model, MarginalModel):
+    if isinstance(model := fitted.model, MarginalModel) and fitted.modelled is None:
         total = round(model.mrf.total)
         codes = model.codes(min(total, _ROWS), 0)
         rows = total if synthetic is None else synthetic.num_rows
@@ -329,6 +330,8 @@ def record_of(
         measured: What else was measured on real rows, for the owner's copy.
         run_by: Who ran it, as the caller says.
     """
+    if fitted.modelled is not None and synthetic is None:
+        synthetic = fitted.sample_table(seed=0)
     epsilons, view = fitted.epsilons, _view(fitted, synthetic, errors=bool(owner))
     info, budget, model = fitted.info, fitted.budget, fitted.model
     return Record(
@@ -354,7 +357,7 @@ def record_of(
         visibility=msgspec.convert(info.visibility, tuple[Visibility, ...], from_attributes=True),
         simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
-        schema_facts=tuple(_fact(column) for column in view.encoder.schema.columns),
+        schema_facts=(*map(_fact, view.encoder.schema.columns), *_constraints(fitted, synthetic)),
         assumed_public=_assumed(fitted),
         warnings=(*_unaccounted(fitted), *_uncovered(fitted), *_apart(fitted), *_few(fitted)),
         settings=dict(_flat(fitted.settings)),
@@ -508,6 +511,23 @@ def _fact(column: Column) -> SchemaFact:
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 
 
+def _constraints(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
+    """What every row keeps, and how many drawn rows break it: none, or the fit is broken."""
+    if fitted.modelled is None or synthetic is None:
+        return
+    modelled = Modelled(fitted.schema, fitted.modelled.parts)
+    broken = modelled.broken(synthetic)
+    for rule in fitted.schema.constraints:
+        count = int(np.count_nonzero(broken[rule.words]))
+        kept = f"{count:,} of {synthetic.num_rows:,} drawn rows break it"
+        yield SchemaFact(
+            column=", ".join(rule.columns),
+            kind="constraint",
+            facts=f"{rule.words}: {kept}",
+            how="free" if rule.from_data else "declared",
+        )
+
+
 def _marginals(view: ReportView, codes: Codes) -> tuple[Marginal, ...]:
     made = []
     for name in codes.domain.names:
@@ -532,6 +552,12 @@ def _association(codes: Codes) -> Association:
     return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
 
 
+def _learned(fitted: Fit, model: MarginalModel, table: Table) -> Codes:
+    """Real rows in the codes of the model."""
+    modelled = fitted.modelled
+    return model.encoder.encode(table if modelled is None else modelled.inside(table))
+
+
 def _owner(
     fitted: Fit,
     view: ReportView,
@@ -544,11 +570,15 @@ def _owner(
         single = Codes.concat([view.encode(table, view.bars) for table in tables])
     errors, scores = {}, dict(measured)
     if isinstance(model := fitted.model, MarginalModel):
+        known, many = real, view.many
+        if fitted.modelled is not None:
+            known = Codes.concat([_learned(fitted, model, table) for table in tables])
+            many = model.codes(_MANY, 0)
         if model.workload and real.num_rows:
-            found = workload_errors(real, view.many, model.workload)
+            found = workload_errors(known, many, model.workload)
             errors = {"over the queries": found.queries, "over their closure": found.closure}
         if test is not None:
-            likelihood = negative_log_likelihood(model.mrf, view.encode(test))
+            likelihood = negative_log_likelihood(model.mrf, _learned(fitted, model, test))
             scores["held-out NLL, nats a row"] = likelihood
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
     return OwnerView(

@@ -62,6 +62,7 @@ from siloweave.protocols.columns import DrawnRows
 from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, digest_of, read, write
 from siloweave.tables.schema import Schema
 
@@ -109,7 +110,8 @@ def execute(
     schema, synth = study.checked()
     if (before := finished(study)) is not None:
         return before, True
-    case = Case(schema, study.terms(), len(study.parties), learn=study.schema.learn)
+    learned = Modelled(schema).schema if schema.constraints else schema
+    case = Case(learned, study.terms(), len(study.parties), learn=study.schema.learn)
     synth.method.forecast(synth, case)  # refuses a workload that does not fit
 
     def fitting(text: str, done: float) -> None:

@@ -36,6 +36,7 @@ from siloweave.errors import (
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables.ids import check_rules
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Dialect, Table, read
 from siloweave.tables.schema import Schema
 
@@ -260,6 +261,12 @@ class Study(Section, frozen=True):
                     "[method] shared = false: over a network, synthetic columns that stay with "
                     "their parties are not built yet. Leave it out, or use `siloweave run`."
                 )
+            if schema.constraints:
+                raise InputError(
+                    f"[schema] has the constraint {schema.constraints[0].words}: constraints where "
+                    "parties hold different columns are not built yet over a network. Take them "
+                    "out of the schema, or use `siloweave run`."
+                )
             for party in self.parties:
                 if not party.columns:
                     raise RosterError(
@@ -354,7 +361,7 @@ class Study(Section, frozen=True):
                 "bound and category in the schema's file, and leave learn out."
             )
         try:
-            method.check_schema(synth, schema)
+            method.check_schema(synth, Modelled(schema).schema if schema.constraints else schema)
         except InputError as error:
             part = "schema" if isinstance(error, SchemaError) else "method"
             raise type(error)(f"[{part}] {error}") from error

@@ -139,7 +139,7 @@ def conditions(
         schema: Facts about every column.
         known: Columns that the model knows.
         given: A mapping of column to value, None for a missing one; or a frame with one row per
-            wanted row, where a cell without a value is free; or None.
+            wanted row, where a cell without a value is free; or a tuple of conditions; or None.
         num_rows: How many rows; a frame's length, or `otherwise`, if None.
         otherwise: How many rows without a frame.
 
@@ -149,6 +149,8 @@ def conditions(
     Raises:
         InputError: A column or value is not the schema's, or `num_rows` is not the frame's length.
     """
+    if isinstance(given, tuple):  # of conditions, as core/constrained.py has them
+        return len(given[0].places), given
     if given is None or isinstance(given, Mapping):
         count = otherwise if num_rows is None else num_rows
         _check_known(given or (), known)

@@ -35,6 +35,7 @@ from siloweave.core.conditional import (
     imposed,
     shares_in,
 )
+from siloweave.core.constrained import constrained_rows
 from siloweave.core.method import GUARANTEED, Info
 from siloweave.errors import DataError, InputError
 from siloweave.federation.session import Traffic
@@ -48,6 +49,7 @@ from siloweave.tables.display import html_table, listed
 from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Frame, Table, read, write
 from siloweave.tables.schema import Schema, outline
 
@@ -447,6 +449,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     frame: Frame | None
     columns: dict[str, tuple[str, ...]]
     simulated: bool
+    declared: str = ""  # a schema file's text
 
 
 @dataclass(frozen=True, repr=False)
@@ -468,6 +471,7 @@ class Fit:
             are the schema's under a guarantee, see `outline`.
         columns: With split columns every party's columns, its ids among them.
         simulated: Whether all parties shared one process, which then read every row.
+        declared: The schema with its constraints, where it has any.
     """
 
     model: Any
@@ -482,6 +486,7 @@ class Fit:
     like: Table | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulated: bool = True
+    declared: Schema | None = None
 
     def __post_init__(self) -> None:
         """Under a guarantee, take the types of drawn columns from the schema alone."""
@@ -516,7 +521,14 @@ class Fit:
     def schema(self) -> Schema:
         """Facts about every column of a synthetic table."""
         found: Schema = self.model.schema
-        return found
+        return found if self.modelled is None else self.modelled.restored(found)
+
+    @property
+    def modelled(self) -> Modelled | None:
+        """How the declared columns became those of the model, where constraints change them."""
+        if self.declared is None:
+            return None
+        return Modelled(self.declared, tuple(self.columns.values()))
 
     @property
     def shared(self) -> bool:
@@ -658,8 +670,11 @@ class Fit:
 
     def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
         wanted = Wanted(rows_asked(num_rows), key_for(seed), **conditions)
-        rows = self.model.draw(wanted, self.num_rows, self.like)
-        return drawn_anew(rows, self.model.schema, key=wanted.seed, like=self.like)
+        if self.modelled is None:
+            rows = self.model.draw(wanted, self.num_rows, self.like)
+        else:
+            rows = constrained_rows(self.modelled, self.model, wanted, self.num_rows, self.like)
+        return drawn_anew(rows, self.schema, key=wanted.seed, like=self.like)
 
     def report(
         self,
@@ -744,6 +759,7 @@ class Fit:
             frame=self.like.frame if self.like else None,
             columns=dict(self.columns),
             simulated=self.simulated,
+            declared="" if self.declared is None else self.declared.to_json(),
         )
 
     @classmethod
@@ -776,7 +792,7 @@ class Fit:
             model, saved.info, Budget(bound, saved.delta, saved.unit, saved.relation),
             saved.private, saved.settings, saved.ledgers, saved.heads,
             Cost(traffic, saved.rounds, saved.phases), saved.num_rows, like, saved.columns,
-            saved.simulated,
+            saved.simulated, Schema.from_json(saved.declared) if saved.declared else None,
         )  # fmt: skip
 
 

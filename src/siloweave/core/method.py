@@ -25,6 +25,7 @@ from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.mechanisms import Entropy, OSEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
@@ -141,6 +142,8 @@ class Setup:
         encoder: How rows are coded, where a method of marginals needs it.
         stage: "method", or the name of a stage before it.
         keys: The parties' keys for masks, at the coordinator, if a stage before has exchanged them.
+        modelled: Where the declared schema has constraints: that schema, of which `schema` and
+            `columns` are what methods learn.
     """
 
     synth: Synthesizer
@@ -151,6 +154,21 @@ class Setup:
     encoder: Encoder | None = None
     stage: str = "method"
     keys: Mapping[str, bytes] = field(default_factory=dict)
+    modelled: Modelled | None = None
+
+    def __post_init__(self) -> None:
+        """Replace a schema with constraints, once, by what methods learn."""
+        if not self.schema.constraints:
+            return
+        made = Modelled(self.schema, tuple(self.columns.values()))
+        own = {name: made.names_of(columns) for name, columns in self.columns.items()}
+        for name, value in (("modelled", made), ("schema", made.schema), ("columns", own)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def declared(self) -> Schema:
+        """The schema as the study declares it."""
+        return self.schema if self.modelled is None else self.modelled.declared
 
 
 @dataclass(frozen=True)

@@ -308,8 +308,9 @@ class Host:
 
     def _rows(self) -> Table:
         """Its table: where rows are aligned first, those that all parties have, without the ids."""
+        modelled = self._setup.modelled
         if self._aligned is None:
-            return self._table
+            return self._table if modelled is None else modelled.inside(self._table)
         run, schema = self._job.named(ALIGNMENT), self._setup.schema
         found = common_rows(self._alignment(run), run)
         gone = {c for c in self._aligned.columns if c not in schema.names or schema[c].kind == "id"}

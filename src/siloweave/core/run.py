@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from math import inf
 from pathlib import Path
 from shutil import rmtree
@@ -59,6 +60,7 @@ from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Led
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.constraints import ColumnSum
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table, beside, read, rows_of, unread
 from siloweave.tables.schema import Schema, outline
@@ -403,26 +405,70 @@ def run_method(
     else:
         schema = schema.without_reasons()
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
-    method.check_schema(synth, facts)
+    if encoder is not None and facts.constraints:
+        raise SchemaError("an Encoder keeps no constraints; give its Schema instead of it")
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
+    check_named(setup)
     method.affordable(setup)  # before anything is read
-    tables = {name: _read(name, part, method) for name, part in parts.items()}
-    columns = {}
+    tables = {name: _read(name, part, setup) for name, part in parts.items()}
+    given, columns = tables, {}
     if method.split == "columns":
         columns = {name: table.names for name, table in tables.items()}
         hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
-        setup = replace(setup, columns=columns_of(tables, facts, empty=hidden))
+        own = columns_of(tables, facts, empty=hidden)
+        setup = Setup(synth, facts, job.budget, tuple(parts), own)
+        check_named(setup)
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
+    tables = {name: _inside(name, table, setup) for name, table in tables.items()}
     coded = any(isinstance(table, Codes) for table in tables.values())
     fitted, _ = _run(setup, job, partial(_opened, tables=tables), coded=coded)
     return replace(
         fitted,
-        like=None if coded else _like(tables, setup),
+        like=None if coded else _like(given, setup),
         columns=columns,
+        declared=None if setup.modelled is None else setup.declared,
     )
+
+
+def check_named(setup: Setup) -> None:
+    """Check that a method can learn the columns of a setup, and that its settings name these.
+
+    Raises:
+        SchemaError, InputError: As of `Method.check_schema`; a setting names a column that is
+            learned as a part of another; or a constraint needs rows of several parties, whose
+            columns are to stay apart.
+    """
+    synth, modelled = setup.synth, setup.modelled
+    if modelled is not None:
+        workload = getattr(synth, "workload", None) or ()
+        queries = () if isinstance(workload, str) else workload
+        for name in (getattr(synth, "target", None), *chain(*queries)):
+            if name in setup.declared.names and name not in setup.schema.names:
+                known = ", ".join(setup.schema.names)
+                raise InputError(
+                    f"settings name column {name!r}, which is learned as a part of another because "
+                    f"of a constraint; name one of {known}"
+                )
+        apart = not getattr(synth, "shared", True)
+        for one in modelled.declared.constraints if setup.columns else ():
+            if not modelled.local(one) and (apart or isinstance(one, ColumnSum)):
+                why = "stay apart (shared=False)" if apart else "can be added up by none of them"
+                raise InputError(
+                    f"constraint {one.words}: names columns of several parties, which {why}. Take "
+                    "it out of the schema"
+                )
+    synth.method.check_schema(synth, setup.schema)
+
+
+def _inside(name: str, table: Any, setup: Setup) -> Any:
+    """A party's table as the method learns it."""
+    if setup.modelled is None or isinstance(table, Codes):
+        return table
+    with naming_party(name):
+        return setup.modelled.inside(table)
 
 
 def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
@@ -439,11 +485,18 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
     """
     if not getattr(setup.synth, "shared", True):
         raise NotImplementedError("columns that stay with their parties, over a network")
-    setup.synth.method.check_schema(setup.synth, setup.schema)
+    if setup.modelled is not None and setup.columns:
+        raise NotImplementedError(
+            "constraints where parties hold different columns, over a network: rows that break "
+            "one are drawn again, and what decodes them stays with the parties. Take the "
+            "constraints out of the schema, or simulate the study in one place"
+        )
+    check_named(setup)
     setup.synth.method.affordable(setup)
     fitted, closing = _run(setup, job, parties)
     write_ledgers(job, setup.roster, closing)
-    return replace(fitted, columns=setup.columns, simulated=False)
+    declared = None if setup.modelled is None else setup.declared
+    return replace(fitted, columns=setup.columns, simulated=False, declared=declared)
 
 
 def write_ledgers(job: Job, roster: Sequence[str], closing: Closing) -> None:
@@ -495,12 +548,13 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
     return fitted, closing
 
 
-def _read(name: str, part: Any, method: Method) -> Any:
+def _read(name: str, part: Any, setup: Setup) -> Any:
     """A party's rows; where a method only counts them, what is large stays where it is."""
     if isinstance(part, Codes):
         return part
     with naming_party(name):
-        kept = unread(part) if method.counts and _ELSEWHERE.get() is None else None
+        counts = setup.synth.method.counts and setup.modelled is None
+        kept = unread(part) if counts and _ELSEWHERE.get() is None else None
         return kept or read(part)
 
 
@@ -509,7 +563,7 @@ def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
     if not setup.columns:
         return outline(rows_of(next(iter(tables.values())), 0))
     empty = beside([outline(table) for table in tables.values()])
-    return empty.select([name for name in setup.schema.names if name in empty.names])
+    return empty.select([name for name in setup.declared.names if name in empty.names])
 
 
 def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[str, Any]:

@@ -146,6 +146,11 @@ def last_of(column: Column) -> int | float:
     return _whole(column, column.high)
 
 
+def number_at(column: Column, value: object) -> int | float:
+    """Return a value of a binned column as `numbers_of` has it; datetimes are ISO-8601 text."""
+    return float(str(value)) if column.kind == "continuous" else _whole(column, value)
+
+
 def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
     """Return a table's values of a binned column, and which are missing; datetimes in steps."""
     table = table.blanked(column.name, column.missing_values)
@@ -324,7 +329,7 @@ def _whole(column: Column, bound: object) -> int:
 
 
 def step_of(column: Column) -> int:
-    """Microseconds per step of a datetime column."""
+    """Return the microseconds of a datetime column's step: a day, a second, or one."""
     bounds = (str(column.low), str(column.high))
     dates = all(len(bound) <= 10 for bound in bounds)
     timeless = column.format is not None and not any(code in column.format for code in _CLOCK)

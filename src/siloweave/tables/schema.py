@@ -8,6 +8,7 @@ format only; no code of theirs is used.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,6 +19,7 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.constraints import Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import number_form, text_form
@@ -32,6 +34,7 @@ _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = ("kind", "categories", "low", "high", "missing", "decimals", "format", "missing_values")
 _DIGITS = re.compile("%Y(%[mdHMS])*")  # dates that are whole numbers, such as 20240131
 _MOST_DECIMALS = 15  # that a double holds
+_log = logging.getLogger("siloweave")
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -243,13 +246,18 @@ class _File(msgspec.Struct, frozen=True):
     format: Literal["siloweave-schema"]
     version: int
     columns: tuple[Column, ...]
+    constraints: tuple[Constraint, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Schema(msgspec.Struct, frozen=True, dict=True):
     """The public facts of a table: one `Column` each, in order; names are unique.
 
+    Args:
+        columns: Facts about each column.
+        constraints: What every row keeps, such as `Inequality`; every sampled row keeps it, too.
+
     Raises:
-        SchemaError: When a name repeats or there is no column.
+        SchemaError: When a name repeats, there is no column, or no row could keep a constraint.
 
     Example:
         >>> schema = Schema((Column("age", "integer", low=17, high=90),))
@@ -260,13 +268,17 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     """
 
     columns: tuple[Column, ...]
+    constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
+        msgspec.structs.force_setattr(self, "constraints", tuple(self.constraints))
         if not self.columns:
             raise SchemaError("a schema needs at least one column")
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise SchemaError(f"columns repeat {', '.join(map(repr, twice))}; name each once")
+        if self.constraints:
+            check_constraints(self.constraints, {one.name: one for one in self.columns})
 
     def __repr__(self) -> str:
         return f"Schema({listed([f'{one.name} ({one.kind})' for one in self.columns])})"
@@ -297,13 +309,15 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     def to_json(self) -> str:
         """Return the schema as JSON text, with a version; `from_json` reads it back."""
-        file = _File("siloweave-schema", VERSION, self.columns)
+        constraints = self.constraints or msgspec.UNSET
+        file = _File("siloweave-schema", VERSION, self.columns, constraints)
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Schema:
         """Read a schema that `to_json` wrote; SchemaError names the field that is wrong."""
-        return cls(versioned(text, _File, "a schema file").columns)
+        file = versioned(text, _File, "a schema file")
+        return cls(file.columns, file.constraints or ())
 
     def to_sdv(self) -> dict[str, Any]:
         """Return SDV single-table metadata, which `json.dump` writes.
@@ -328,6 +342,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             "columns": columns,
             _EXTRA: msgspec.json.decode(self.to_json()),
         }
+        if constraints := list(sdv_of(self.constraints)):
+            metadata["constraints"] = constraints
         ids = [column.name for column in self.columns if column.kind == "id"]
         if len(ids) == 1:
             metadata["primary_key"] = ids[0]
@@ -364,15 +380,20 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             )
         keys = _sdv_keys(metadata, records)
         columns = [_sdv_column(name, record, name in keys) for name, record in records.items()]
+        constraints, ignored = from_sdv(metadata.get("constraints"))
+        if ignored:
+            _log.warning("SDV constraints that have no equal here: %s", ", ".join(ignored))
         if table is not None:
             rows = read(table)
-            return cls(tuple(_filled(kind, name, form, rows) for name, kind, form in columns))
+            filled = tuple(_filled(kind, name, form, rows) for name, kind, form in columns)
+            return cls(filled, constraints)
         if lacking := [name for name, kind, _ in columns if kind == "categorical"]:
             raise SchemaError(
                 f"SDV metadata list no categories, needed for: {', '.join(lacking)}; give table= "
                 "to take them from data (marked as such), or write the schema by hand"
             )
-        return cls(tuple(Column(n, kind or "continuous", format=form) for n, kind, form in columns))
+        bare = (Column(n, kind or "continuous", format=form) for n, kind, form in columns)
+        return cls(tuple(bare), constraints)
 
     @classmethod
     def detect(cls, table: object, *, max_categories: int = 256) -> Schema:
@@ -420,6 +441,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 a, b = getattr(self[name], fact), getattr(other[name], fact)
                 if a != b or type(a) is not type(b):
                     lines.append(f"column {name!r}: {_contrast(fact, a, b)}")
+        kept, others = (_unmarked(one.constraints) for one in (self, other))
+        lines += [f"constraint {one.words}: only in the first" for one in kept if one not in others]
+        lines += [
+            f"constraint {one.words}: only in the second" for one in others if one not in kept
+        ]
         if not lines and mine != theirs:
             lines.append(f"column order: {', '.join(mine)} against {', '.join(theirs)}")
         return lines
@@ -438,7 +464,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             (90, 90, ())
         """
         bare = (msgspec.structs.replace(c, from_data=(), why="") for c in self.columns)
-        return Schema(tuple(bare))
+        return Schema(tuple(bare), _unmarked(self.constraints))
 
     def without_reasons(self) -> Schema:
         """Return the schema without any ``why``, whose counts of rows must not leave their owner.
@@ -447,16 +473,24 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         if not any(column.why for column in self.columns):
             return self
-        return Schema(tuple(msgspec.structs.replace(c, why="") for c in self.columns))
+        bare = (msgspec.structs.replace(c, why="") for c in self.columns)
+        return Schema(tuple(bare), self.constraints)
 
     def select(self, names: Sequence[str]) -> Schema:
-        """Return the schema of some columns, in the order given."""
-        return Schema(tuple(self[name] for name in names))
+        """Return the schema of some columns, in the order given, and the constraints on these."""
+        kept = [one for one in self.constraints if set(one.columns) <= set(names)]
+        return Schema(tuple(self[name] for name in names), tuple(kept))
 
     def digest(self) -> str:
         """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
         bare = [msgspec.structs.replace(c, from_data=(), learned=(), why="") for c in self.columns]
-        return blake2b(msgspec.json.encode(bare), digest_size=16).hexdigest()
+        facts = [*bare, *_unmarked(self.constraints)]
+        return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
+
+
+def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """Constraints without a word on where they came from."""
+    return tuple(msgspec.structs.replace(one, from_data=False) for one in constraints)
 
 
 def _allowed(column: Column) -> str:

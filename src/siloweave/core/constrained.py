@@ -1,0 +1,268 @@
+"""Rows that keep the constraints of a schema, whatever draws them.
+
+A model knows the schema without constraints that `Modelled` makes of the declared one. Its rows are
+turned back, and those that still break a constraint are drawn again, with a bound on tries:
+rejection sampling (von Neumann 1951, "Various techniques used in connection with random digits"),
+so that rows follow the model's distribution given the constraints. Conditions on declared columns
+become conditions on those that the model knows; where that takes another column, such as the
+smaller one of an inequality, its value comes from rows that the model draws first.
+
+**Guarantee**: none of its own: this reads a model and public facts, so it is post-processing of
+what the fit released (Dwork & Roth 2014, proposition 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, prod
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.core.conditional import (
+    Condition,
+    balanced_column,
+    conditions,
+    equally,
+    imposed,
+)
+from siloweave.errors import InputError
+from siloweave.tables.bins import BINNED, number_at
+from siloweave.tables.codes import options_of
+from siloweave.tables.constraints import CategoryRanges, Unique
+from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.modelled import CellValues, Modelled, WantedCells, cells_of, written
+from siloweave.tables.modelled import broken as broken_rows
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from siloweave.core.fit import Model, Wanted
+
+_CHUNK = 2_000  # rows drawn at once when some broke a constraint
+_LEAST = 10_000  # rows that may be drawn however few are wanted
+_PILOTS = 2_000  # rows that show which classes a model makes
+_Rows = NDArray[np.int64]
+
+
+def constrained_rows(
+    modelled: Modelled, model: Model, wanted: Wanted, otherwise: int | None, like: Table | None
+) -> Table:
+    """Rows of a model that keep all constraints.
+
+    Args:
+        modelled: The declared schema, and how the model's schema came from it.
+        model: Draws rows of `modelled.schema`.
+        wanted: How many, the seed, and conditions on declared columns.
+        otherwise: How many rows where `wanted` leaves that open; the model knows if None.
+        like: The result's frame and types are those of this table.
+
+    Raises:
+        InputError: A condition contradicts a constraint, or rows that keep one are too rare: the
+            message names it.
+    """
+    if wanted.tries < 1:
+        raise InputError(f"tries={wanted.tries} must be 1 or more")
+    return _Drawing(modelled, model, wanted, otherwise, like).rows()
+
+
+class _Drawing:
+    """One call: conditions as the model takes them, and rows as far as they are good."""
+
+    def __init__(
+        self,
+        modelled: Modelled,
+        model: Model,
+        wanted: Wanted,
+        otherwise: int | None,
+        like: Table | None,
+    ) -> None:
+        self.modelled, self.model, self.wanted = modelled, model, wanted
+        self.schema = modelled.restored(model.schema)
+        self.kept = Modelled(self.schema, modelled.parts)
+        self.otherwise, self.like = otherwise, like
+        self.inner = None if like is None else _known_to(like, model.schema)
+        self.cells = self._cells()
+
+    def _cells(self) -> tuple[Condition, ...]:
+        """What is given, and the classes of a column that is to be balanced."""
+        wanted = self.wanted
+        if wanted.free:
+            return ()
+        count = self.otherwise if wanted.num_rows is None else wanted.num_rows
+        if count is None:
+            count = self._inner(None, None, wanted.seed).num_rows
+        known = [column.name for column in self.schema.coded]
+        count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, count)
+        if wanted.balanced is False:
+            return cells
+        target = getattr(self.model, "target", None)
+        column = balanced_column(self.schema, wanted.balanced, target, cells)
+        seed = fold_in(wanted.seed, "classes")
+        pilot, _ = self._outer(self._inner(_PILOTS, None, seed))
+        codes = cells_of(column, pilot).values
+        shares = np.bincount(codes, minlength=options_of(column)).tolist()
+        return (*cells, equally(column, shares, count, wanted.seed))
+
+    def _inner(self, count: int | None, given: Any, seed: Key) -> Table:
+        """Rows of the model, as it draws them."""
+        facts = {"num_rows": count, "seed": seed, "given": given, "balanced": False}
+        wanted = msgspec.structs.replace(self.wanted, **facts)
+        return self.model.draw(wanted, self.otherwise, self.inner)
+
+    def _outer(self, inner: Table) -> tuple[Table, NDArray[np.bool_]]:
+        return self.modelled.outside(inner, self.model.schema, self.like)
+
+    def _given(self, rows: _Rows, seed: Key, extra: Sequence[Condition]) -> Any:
+        """Conditions for some rows, as the model takes them; None without any."""
+        cells = [_taken(one, rows) for one in self.cells] + list(extra)
+        if not cells:
+            return None
+        names = set(self.model.schema.names)
+        plain = [one for one in cells if one.name in names]
+        asked = {one.name: _asked(one) for one in cells}
+        if self.modelled.takes(asked):
+            pilot = self._inner(len(rows), tuple(plain) or None, fold_in(seed, "pilot"))
+            random = generator(fold_in(seed, "pilots"))
+            found = self.modelled.asked(asked, pilot, self.model.schema, random)
+            plain = [_condition(self.model.schema[name], one) for name, one in found.items()]
+        return tuple(plain) or None
+
+    def _drawn(
+        self, rows: _Rows, count: int | None, seed: Key, extra: Sequence[Condition] = ()
+    ) -> tuple[Table, dict[str, NDArray[np.bool_]]]:
+        """New rows for some of those that are wanted, and which of them break what."""
+        table, bad = self._outer(self._inner(count, self._given(rows, seed, extra), seed))
+        if self.cells:
+            table = imposed(table, [_taken(one, rows) for one in self.cells], self.like)
+        broken = self.kept.broken(table) if table.num_rows else {}
+        for rule in self.schema.constraints if bad.any() else ():
+            if rule.words in broken:
+                broken[rule.words] |= bad & self.modelled.keeps(rule)
+        return table, broken
+
+    def rows(self) -> Table:
+        """All rows."""
+        seed, asked = self.wanted.seed, self.wanted.num_rows
+        start = np.arange(len(self.cells[0].places)) if self.cells else np.zeros(0, dtype=np.int64)
+        table, broken = self._drawn(start, len(start) if self.cells else asked, seed)
+        count = made = table.num_rows
+        for rule in self._uniques():
+            self._check_room(rule, count)
+        wrong = _any(broken, count)
+        most = made + max(self.wanted.tries * int(wrong.sum()), _LEAST)
+        failed = {words: int(mask.sum()) for words, mask in broken.items()}
+        while wrong.any() and made < most:
+            missed = np.flatnonzero(wrong)
+            rows = np.resize(missed, max(missed.size, _CHUNK))
+            anchors = self._anchors(table, rows) if made < most / 2 else ()
+            new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
+            for words, mask in broken.items():
+                failed[words] += int(mask.sum())
+            good = np.flatnonzero(~_any(broken, len(rows)))
+            places, first = np.unique(rows[good], return_index=True)
+            table = _replaced(table, places, new, good[first], self.schema)
+            wrong[places] = False
+            for rule in self._uniques():
+                wrong |= broken_rows(rule, self.schema, table)
+            made += len(rows)
+        if wrong.any():
+            raise self._too_rare(int(wrong.sum()), count, made, failed)
+        return table
+
+    def _uniques(self) -> list[Unique]:
+        return [rule for rule in self.schema.constraints if isinstance(rule, Unique)]
+
+    def _check_room(self, rule: Unique, count: int) -> None:
+        """Raise InputError where there are fewer combinations of values than rows."""
+        sizes = [_values(self.schema[name]) for name in rule.columns]
+        if prod(sizes) < count:
+            raise InputError(
+                f"constraint {rule.words}: there are {prod(sizes):,} combinations of values, and "
+                f"{count:,} rows were asked for; ask for fewer"
+            )
+
+    def _anchors(self, table: Table, rows: _Rows) -> tuple[Condition, ...]:
+        """Categories on which ranges depend, which rows that are drawn again keep at first.
+
+        Else a category of a narrow range would become rarer than the model has it.
+        """
+        names = {r.by for r in self.schema.constraints if isinstance(r, CategoryRanges)}
+        names -= {one.name for one in self.cells}
+        return tuple(
+            _condition(self.schema[name], WantedCells(cells, np.ones(len(rows), dtype=np.bool_)))
+            for name in sorted(names & set(self.model.schema.names))
+            for cells in [cells_of(self.schema[name], table).take(rows)]
+        )
+
+    def _too_rare(self, left: int, count: int, made: int, failed: Mapping[str, int]) -> InputError:
+        words = max(failed, key=lambda name: failed[name])
+        given = ", with what is given" if self.cells else ""
+        return InputError(
+            f"constraint {words}: {left:,} of {count:,} rows could not be drawn. Of {made:,} rows "
+            f"of the model{given}, {failed[words]:,} break it: rows that keep it are too rare. "
+            f"Ask for fewer rows, raise tries={self.wanted.tries}, or loosen the constraint"
+        )
+
+
+def _any(broken: Mapping[str, NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
+    """Rows that break any constraint."""
+    wrong = np.zeros(count, dtype=np.bool_)
+    for mask in broken.values():
+        wrong |= mask
+    return wrong
+
+
+def _values(column: Column) -> float:
+    """How many values a column can have."""
+    if column.kind not in BINNED:
+        return options_of(column)
+    if column.kind == "continuous" or column.low is None or column.high is None:
+        return inf
+    first, last = (number_at(column, end) for end in (column.low, column.high))
+    return last - first + 1 + column.missing
+
+
+def _known_to(like: Table, schema: Schema) -> Table | None:
+    """A table's columns that a model knows, for it to draw like."""
+    names = [name for name in like.names if name in schema.names]
+    return like.select(names) if names else None
+
+
+def _taken(cells: Condition, rows: _Rows) -> Condition:
+    """A condition for some of its rows."""
+    return Condition(
+        cells.column, cells.table, cells.places[rows], cells.values[rows], cells.whole[rows]
+    )
+
+
+def _asked(cells: Condition) -> WantedCells:
+    """A condition as numbers or codes."""
+    fixed, count = ~cells.free, len(cells.places)
+    if not cells.table.num_rows:
+        return WantedCells(
+            CellValues(np.zeros(count, dtype=np.int64), np.zeros(count, np.bool_)), fixed
+        )
+    found = cells_of(cells.column, cells.table).take(np.where(fixed, cells.places, 0))
+    return WantedCells(found, fixed)
+
+
+def _condition(column: Column, asked: WantedCells) -> Condition:
+    """Numbers or codes as a condition."""
+    rows = np.flatnonzero(asked.fixed)
+    places = np.full(len(asked.fixed), -1, dtype=np.int64)
+    places[rows] = np.arange(len(rows))
+    values = written(column, asked.cells.take(rows), None)
+    return Condition.of(column, Table.from_columns({column.name: values}), places)
+
+
+def _replaced(table: Table, places: _Rows, new: Table, rows: _Rows, schema: Schema) -> Table:
+    """A table with other rows in some places."""
+    columns: dict[str, tuple[Any, Any]] = {}
+    for name in table.names:
+        values, gone = table.values(name).copy(), table.missing(name).copy()
+        values[places], gone[places] = new.values(name)[rows], new.missing(name)[rows]
+        columns[name] = values, gone if schema[name].missing else None
+    return Table.from_columns(columns, table)

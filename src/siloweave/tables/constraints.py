@@ -1,0 +1,454 @@
+"""Rules that every row of a table keeps, as a schema declares them.
+
+A constraint is a public fact, as a column's bounds are: declared, or taken from rows and marked
+so. What is checked here needs no row. `modelled.py` holds rows to constraints, and says what
+methods learn instead of the columns. The Synthetic Data Vault (Patki, Wedge & Veeramachaneni 2016)
+has most of these kinds, by the names that `sdv_of` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from siloweave.errors import SchemaError
+
+if TYPE_CHECKING:
+    from siloweave.tables.schema import Column
+
+Value = str | int | float | bool | None
+"""A value as JSON has it; None is a missing one, and datetimes are ISO-8601 text."""
+_NUMERIC = ("integer", "continuous", "datetime")
+
+
+class _Constraint(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="constraint"
+):
+    """Attributes: from_data: Whether rows proposed it and nobody has reviewed it."""
+
+    from_data: bool = False
+
+
+class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
+    """Columns whose values occur together in these combinations only.
+
+    Methods learn one column with a value for each combination.
+
+    Args:
+        columns: Two or more, of any kind that is modelled.
+        rows: The allowed combinations, one value for each column; None is a missing value. Empty:
+            left open, to be learned privately (`learn=`) as the categories of one column are.
+
+    Example:
+        >>> FixedCombinations(("town", "country"), (("Ulm", "DE"), ("Linz", "AT"))).words
+        'fixed combinations of town, country'
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        return f"fixed combinations of {', '.join(self.columns)}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError where columns cannot have these combinations."""
+        _check_number(self.words, self.columns)
+        for i, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise SchemaError(
+                    f"{self.words}: combination {i + 1} has {len(row)} values for "
+                    f"{len(self.columns)} columns"
+                )
+            for name, value in zip(self.columns, row, strict=True):
+                _check_value(f"{self.words}: combination {i + 1}", known[name], value)
+        if len(set(map(_typed, self.rows))) < len(self.rows):
+            raise SchemaError(f"{self.words}: a combination is listed twice; list each once")
+
+
+class Inequality(_Constraint, frozen=True, tag="inequality"):
+    """One column is at most another, or below it, wherever both have a value.
+
+    Methods learn the smaller column and the gap to the larger one.
+
+    Args:
+        low: The smaller one: numbers, or datetimes.
+        high: The larger one.
+        strict: Whether they must differ.
+        most: The largest gap, where one is known; in days, seconds or microseconds for datetimes,
+            as the columns' bounds have them. Bins of the gap are then finer.
+
+    Example:
+        >>> Inequality("admission", "discharge").words
+        'admission <= discharge'
+    """
+
+    low: str
+    high: str
+    strict: bool = False
+    most: int | float | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it speaks of."""
+        return self.low, self.high
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        rest = "" if self.most is None else f", by at most {self.most}"
+        return f"{self.low} {'<' if self.strict else '<='} {self.high}{rest}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError where columns cannot be compared, or never keep it."""
+        _check_number(self.words, self.columns)
+        low, high = (known[name] for name in self.columns)
+        _check_kinds(self.words, (low, high), _NUMERIC)
+        if (low.kind == "datetime") != (high.kind == "datetime"):
+            raise SchemaError(f"{self.words}: compares a datetime with a number")
+        if self.most is not None and not self.most >= self.strict:
+            raise SchemaError(
+                f"{self.words}: most={self.most!r} must be {int(self.strict)} or more"
+            )
+        if self.most is not None and low.missing:
+            raise SchemaError(
+                f"{self.words}: most={self.most!r} needs a column {self.low!r} that is never "
+                "missing; leave most out"
+            )
+        if low.low is not None and high.high is not None:
+            first, last = _comparable(low, low.low), _comparable(high, high.high)
+            if first > last or (self.strict and first == last):
+                raise SchemaError(
+                    f"{self.words}: no row can keep it: {self.low!r} begins at {low.low!r}, and "
+                    f"{self.high!r} ends at {high.high!r}"
+                )
+
+
+class ColumnSum(_Constraint, frozen=True, tag="column_sum"):
+    """One column is the sum of others, and missing exactly where one of them is.
+
+    Methods learn the parts; the total is computed.
+
+    Args:
+        parts: Two columns of numbers or more.
+        total: Their sum, to its own decimals.
+
+    Example:
+        >>> ColumnSum(("wage", "bonus"), "pay").words
+        'wage + bonus = pay'
+    """
+
+    parts: tuple[str, ...]
+    total: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it speaks of."""
+        return *self.parts, self.total
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        return f"{' + '.join(self.parts)} = {self.total}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError where columns cannot be added up, or never keep it."""
+        _check_number(self.words, self.parts)
+        _check_number(self.words, self.columns)
+        parts, total = [known[name] for name in self.parts], known[self.total]
+        _check_kinds(self.words, (*parts, total), ("integer", "continuous"))
+        if total.kind == "integer" and any(part.kind != "integer" for part in parts):
+            raise SchemaError(
+                f"{self.words}: {self.total!r} is whole and some part is not; declare it continuous"
+            )
+        if total.missing != any(part.missing for part in parts):
+            raise SchemaError(
+                f"{self.words}: {self.total!r} is missing exactly where a part is; declare "
+                f"missing={not total.missing} for it, or correct the parts"
+            )
+        ends: list[Any] = [(part.low, part.high) for part in (*parts, total)]
+        if any(None in pair for pair in ends):
+            return
+        least, most = (sum(pair[i] for pair in ends[:-1]) for i in (0, 1))
+        low, high = ends[-1]
+        if least > high or most < low:
+            raise SchemaError(
+                f"{self.words}: no row can keep it: the parts add up to {least:g} to {most:g}, and "
+                f"{self.total!r} is {low:g} to {high:g}"
+            )
+
+
+class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
+    """A number or datetime whose range depends on a category.
+
+    Rows that leave their range are drawn again, with the same category as long as that succeeds.
+
+    Args:
+        column: Whose values are bounded; a missing value keeps every range.
+        by: The categorical or boolean column.
+        ranges: Of each category: the category, the least and the largest value, inclusive; None
+            for no bound. Categories that are not listed may have every value.
+
+    Example:
+        >>> CategoryRanges("pregnancies", "sex", (("male", 0, 0),)).words
+        'range of pregnancies by sex'
+    """
+
+    column: str
+    by: str
+    ranges: tuple[tuple[Value, int | float | str | None, int | float | str | None], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it speaks of."""
+        return self.column, self.by
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        return f"range of {self.column} by {self.by}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError for unknown categories, and for ranges that hold no value."""
+        _check_number(self.words, self.columns)
+        column, by = known[self.column], known[self.by]
+        _check_kinds(self.words, (column,), _NUMERIC)
+        _check_kinds(self.words, (by,), ("categorical", "boolean"))
+        if not self.ranges:
+            raise SchemaError(f"{self.words}: ranges is empty; give one for a category")
+        if len({_typed((one[0],)) for one in self.ranges}) < len(self.ranges):
+            raise SchemaError(f"{self.words}: a category has two ranges; give one")
+        for category, low, high in self.ranges:
+            where = f"{self.words}: of {category!r}"
+            _check_value(where, by, category)
+            for bound in (low, high):
+                if bound is not None:
+                    _check_kind_of(where, column, bound)
+            ends = [one for one in (column.low, low) if one is not None]
+            tops = [one for one in (column.high, high) if one is not None]
+            first = max((_comparable(column, one) for one in ends), default=None)
+            last = min((_comparable(column, one) for one in tops), default=None)
+            if first is not None and last is not None and first > last:
+                raise SchemaError(
+                    f"{where}: {low!r} to {high!r} has no value between the column's bounds, "
+                    f"{column.low!r} to {column.high!r}"
+                )
+
+
+class Unique(_Constraint, frozen=True, tag="unique"):
+    """No two rows have the same values in these columns; a missing value is like another.
+
+    Repeated rows are drawn again. Of rows that several parties hold, each party checks its own.
+
+    Args:
+        columns: One or more, of kinds that are modelled; ids are drawn anew as they are.
+
+    Example:
+        >>> Unique(("ward", "bed")).words
+        'unique: ward, bed'
+    """
+
+    columns: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        return f"unique: {', '.join(self.columns)}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError for a column that is named twice, or none."""
+        _check_number(self.words, self.columns, least=1)
+
+
+class MissingTogether(_Constraint, frozen=True, tag="missing_together"):
+    """Columns that are all missing in a row, or all there.
+
+    Methods learn where the first is missing; there the others are missing, too.
+
+    Args:
+        columns: Two or more that may be missing.
+
+    Example:
+        >>> MissingTogether(("test", "result")).words
+        'missing together: test, result'
+    """
+
+    columns: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        return f"missing together: {', '.join(self.columns)}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError for a column that is never missing."""
+        _check_number(self.words, self.columns)
+        if never := [name for name in self.columns if not known[name].missing]:
+            raise SchemaError(
+                f"{self.words}: {', '.join(never)} may not be missing; declare missing=True"
+            )
+
+
+Constraint = FixedCombinations | Inequality | ColumnSum | CategoryRanges | Unique | MissingTogether
+"""What a schema may ask of rows."""
+
+
+def check_constraints(constraints: Sequence[Constraint], known: Mapping[str, Column]) -> None:
+    """Check what can be checked without a row.
+
+    Raises:
+        SchemaError: A constraint names a column that is not there or not modelled, or one that
+            cannot keep it; or strict inequalities go round in a circle.
+    """
+    for one in constraints:
+        for name in one.columns:
+            if name not in known:
+                raise SchemaError(
+                    f"{one.words}: the schema has no column {name!r}; it has {', '.join(known)}"
+                )
+            if not known[name].modelled:
+                raise SchemaError(
+                    f"{one.words}: column {name!r} is an {known[name].kind}, which is not modelled "
+                    "and keeps no constraint; leave it out"
+                )
+        one.check(known)
+    above: dict[str, list[Inequality]] = {}
+    for one in constraints:
+        if isinstance(one, Inequality):
+            above.setdefault(one.low, []).append(one)
+    for one in constraints:
+        if isinstance(one, Inequality) and one.strict and one.low in _reached(one.high, above):
+            raise SchemaError(
+                f"{one.words}: no row can keep it, since other inequalities say that {one.high!r} "
+                f"is at most {one.low!r}; remove one of them"
+            )
+
+
+def _reached(start: str, above: Mapping[str, Sequence[Inequality]]) -> set[str]:
+    """Columns that are at least as large as one, by inequalities."""
+    found, new = {start}, [start]
+    while new:
+        larger = {one.high for one in above.get(new.pop(), ())}
+        new += larger - found
+        found |= larger
+    return found
+
+
+def _check_number(words: str, names: Sequence[str], least: int = 2) -> None:
+    if len(set(names)) < len(names):
+        raise SchemaError(f"{words}: names a column twice; name each once")
+    if len(names) < least:
+        raise SchemaError(f"{words}: names {len(names)} columns; name {least} or more")
+
+
+def _check_kinds(words: str, columns: Sequence[Column], kinds: Sequence[str]) -> None:
+    for column in columns:
+        if column.kind not in kinds:
+            raise SchemaError(
+                f"{words}: column {column.name!r} is {column.kind}, and must be "
+                f"{' or '.join(kinds)}"
+            )
+
+
+def _check_value(where: str, column: Column, value: Value) -> None:
+    """Raise SchemaError for a value that a column never has."""
+    if value is None:
+        if not column.missing:
+            raise SchemaError(f"{where}: column {column.name!r} is never missing")
+    elif column.options:
+        if _typed((value,)) not in {_typed((option,)) for option in column.options}:
+            raise SchemaError(
+                f"{where}: {value!r} is not among the {len(column.options)} categories of column "
+                f"{column.name!r}; add it there, or remove it here"
+            )
+    else:
+        _check_kind_of(where, column, value)
+        here = _comparable(column, value)
+        low, high = column.low, column.high
+        if (low is not None and here < _comparable(column, low)) or (
+            high is not None and here > _comparable(column, high)
+        ):
+            raise SchemaError(
+                f"{where}: {value!r} is outside the bounds of column {column.name!r}, {low!r} to "
+                f"{high!r}"
+            )
+
+
+def _check_kind_of(where: str, column: Column, value: Value) -> None:
+    """Raise SchemaError for a value of another type than a numeric column's."""
+    if column.kind == "datetime":
+        try:
+            datetime.fromisoformat(str(value))
+        except ValueError:
+            raise SchemaError(
+                f"{where}: {value!r} must be ISO-8601 text such as '2024-01-31'"
+            ) from None
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise SchemaError(f"{where}: {value!r} must be a number, as column {column.name!r} is")
+    elif column.kind == "integer" and value != int(value):
+        raise SchemaError(f"{where}: {value!r} must be whole, as column {column.name!r} is")
+
+
+def _comparable(column: Column, value: Value) -> Any:
+    """A value of a numeric column that can be compared with others."""
+    return datetime.fromisoformat(str(value)) if column.kind == "datetime" else value
+
+
+def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:
+    """Values that differ where their meanings do: True is not 1, and 1 is 1.0."""
+    return tuple((isinstance(value, bool), value) for value in row)
+
+
+# SDV's form: a list of classes and their parameters
+
+
+def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
+    """Those constraints that the Synthetic Data Vault has a class for, as it writes them."""
+    for one in constraints:
+        if isinstance(one, FixedCombinations | Unique):
+            facts: dict[str, Any] = {"column_names": list(one.columns)}
+        elif isinstance(one, Inequality):
+            facts = {
+                "low_column_name": one.low,
+                "high_column_name": one.high,
+                "strict_boundaries": one.strict,
+            }
+        else:
+            continue
+        yield {"constraint_class": type(one).__name__, "constraint_parameters": facts}
+
+
+def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
+    """Constraints in that form, and the names of the classes that are ignored.
+
+    Combinations are not listed there, so they are left open.
+    """
+    found: list[Constraint] = []
+    ignored = []
+    for record in records if isinstance(records, Sequence) else ():
+        kind = str(record.get("constraint_class")) if isinstance(record, Mapping) else "?"
+        try:
+            facts = record["constraint_parameters"]
+            strict = bool(facts.get("strict_boundaries", False))
+            if kind in ("FixedCombinations", "Unique"):
+                make: Any = FixedCombinations if kind == "FixedCombinations" else Unique
+                found.append(make(tuple(map(str, facts["column_names"]))))
+            elif kind == "Inequality":
+                found.append(
+                    Inequality(facts["low_column_name"], facts["high_column_name"], strict)
+                )
+            elif kind == "Range" and "middle_column_name" in facts:
+                ends = [facts[f"{end}_column_name"] for end in ("low", "middle", "high")]
+                found += [Inequality(*pair, strict) for pair in pairwise(ends)]
+            else:
+                ignored.append(kind)
+        except (KeyError, TypeError, AttributeError):
+            raise SchemaError(
+                f"not SDV metadata: constraint {kind} lacks its constraint_parameters"
+            ) from None
+    return tuple(found), tuple(dict.fromkeys(ignored))

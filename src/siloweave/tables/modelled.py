@@ -1,0 +1,760 @@
+"""What methods learn of a schema with constraints, and tables to that form and back.
+
+Constraints become facts that no model can miss. Fixed combinations are one column with a category
+for each combination; of an inequality the gap is learned instead of the larger column; a total is
+left out and computed; columns that are missing together follow the first of them. What is left
+(`Modelled.broken`) is drawn again, see core/constrained.py. Reversible transforms are those of the
+Synthetic Data Vault (Patki, Wedge & Veeramachaneni 2016, "The Synthetic Data Vault").
+
+**Guarantee**: none of its own. What is done to a row depends on the schema and on this row, so
+neighbouring tables stay neighbours, with the same number of rows. Assumed public: the schema, and
+that rows keep its constraints: a table that does not is refused where it lies (as with bounds), and
+never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from siloweave.errors import InputError, SchemaError
+from siloweave.tables.bins import (
+    BINNED,
+    as_written,
+    check_values,
+    number_at,
+    numbers_of,
+    step_of,
+)
+from siloweave.tables.codes import codes_of, labels_of
+from siloweave.tables.constraints import (
+    CategoryRanges,
+    ColumnSum,
+    Constraint,
+    FixedCombinations,
+    Inequality,
+    MissingTogether,
+    Value,
+)
+from siloweave.tables.read import Table, beside
+from siloweave.tables.schema import Column, Schema, check_columns
+
+_OPEN = "?"  # the category of combinations that were not learned
+_SHOWN = 5  # rows that an error names
+_NEAR = 1e-9  # relative error of sums of floats
+_Mask = NDArray[np.bool_]
+_Array = NDArray[Any]
+
+
+class CellValues(NamedTuple):
+    """A column of some rows: numbers, or codes of categories; and what is missing."""
+
+    values: _Array
+    gone: _Mask
+
+    def take(self, rows: _Array) -> CellValues:
+        """Those of some rows."""
+        return CellValues(self.values[rows], self.gone[rows])
+
+
+class WantedCells(NamedTuple):
+    """What is wanted in a column of some rows; `fixed` where anything is."""
+
+    cells: CellValues
+    fixed: _Mask
+
+
+def cells_of(column: Column, table: Table) -> CellValues:
+    """A modelled column of a table; SchemaError for a category that the schema lacks."""
+    if column.kind in BINNED:
+        return CellValues(*numbers_of(column, table))
+    codes = codes_of(column, table)
+    return CellValues(codes, codes == len(column.options))
+
+
+def written(column: Column, cells: CellValues, like: Table | None) -> tuple[_Array, _Mask | None]:
+    """A column as `Table.from_columns` takes it."""
+    if column.kind not in BINNED:
+        return labels_of(column, np.where(cells.gone, len(column.options), cells.values))
+    values = as_written(column, np.where(cells.gone, _lowest(column), cells.values), like)
+    return values, cells.gone if column.missing else None
+
+
+def _lowest(column: Column) -> int | float:
+    return 0 if column.low is None else number_at(column, column.low)
+
+
+def _outside(column: Column, cells: CellValues) -> _Mask:
+    """Rows outside a column's bounds, as far as these are declared."""
+    found: _Mask = np.zeros(len(cells.values), dtype=np.bool_)
+    if column.low is not None:
+        found |= cells.values < number_at(column, column.low)
+    if column.high is not None:
+        found |= cells.values > number_at(column, column.high)
+    return found & ~cells.gone
+
+
+def _groups(columns: Sequence[CellValues]) -> tuple[_Array, _Array]:
+    """Rows with the same values: the first of each group, and the group of each row."""
+    count = len(columns[0].values)
+    group = np.zeros(count, dtype=np.int64)
+    for values, gone in columns:
+        levels, place = np.unique(np.where(gone, 0, values), return_inverse=True)
+        flat = group * (len(levels) + 1) + np.where(gone, len(levels), place.reshape(-1))
+        _, group = np.unique(flat, return_inverse=True)
+        group = group.reshape(-1)
+    _, first = np.unique(group, return_index=True)
+    return first, group
+
+
+# Constraints that are kept by what methods learn
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Fixed combinations as one column of text, whose categories are combinations in JSON."""
+
+    rule: FixedCombinations
+    columns: tuple[Column, ...]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.rule.columns
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ()
+
+    @cached_property
+    def column(self) -> Column:
+        """The column that methods learn."""
+        texts = tuple(self.text(map(self._number, self.columns, row)) for row in self.rule.rows)
+        taken = ("categories",) if self.rule.from_data else ()
+        name, other = "+".join(self.rule.columns), None if texts else _OPEN
+        return Column(name, "categorical", texts or (_OPEN,), other=other, from_data=taken)
+
+    @staticmethod
+    def _number(column: Column, value: Value) -> int | float | None:
+        if value is None:
+            return None
+        return number_at(column, value) if column.kind in BINNED else _place(column, value)
+
+    def text(self, numbers: Any) -> str:
+        """A combination of numbers or codes, as a category."""
+        return msgspec.json.encode(list(map(_plain, self.columns, numbers))).decode()
+
+    def texts(self, cells: Sequence[CellValues]) -> tuple[_Array, _Array]:
+        """Every combination that rows have, as categories; and each row's."""
+        first, group = _groups(cells)
+        parts = [
+            [None if gone else value for value, gone in zip(*one.take(first), strict=True)]
+            for one in cells
+        ]
+        texts = [self.text(numbers) for numbers in zip(*parts, strict=True)]
+        return np.array(texts, dtype=object), group
+
+    def broken(self, cells: Sequence[CellValues]) -> _Mask:
+        texts, group = self.texts(cells)
+        known = set(self.column.categories)
+        return np.array([bool(self.rule.rows) and one not in known for one in texts], bool)[group]
+
+    def encode(self, cells: Mapping[str, CellValues]) -> tuple[_Array, _Mask | None]:
+        texts, group = self.texts([cells[name] for name in self.rule.columns])
+        return texts[group], None
+
+    def table(self, categories: Sequence[Any]) -> list[CellValues]:
+        """Every combination's value in each column; missing everywhere where it is not known."""
+        rows = [
+            [None] * len(self.columns) if one == _OPEN else msgspec.json.decode(one)
+            for one in categories
+        ]
+        found = []
+        for i, column in enumerate(self.columns):
+            numbers = [self._number(column, row[i]) for row in rows]
+            gone = np.array([number is None for number in numbers], dtype=np.bool_)
+            found.append(CellValues(np.array([0 if n is None else n for n in numbers]), gone))
+        return found
+
+    def decode(
+        self, column: Column, drawn: CellValues, known: Mapping[str, CellValues]
+    ) -> tuple[dict[str, CellValues], _Mask]:
+        codes = drawn.values.astype(np.int64)
+        parts = [one.take(codes) for one in self.table(column.categories)]
+        bad = np.array([one == _OPEN for one in column.categories], dtype=np.bool_)[codes]
+        return dict(zip(self.targets, parts, strict=True)), bad
+
+    def ask(
+        self,
+        column: Column,
+        asked: dict[str, WantedCells],
+        pilot: Mapping[str, CellValues],
+        random: np.random.Generator,
+    ) -> dict[str, WantedCells]:
+        """The combination of each row for which some of its values are wanted.
+
+        It is that of the row's pilot if it has the wanted values, else one of another pilot row,
+        else any.
+        """
+        given = [(i, asked[name]) for i, name in enumerate(self.targets) if name in asked]
+        fixed = np.any([one.fixed for _, one in given], axis=0)
+        options, drawn = self.table(column.categories), pilot[column.name].values
+        known = np.array([one != _OPEN for one in column.categories], dtype=np.bool_)
+        patterns = [CellValues(one.cells.values, one.cells.gone) for _, one in given]
+        patterns += [CellValues(one.fixed.astype(np.int64), ~one.fixed) for _, one in given]
+        first, group = _groups(patterns)
+        chosen = drawn.copy()
+        for row, number in zip(first, group[first], strict=True):
+            fits = known.copy()
+            for i, one in given:
+                if one.fixed[row]:
+                    same = ~options[i].gone & (options[i].values == one.cells.values[row])
+                    fits &= options[i].gone if one.cells.gone[row] else same
+            if not fits.any():
+                raise InputError(
+                    f"given: no row has these values of {', '.join(self.targets)} together; see "
+                    f"the schema's {self.rule.words}"
+                )
+            rows, likely = np.flatnonzero(group == number), drawn[fits[drawn]]
+            pool = likely if likely.size else np.flatnonzero(fits)
+            chosen[rows] = np.where(fits[drawn[rows]], drawn[rows], random.choice(pool, len(rows)))
+        return {
+            column.name: WantedCells(
+                CellValues(chosen, np.zeros(len(chosen), dtype=np.bool_)), fixed
+            )
+        }
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """An inequality: the gap instead of the larger column."""
+
+    rule: Inequality
+    low: Column
+    high: Column
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.rule.high,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.rule.low,)
+
+    @property
+    def whole(self) -> bool:
+        return self.high.kind != "continuous"
+
+    @property
+    def least(self) -> int:
+        """The smallest gap; that of a continuum may not be 0 if strict, which no bound can say."""
+        return int(self.rule.strict and self.whole)
+
+    @cached_property
+    def floor(self) -> int | float:
+        """What the gap is counted from where the smaller column is missing."""
+        return min(_lowest(self.low), _lowest(self.high)) - self.least
+
+    @cached_property
+    def column(self) -> Column:
+        """The column that methods learn."""
+        low = self.floor if self.low.missing else _lowest(self.low)
+        most: int | float = number_at(self.high, self.high.high) - low
+        if self.rule.most is not None:
+            most = min(most, self.rule.most)
+        decimals = None
+        if self.low.decimals is not None and self.high.decimals is not None:
+            decimals = max(self.low.decimals, self.high.decimals)
+            most = round(most, decimals)
+        taken = {*self.low.from_data, *self.high.from_data} & {"low", "high"}
+        return Column(
+            f"{self.rule.high} - {self.rule.low}", "integer" if self.whole else "continuous",
+            low=self.least, high=most, missing=self.high.missing, decimals=decimals,
+            from_data=tuple(sorted(taken)),
+        )  # fmt: skip
+
+    def base(self, low: CellValues) -> _Array:
+        return np.where(low.gone, self.floor, low.values)
+
+    def gap(self, low: CellValues, high: CellValues) -> CellValues:
+        values = high.values - self.base(low)
+        if self.column.decimals is not None:
+            values = np.round(values, self.column.decimals)
+        return CellValues(np.where(high.gone, self.least, values), high.gone)
+
+    def encode(self, cells: Mapping[str, CellValues]) -> tuple[_Array, _Mask | None]:
+        low, high = cells[self.rule.low], cells[self.rule.high]
+        return written(self.column, self.gap(low, high), None)
+
+    def decode(
+        self, column: Column, drawn: CellValues, known: Mapping[str, CellValues]
+    ) -> tuple[dict[str, CellValues], _Mask]:
+        values = self.base(known[self.rule.low]) + drawn.values
+        return _within(self.high, CellValues(_rounded(self.high, values), drawn.gone))
+
+    def ask(
+        self,
+        column: Column,
+        asked: dict[str, WantedCells],
+        pilot: Mapping[str, CellValues],
+        random: np.random.Generator,
+    ) -> dict[str, WantedCells]:
+        """The gap where the larger value is wanted; the smaller one follows by the pilot's gap."""
+        wanted, low = asked[self.rule.high], asked.get(self.rule.low)
+        drawn, start = pilot[column.name], pilot[self.rule.low]
+        there = np.flatnonzero(~drawn.gone)
+        spare = random.choice(there, len(drawn.gone)) if there.size else np.arange(len(drawn.gone))
+        gap = np.where(drawn.gone, drawn.values[spare], drawn.values)
+        free = wanted.fixed & ~wanted.cells.gone & ~start.gone
+        if low is not None:
+            free &= ~low.fixed
+            start = _merged(start, low)
+        values = np.where(free, _rounded(self.low, wanted.cells.values - gap), start.values)
+        start = CellValues(values, start.gone)
+        found = self.gap(start, wanted.cells)
+        wrong = wanted.fixed & _outside(self.column, found)
+        if (wrong & ~free).any():
+            raise InputError(
+                f"given: {int((wrong & ~free).sum())} rows ask for values that break "
+                f"{self.rule.words}, or whose gap is outside {self.column.low} to "
+                f"{self.column.high}"
+            )
+        free &= ~wrong & ~_outside(self.low, start)
+        given = np.zeros_like(free) if low is None else low.fixed
+        return {
+            column.name: WantedCells(found, wanted.fixed & (free | given | wanted.cells.gone)),
+            self.rule.low: WantedCells(start, free | given),
+        }
+
+
+@dataclass(frozen=True)
+class _Total:
+    """A sum: the total is computed."""
+
+    rule: ColumnSum
+    parts: tuple[Column, ...]
+    total: Column
+    column: None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.rule.total,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.rule.parts
+
+    def decode(
+        self, column: Any, drawn: Any, known: Mapping[str, CellValues]
+    ) -> tuple[dict[str, CellValues], _Mask]:
+        parts = [known[name] for name in self.rule.parts]
+        values = _rounded(self.total, _sum([one.values for one in parts]))
+        return _within(self.total, CellValues(values, np.any([one.gone for one in parts], axis=0)))
+
+    def ask(
+        self,
+        column: Any,
+        asked: dict[str, WantedCells],
+        pilot: Mapping[str, CellValues],
+        random: np.random.Generator,
+    ) -> dict[str, WantedCells]:
+        """All parts where the total is wanted: those that are free share it as the pilot's do."""
+        wanted = asked[self.rule.total]
+        there = wanted.fixed & ~wanted.cells.gone
+        fixed, values, gone = {}, {}, {}
+        for one in self.parts:
+            own = asked.get(one.name)
+            values[one.name], gone[one.name] = _merged(pilot[one.name], own)
+            fixed[one.name] = np.zeros_like(there) if own is None else own.fixed
+        loose = {name: there & ~mask for name, mask in fixed.items()}
+        rest = wanted.cells.values - _sum([np.where(loose[n], 0, v) for n, v in values.items()])
+        shared = _sum([np.where(loose[n], v, 0) for n, v in values.items()])
+        ratio = np.where((shared > 0) & (rest >= 0), rest / np.where(shared > 0, shared, 1), 1.0)
+        found, todo = {}, there.copy()
+        for one in reversed(self.parts):
+            name = one.name
+            share = _rounded(one, np.where(loose[name], values[name] * ratio, values[name]))
+            values[name], gone[name] = share, gone[name] & ~loose[name]
+        for one in reversed(self.parts):  # the last makes up for what was rounded
+            name = one.name
+            others = _sum([v for n, v in values.items() if n != name])
+            last = todo & loose[name]
+            values[name] = np.where(last, _rounded(one, wanted.cells.values - others), values[name])
+            todo &= ~last
+        if lost := [one.name for one in self.parts if one.missing][:1]:
+            gone[lost[0]] = gone[lost[0]] | (wanted.fixed & ~there)
+        for one in self.parts:
+            part = CellValues(values[one.name], gone[one.name])
+            inside = wanted.fixed & ~_outside(one, part)
+            found[one.name] = WantedCells(part, fixed[one.name] | inside)
+        return found
+
+
+def _sum(columns: Sequence[_Array]) -> _Array:
+    return np.asarray(np.sum(columns, axis=0))
+
+
+_Transform = _Merged | _Gap | _Total
+
+
+def _merged(cells: CellValues, asked: WantedCells | None) -> CellValues:
+    """CellValues with what is wanted in them."""
+    if asked is None:
+        return cells
+    return CellValues(
+        *(np.where(asked.fixed, new, old) for new, old in zip(asked.cells, cells, strict=True))
+    )
+
+
+def _within(column: Column, cells: CellValues) -> tuple[dict[str, CellValues], _Mask]:
+    """A computed column, and rows in which it left its bounds, which are to be drawn again."""
+    wrong = _outside(column, cells)
+    values = np.where(wrong, _lowest(column), cells.values)
+    return {column.name: CellValues(values, cells.gone)}, wrong
+
+
+def _rounded(column: Column, values: _Array) -> _Array:
+    """Numbers as a column has them: whole, or with its decimals."""
+    if column.kind != "continuous":
+        return np.rint(values).astype(np.int64)
+    return values if column.decimals is None else np.round(values, column.decimals)
+
+
+def _plain(column: Column, number: Any) -> Value:
+    """A number or code of a column as JSON has it."""
+    if number is None:
+        return None
+    if column.kind not in BINNED:
+        return column.options[int(number)]
+    if column.kind != "datetime":
+        return float(number) if column.kind == "continuous" else int(number)
+    return str(np.datetime64(int(number) * step_of(column), "us").item().isoformat())
+
+
+# Rows that break a constraint
+
+
+def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
+    low, high = (cells_of(schema[name], table) for name in rule.columns)
+    units = [
+        step_of(c) if c.kind == "datetime" else 1 for c in map(schema.__getitem__, rule.columns)
+    ]
+    first, last = low.values * units[0], high.values * units[1]
+    wrong = first >= last if rule.strict else first > last
+    if rule.most is not None:
+        wrong |= last - first > rule.most * units[1] * (1 + _NEAR)
+    return np.asarray(wrong & ~low.gone & ~high.gone)
+
+
+def _broken_sum(rule: ColumnSum, schema: Schema, table: Table) -> _Mask:
+    parts, total = [cells_of(schema[n], table) for n in rule.parts], schema[rule.total]
+    found, gone = cells_of(total, table), np.any([one.gone for one in parts], axis=0)
+    values = _sum([one.values for one in parts])
+    near = _NEAR * np.maximum(np.abs(found.values), 1.0)
+    if total.decimals is not None:
+        near = near + 0.5 * 10.0**-total.decimals
+    return np.asarray((gone != found.gone) | ((np.abs(values - found.values) > near) & ~gone))
+
+
+def _broken_range(rule: CategoryRanges, schema: Schema, table: Table) -> _Mask:
+    column, by = schema[rule.column], schema[rule.by]
+    found, codes = cells_of(column, table), cells_of(by, table).values
+    low = np.full(len(by.options) + 1, -np.inf)
+    high = -low
+    for category, least, most in rule.ranges:
+        place = _place(by, category)
+        low[place] = low[place] if least is None else number_at(column, least)
+        high[place] = high[place] if most is None else number_at(column, most)
+    outside = (found.values < low[codes]) | (found.values > high[codes])
+    return np.asarray(outside & ~found.gone)
+
+
+def _place(column: Column, value: Value) -> int:
+    """The code of a category; a missing one is the last."""
+    typed = [(type(one) is bool, one) for one in column.options]
+    return len(typed) if value is None else typed.index((type(value) is bool, value))
+
+
+def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
+    """Which rows of a table break a constraint of its schema.
+
+    Example:
+        >>> schema = Schema((Column("a", "integer"), Column("b", "integer")))
+        >>> numbers = {"a": (np.array([1, 5]), None), "b": (np.array([2, 2]), None)}
+        >>> broken(Inequality("a", "b"), schema, Table.from_columns(numbers)).tolist()
+        [False, True]
+    """
+    if isinstance(rule, Inequality):
+        return _broken_inequality(rule, schema, table)
+    if isinstance(rule, ColumnSum):
+        return _broken_sum(rule, schema, table)
+    if isinstance(rule, CategoryRanges):
+        return _broken_range(rule, schema, table)
+    cells = [cells_of(schema[name], table) for name in rule.columns]
+    if isinstance(rule, FixedCombinations):
+        return _Merged(rule, tuple(schema[name] for name in rule.columns)).broken(cells)
+    if isinstance(rule, MissingTogether):
+        gone = np.array([one.gone for one in cells])
+        return np.asarray(gone.any(axis=0) & ~gone.all(axis=0))
+    first, group = _groups(cells)
+    repeated = np.ones(len(group), dtype=np.bool_)
+    repeated[first] = False
+    return repeated
+
+
+# A schema and its tables
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A schema with constraints, and the schema without any that methods learn instead.
+
+    Attributes:
+        declared: With constraints; `schema` is the other.
+        parts: Where parties hold different columns, those of each. A constraint on columns of
+            several parties is kept by drawing rows again.
+
+    Raises:
+        SchemaError: A column of `schema` would have the name of a declared one.
+
+    Example:
+        >>> declared = Schema(
+        ...     (Column("a", "integer", low=0, high=9), Column("b", "integer", low=0, high=9)),
+        ...     (Inequality("a", "b"),),
+        ... )
+        >>> Modelled(declared).schema
+        Schema(a (integer), b - a (integer))
+    """
+
+    declared: Schema
+    parts: tuple[tuple[str, ...], ...] = ()
+
+    @cached_property
+    def _transforms(self) -> tuple[_Transform, ...]:
+        """Of constraints that can be kept so; inputs are made before what is computed of them."""
+        found: list[_Transform] = []
+        needs: dict[str, set[str]] = {}
+        merged: set[str] = set()
+        rules = sorted(
+            self.declared.constraints, key=lambda one: not isinstance(one, FixedCombinations)
+        )
+        for rule in rules:
+            made = self._transform(rule) if self.local(rule) else None
+            if made is None or merged & set(rule.columns) or needs.keys() & set(made.targets):
+                continue
+            below = set(made.inputs).union(*(needs.get(name, ()) for name in made.inputs))
+            if below & set(made.targets):
+                continue
+            found.append(made)
+            merged |= set(made.targets) if isinstance(made, _Merged) else set()
+            needs |= dict.fromkeys(made.targets, below)
+            for above in needs.values():
+                above |= below if above & set(made.targets) else set()
+        return tuple(sorted(found, key=lambda one: len(needs[one.targets[0]] & needs.keys())))
+
+    def _transform(self, rule: Constraint) -> _Transform | None:
+        """How a constraint is kept by what is learned, if it can be."""
+        columns = tuple(self.declared[name] for name in rule.columns)
+        if isinstance(rule, FixedCombinations):
+            return _Merged(rule, columns)
+        if isinstance(rule, ColumnSum):
+            return _Total(rule, columns[:-1], columns[-1])
+        if isinstance(rule, Inequality):
+            low, high = columns
+            dated = low.kind == "datetime"
+            alike = low.kind == high.kind and (not dated or step_of(low) == step_of(high))
+            if alike and None not in (low.low, low.high, high.low, high.high):
+                return _Gap(rule, low, high)
+        return None
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What methods learn; it has no constraints."""
+        if not self.declared.constraints:
+            return self.declared
+        made: dict[str, Column | None] = {}
+        for one in self._transforms:
+            made |= dict.fromkeys(one.targets)
+            made[one.targets[0]] = one.column
+        columns = [made.get(column.name, column) for column in self.declared.columns]
+        kept = tuple(column for column in columns if column is not None)
+        for one in self._transforms:
+            if one.column is not None and one.column.name in self.declared.names:
+                raise SchemaError(
+                    f"{one.rule.words}: methods would learn a column {one.column.name!r}, and the "
+                    "schema has one of that name; rename it"
+                )
+        return Schema(kept)
+
+    def local(self, rule: Constraint) -> bool:
+        """Whether one party has all columns of a constraint."""
+        return not self.parts or any(set(rule.columns) <= set(own) for own in self.parts)
+
+    def names_of(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns that methods learn of a party that holds these."""
+        kept = Modelled(self.declared.select(columns)).schema.names
+        return tuple(name for name in self.schema.names if name in kept)
+
+    def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
+        """Whether what is wanted must be translated by `asked`."""
+        made = {name for one in self._transforms for name in one.targets}
+        together = (c for c in self.declared.constraints if isinstance(c, MissingTogether))
+        return bool(wanted.keys() & made.union(*(one.columns for one in together)))
+
+    def keeps(self, rule: Constraint) -> bool:
+        """Whether what methods learn keeps a constraint, but for the bounds of what follows."""
+        return any(one.rule.words == rule.words for one in self._transforms)
+
+    def broken(self, table: Table) -> dict[str, _Mask]:
+        """Which rows break each constraint, by its words; of columns that the table has."""
+        found: dict[str, _Mask] = {}
+        for rule in self.declared.constraints:
+            if set(rule.columns) <= set(table.names):
+                wrong = broken(rule, self.declared, table)
+                found[rule.words] = wrong | found.get(rule.words, False)
+        return found
+
+    def check(self, table: Table) -> None:
+        """Raise SchemaError for rows that break a constraint: how many, and the first of them."""
+        for words, wrong in self.broken(table).items():
+            if count := int(np.count_nonzero(wrong)):
+                rows = ", ".join(str(i + 1) for i in np.flatnonzero(wrong)[:_SHOWN])
+                more = ", ..." if count > _SHOWN else ""
+                raise SchemaError(
+                    f"constraint {words}: {count} of {len(wrong)} rows break it (rows "
+                    f"{rows}{more}, counted from 1). Correct or drop these rows, or take the "
+                    "constraint out of the schema"
+                )
+
+    def inside(self, table: Table) -> Table:
+        """A party's table as methods learn it.
+
+        Raises:
+            SchemaError: Columns are not the schema's, or rows break a constraint or leave bounds.
+        """
+        if not self.declared.constraints:
+            return table
+        if not self.parts:
+            check_columns(self.declared, table)
+        self.check(table)
+        own = [one for one in self._transforms if {*one.targets, *one.inputs} <= set(table.names)]
+        gone = {name for one in own for name in one.targets}
+        used = {name for one in own for name in (*one.targets, *one.inputs)}
+        cells = {name: cells_of(self.declared[name], table) for name in used}
+        for name in sorted(gone):
+            column = self.declared[name]
+            if column.kind in BINNED:
+                low, high = (
+                    open_ if end is None else number_at(column, end)
+                    for end, open_ in ((column.low, -np.inf), (column.high, np.inf))
+                )
+                check_values(column, table, *cells[name], low, high)
+        made = {one.column.name: one.encode(cells) for one in own if not isinstance(one, _Total)}
+        kept = table.select([name for name in table.names if name not in gone])
+        if not made:
+            return kept
+        new = Table.from_columns(made)
+        return beside([kept, new]) if kept.names else new
+
+    def _drawn(self, table: Table, schema: Schema) -> tuple[dict[str, CellValues], _Mask]:
+        """CellValues of columns that are made of what was drawn, of their inputs, and bad rows."""
+        known: dict[str, CellValues] = {}
+        bad: _Mask = np.zeros(table.num_rows, dtype=np.bool_)
+        for one in self._transforms:
+            for name in one.inputs:
+                if name not in known:
+                    known[name] = cells_of(schema[name], table)
+            column: Any = None if one.column is None else schema[one.column.name]
+            drawn: Any = None if column is None else cells_of(column, table)
+            made, wrong = one.decode(column, drawn, known)
+            known |= made
+            bad |= wrong
+        return known, bad
+
+    def outside(self, table: Table, schema: Schema, like: Table | None) -> tuple[Table, _Mask]:
+        """Drawn rows as the declared schema has them, and which could not be made so.
+
+        Args:
+            table: As methods draw it.
+            schema: Its schema: `Modelled.schema`, with what was learned.
+            like: The result's frame and types are those of this table.
+
+        Returns:
+            All modelled columns, and the rows that are to be drawn again.
+        """
+        known, bad = self._drawn(table, schema)
+        outer = self.restored(schema)
+        gone: dict[str, _Mask] = {}
+        for rule in self.declared.constraints:
+            if isinstance(rule, MissingTogether):
+                first = rule.columns[0]
+                lost = known[first].gone if first in known else table.missing(first)
+                gone |= {name: lost | gone.get(name, False) for name in rule.columns}
+        columns: dict[str, tuple[Any, Any]] = {}
+        for column in outer.coded:
+            name = column.name
+            if name in table.names:
+                columns[name] = table.values(name), table.missing(name)
+            else:
+                columns[name] = written(column, known[name], like)
+            if name in gone:
+                values, missing = columns[name]
+                columns[name] = values, gone[name] if missing is None else missing | gone[name]
+        categories = {column.name: column.categories for column in outer.columns}
+        return Table.from_columns(columns, like, categories), bad
+
+    def restored(self, schema: Schema) -> Schema:
+        """The declared schema, with what was learned of the columns that methods learn."""
+        rules = {id(one): one for one in self.declared.constraints}
+        for one in self._transforms:
+            if isinstance(one, _Merged) and not one.rule.rows:
+                found = [c for c in schema[one.column.name].categories if c != _OPEN]
+                rows = tuple(tuple(msgspec.json.decode(str(text))) for text in found)
+                rules[id(one.rule)] = msgspec.structs.replace(one.rule, rows=rows)
+        columns = (
+            schema[column.name] if column.name in schema.names else column
+            for column in self.declared.columns
+        )
+        return Schema(tuple(columns), tuple(rules.values()))
+
+    def asked(
+        self,
+        wanted: Mapping[str, WantedCells],
+        pilot: Table,
+        schema: Schema,
+        random: np.random.Generator,
+    ) -> dict[str, WantedCells]:
+        """What is wanted of declared columns, in the columns that methods learn.
+
+        Args:
+            wanted: By name of a declared column.
+            pilot: As many rows, as methods draw them; they decide what is left open, such as the
+                smaller column where the larger is wanted.
+            schema: Of the pilot.
+            random: Chooses among pilots.
+
+        Raises:
+            InputError: No row that keeps the constraints has what is wanted.
+        """
+        known, _ = self._drawn(pilot, schema)
+        known |= {c.name: cells_of(c, pilot) for c in schema.coded if c.name not in known}
+        found = dict(wanted)
+        for rule in self.declared.constraints:
+            first = rule.columns[0]
+            for name in rule.columns if isinstance(rule, MissingTogether) else ():
+                if name in found and first not in found:
+                    lost = found[name].fixed & found[name].cells.gone
+                    found[first] = WantedCells(
+                        CellValues(np.zeros_like(known[first].values), lost), lost
+                    )
+        for one in reversed(self._transforms):
+            if any(name in found for name in one.targets):
+                column: Any = None if one.column is None else schema[one.column.name]
+                found |= one.ask(column, found, known, random)
+                found = {name: own for name, own in found.items() if name not in one.targets}
+        return found

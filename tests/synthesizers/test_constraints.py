@@ -1,0 +1,296 @@
+"""Whatever a method learned, every row that it draws keeps the constraints of the schema."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+
+import siloweave as sw
+from siloweave.core.run import parties_in
+from siloweave.errors import InputError, SchemaError
+from siloweave.methods.process import in_processes
+from siloweave.methods.registry import METHODS
+from siloweave.tables.modelled import Modelled
+from tests.synthesizers.properties import check_like_the_frame
+from tests.synthesizers.test_visibility import CASES, GRAPHICAL
+
+TOWNS = (("Ulm", "DE", 89), ("Bonn", "DE", 53), ("Linz", "AT", 40), ("Graz", "AT", 80))
+LONG = 10_000_000  # numbers among which 100,000 different ones are found
+
+
+def schema(serials=LONG):
+    return sw.Schema(
+        (
+            sw.Column("town", "categorical", categories=tuple(row[0] for row in TOWNS)),
+            sw.Column("admission", "datetime", low="2020-01-01", high="2020-12-31"),
+            sw.Column("country", "categorical", categories=("AT", "DE")),
+            sw.Column("discharge", "datetime", low="2020-01-01", high="2021-01-31", missing=True),
+            sw.Column("prefix", "integer", low=40, high=89),
+            sw.Column("wage", "continuous", low=0.0, high=50.0, decimals=1),
+            sw.Column("bonus", "continuous", low=0.0, high=20.0, decimals=1),
+            sw.Column("pay", "continuous", low=0.0, high=60.0, decimals=1),
+            sw.Column("status", "categorical", categories=("child", "adult")),
+            sw.Column("age", "integer", low=0, high=99),
+            sw.Column("test", "categorical", categories=("a", "b"), missing=True),
+            sw.Column("result", "integer", low=0, high=30, missing=True),
+            sw.Column("serial", "integer", low=0, high=serials),
+        ),
+        (
+            sw.FixedCombinations(("town", "country", "prefix"), TOWNS),
+            sw.Inequality("admission", "discharge", most=60),
+            sw.ColumnSum(("wage", "bonus"), "pay"),
+            sw.CategoryRanges("age", "status", (("child", 0, 17), ("adult", 18, None))),
+            sw.MissingTogether(("test", "result")),
+            sw.Unique(("serial",)),
+        ),
+    )
+
+
+def frame(rows=60, serials=LONG, seed=0):
+    rng = np.random.default_rng(seed)
+    towns = rng.integers(0, len(TOWNS), rows)
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 366, rows), unit="D")
+    stay = pd.to_timedelta(rng.integers(0, 30, rows), unit="D")
+    gone, tested = rng.random(rows) < 0.2, rng.random(rows) < 0.6
+    wage, bonus = rng.integers(0, 401, rows), rng.integers(0, 151, rows)
+    adult = rng.random(rows) < 0.7
+    ages = np.where(adult, rng.integers(18, 99, rows), rng.integers(0, 18, rows))
+    return pd.DataFrame({
+        "town": [TOWNS[i][0] for i in towns], "admission": day,
+        "country": [TOWNS[i][1] for i in towns],
+        "discharge": (day + stay).where(~gone), "prefix": [TOWNS[i][2] for i in towns],
+        "wage": wage / 10, "bonus": bonus / 10, "pay": (wage + bonus) / 10,
+        "status": np.where(adult, "adult", "child"), "age": ages,
+        "test": pd.Series(rng.choice(["a", "b"], rows)).where(tested),
+        "result": pd.Series(rng.integers(0, 31, rows), dtype="Int64").where(tested),
+        "serial": rng.choice(serials + 1, rows, replace=False),
+    })  # fmt: skip
+
+
+def parts_of(split, table):
+    """The table as a method wants it; columns of two constraints are at two parties."""
+    if split == "central":
+        return table
+    if split == "rows":
+        return [table[:20], table[20:40], table[40:]]
+    cut = [
+        "town",
+        "country",
+        "prefix",
+        "admission",
+        "discharge",
+        "wage",
+        "bonus",
+        "pay",
+        "age",
+        "test",
+    ]
+    return {"north": table[cut], "south": table[[n for n in table.columns if n not in cut]]}
+
+
+def fitted(name, serials=LONG, rows=60, **named):
+    case = CASES[name]
+    settings = {k: v for k, v in case.settings.items() if k not in ("workload", "target")}
+    synth = METHODS[case.name](**settings)
+    data = parts_of(synth.method.split, frame(rows, serials))
+    return synth.fit(data, schema(serials), **case.fit | named)
+
+
+once = cache(fitted)
+APART = {name for name, case in CASES.items() if case.settings.get("shared") is False}
+SOONER = {*GRAPHICAL, "gaussian_copula", "tabddpm", "silofuse"}
+slow = pytest.mark.slow
+together = [n if n in SOONER else pytest.param(n, marks=slow) for n in CASES if n not in APART]
+each = pytest.mark.parametrize("name", together)
+kinds = pytest.mark.parametrize("name", ["aim", "gaussian_copula"])
+
+
+def broken(drawn, serials=LONG):
+    """How many rows break each constraint, where any does."""
+    found = Modelled(schema(serials)).broken(sw.read(drawn))
+    assert len(found) == len(schema().constraints)
+    return {words: int(wrong.sum()) for words, wrong in found.items() if wrong.any()}
+
+
+@each
+def test_every_row_keeps_every_constraint(name):
+    model = once(name)
+    drawn = model.sample(300, seed=0)
+    assert (len(drawn), broken(drawn)) == (300, {})
+    pd.testing.assert_frame_equal(drawn, model.sample(300, seed=0))
+    check_like_the_frame(drawn, 300, schema=schema(), dtypes=drawn.dtypes)
+    assert model.schema.names == schema().names
+    assert model.schema.constraints == schema().constraints
+
+
+@slow
+@pytest.mark.parametrize("name", [name for name in CASES if name not in APART])
+def test_100_000_rows_keep_every_constraint(name):
+    drawn = once(name).sample(100_000, seed=0)
+    assert (len(drawn), broken(drawn)) == (100_000, {})
+
+
+@pytest.mark.parametrize("name", sorted(APART))
+def test_columns_that_stay_apart_keep_no_constraint_on_both(name):
+    with pytest.raises(InputError, match=r"range of age by status: .* stay apart"):
+        fitted(name)
+
+
+def test_parties_cannot_add_up_each_others_columns():
+    table = frame()
+    parts = {"north": table[["wage"]], "south": table.drop(columns="wage")}
+    with pytest.raises(InputError, match=r"wage \+ bonus = pay: .* added up by none of them"):
+        sw.SecureTwoRound().fit(
+            parts, schema(), budget=sw.Budget(1.0, 1e-6, relation=sw.Relation.REPLACE_ONE)
+        )
+
+
+GIVEN = {
+    "one of a combination": {"prefix": 80},
+    "all of it": {"town": "Graz", "country": "AT", "prefix": 80},
+    "one that several have": {"country": "AT"},
+    "the larger one": {"discharge": "2020-06-01"},
+    "both": {"admission": "2020-05-01", "discharge": "2020-06-01"},
+    "no discharge": {"discharge": None},
+    "the smaller one": {"admission": "2020-05-01"},
+    "the total": {"pay": 30.5},
+    "the total and a part": {"pay": 30.5, "bonus": 1.5},
+    "a number in a range": {"age": 7},
+    "a category": {"status": "child"},
+    "missing by the second": {"result": None},
+    "there": {"result": 3},
+    "of several": {"country": "DE", "discharge": "2020-03-01", "pay": 12.0, "test": None},
+}
+
+
+@kinds
+@pytest.mark.parametrize("asked", GIVEN)
+def test_rows_have_what_is_given_and_keep_constraints(name, asked):
+    given = {k: pd.Timestamp(v) if k[:2] in ("ad", "di") and v else v
+             for k, v in GIVEN[asked].items()}  # fmt: skip
+    drawn = once(name).sample(40, given=given, seed=1)
+    assert broken(drawn) == {}
+    for column, value in given.items():
+        found = drawn[column]
+        assert found.isna().all() if value is None else (found == value).all(), column
+
+
+@kinds
+def test_every_row_of_a_frame_has_what_it_gives(name):
+    asked = frame(30, seed=5)[["town", "discharge", "pay", "result"]]
+    drawn = once(name).sample(given=asked, seed=1)
+    assert broken(drawn) == {}
+    for column in asked:
+        there = asked[column].notna()
+        assert (drawn[column][there] == asked[column][there]).all(), column
+
+
+@kinds
+def test_what_contradicts_a_constraint_is_refused_by_name(name):
+    wrong = {
+        "fixed combinations of town": {"town": "Ulm", "country": "AT"},
+        "admission <= discharge": {
+            "admission": pd.Timestamp("2020-05-02"), "discharge": pd.Timestamp("2020-05-01")
+        },
+        "range of age by status": {"age": 7, "status": "adult"},
+        "missing together": {"test": "a", "result": None},
+    }  # fmt: skip
+    for words, given in wrong.items():
+        with pytest.raises(InputError, match=words):
+            once(name).sample(5, given=given, seed=0, tries=1)
+
+
+@kinds
+def test_classes_of_a_combination_can_be_balanced(name):
+    drawn = once(name).sample(80, balanced="country", seed=0)
+    assert drawn["country"].value_counts().tolist() == [40, 40]
+    assert broken(drawn) == {}
+
+
+@kinds
+def test_a_fit_is_read_again_with_its_constraints(name, tmp_path):
+    model = once(name)
+    model.save(tmp_path)
+    again = sw.load(tmp_path)
+    assert again.schema == model.schema
+    pd.testing.assert_frame_equal(again.sample(50, seed=3), model.sample(50, seed=3))
+
+
+def test_repeated_rows_are_drawn_again_and_more_than_there_are_values_refused_at_once():
+    model = fitted("aim", serials=1_999)
+    assert model.sample(300, seed=0)["serial"].is_unique
+    with pytest.raises(InputError, match="2,000 combinations of values, and 2,001 rows"):
+        model.sample(2_001)
+
+
+def test_rows_that_hardly_ever_keep_a_constraint_are_an_error_that_names_it():
+    plain = schema()
+    rule = sw.CategoryRanges("age", "status", (("child", 3, 3), ("adult", 99, 99)))
+    table = frame(40)
+    table["age"] = np.where(table["status"] == "child", 3, 99)
+    strict = sw.Schema(plain.columns, (rule,))
+    budget = sw.Budget(epsilon=1e-3, delta=1e-6)
+    model = sw.AIM(bins=3, workload=[("status",), ("age",)]).fit(table, strict, budget=budget)
+    with pytest.raises(InputError, match=r"range of age by status: .* rows that keep it are too"):
+        model.sample(50_000, tries=1, seed=0)
+
+
+def test_combinations_that_are_left_open_are_learned_and_paid_for():
+    plain = schema()
+    rule = sw.FixedCombinations(("town", "country", "prefix"))
+    declared = sw.Schema(plain.columns, (rule, *plain.constraints[1:]))
+    table = frame(3_000)
+    budget = sw.Budget(epsilon=4.0, delta=1e-5)
+    model = sw.FLAIM(rounds=2, participation=1.0, bins=5).fit(
+        [table[:1500], table[1500:]], declared, budget=budget, learn=0.3
+    )
+    assert set(model.schema.constraints[0].rows) == set(TOWNS)
+    assert any("frequent values of town+country" in e.what for e in model.ledgers["party-1"])
+    drawn = model.sample(200, seed=0)
+    assert broken(drawn) == {}
+    assert model.sample(5, given={"town": "Linz"}, seed=0)["prefix"].tolist() == [40] * 5
+
+
+def test_what_came_from_rows_and_nobody_reviewed_is_amber(tmp_path):
+    taken = replace(schema().constraints[0], from_data=True)
+    model = sw.AIM(bins=5, degree=1).fit(
+        frame(), sw.Schema(schema().columns, (taken,)), budget=sw.Budget(1.0, 1e-6)
+    )
+    page = model.report(tmp_path / "a.html").read_text()
+    assert "Facts of 1 columns were taken from the rows and paid by nobody (town, country" in page
+    assert not model.schema.declared().constraints[0].from_data
+
+
+def test_rows_that_break_a_constraint_stop_a_fit_at_their_party():
+    table = frame()
+    table.loc[[3, 41], "pay"] += 1.0
+    with pytest.raises(SchemaError, match=r"party 'party-3'.*1 of 19 rows break it \(rows 1,"):
+        sw.TwoRound().fit(
+            parts_of("rows", table.drop(index=3).reset_index(drop=True)),
+            schema(), budget=sw.Budget(1.0, 1e-6),
+        )  # fmt: skip
+
+
+@slow
+def test_parties_in_processes_draw_the_same_rows(tmp_path):
+    here = fitted("two_round", folder=tmp_path / "here", noise="seeded")
+    with parties_in(in_processes):
+        far = fitted("two_round", folder=tmp_path / "there", noise="seeded")
+    pd.testing.assert_frame_equal(here.sample(50, seed=0), far.sample(50, seed=0))
+
+
+def test_settings_cannot_name_a_part_of_a_combination():
+    budget = sw.Budget(1.0, 1e-6)
+    with pytest.raises(InputError, match=r"'town', which is learned as a part of another"):
+        sw.AIM(workload=[("town", "age")]).fit(frame(), schema(), budget=budget)
+    with pytest.raises(SchemaError, match="an Encoder keeps no constraints"):
+        sw.AIM().fit(frame(), sw.Encoder(schema()), budget=budget)
+
+
+def test_a_report_says_that_drawn_rows_keep_constraints(tmp_path):
+    model = once("aim")
+    page = model.report(tmp_path / "a.html", audience="owner", data=frame()).read_text()
+    assert "admission &lt;= discharge, by at most 60: 0 of " in page
+    assert "over the queries" in page
