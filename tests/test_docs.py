@@ -99,6 +99,7 @@ def test_every_public_name_is_in_the_reference_once():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_tutorial_runs_and_shows_what_is_stored(path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Jupyter sets it
     notebook = json.loads(path.read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for cell, found in zip(cells, import_module("notebooks").run(notebook), strict=True):
