@@ -7,6 +7,7 @@ import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -142,3 +143,25 @@ def test_the_built_site_is_checked(tmp_path):
         "a.html links to b.html#c, which does not exist",
         "b.html loads https://x.org/y.js",
     ]
+
+
+def test_docstrings_are_rewritten_for_the_reference(monkeypatch):
+    """As the site's parser of docstrings expects them; it is not among the tests' packages."""
+    stub = SimpleNamespace(Extension=object, Object=object)
+    monkeypatch.setitem(sys.modules, "griffe", stub)
+    above = "A method.\n\n**Guarantee** (dp): rows,\nall of them.\n\nMore."
+    text = "One.\n\nArgs:\n    a, b: Of\n        both.\n    c: Own: x, y.\n\nExample:\n    >>> 1"
+    method = SimpleNamespace(
+        is_class=True,
+        bases=["Synthesizer", "Settings"],
+        module=SimpleNamespace(docstring=SimpleNamespace(value=above)),
+        docstring=SimpleNamespace(value=text),
+    )
+    import_module("docstrings").Docstrings().on_instance(obj=method)
+    assert method.docstring.value == (
+        "One.\n\nArgs:\n    a: Of\n        both.\n    b: Of\n        both.\n    c: Own: x, y.\n\n"
+        "Examples:\n    >>> 1\n\n**Guarantee** (dp): rows,\nall of them.\n"
+    )
+    method.bases, method.docstring.value = ["Settings"], "One."
+    import_module("docstrings").Docstrings().on_instance(obj=method)
+    assert method.docstring.value == "One."

@@ -90,6 +90,7 @@ def test_files_that_a_page_names_are_there(page):
         ("python", "BudgetError"),
         ("scores-and-attacks", "its ledger allows"),
         ("coming-from-sdv", "epsilon infinite"),
+        ("../README", "party-10"),
         pytest.param("columns-split", "office", marks=pytest.mark.slow),
         pytest.param("rows-split-networks", "epsilon infinite", marks=pytest.mark.slow),
     ],
