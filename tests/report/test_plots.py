@@ -151,3 +151,18 @@ def test_heat_maps_of_any_width(width):
     one = Association(names=names, values=values)
     assert plots.heat_maps(one, None).count("<svg") == 1
     assert "synthetic − real" in plots.heat_maps(one, one, [("c0", "c1")])
+
+
+def test_a_bar_that_dwarfs_all_others_is_cut_off_and_named():
+    def drawn(*shares):
+        labels = tuple(map(str, range(len(shares))))
+        column = Marginal(
+            column="x", kind="integer", labels=labels, proportions=shares, ordered=True
+        )
+        return plots.distribution(column, None)
+
+    cut = drawn(0.9, 0.04, 0.06)
+    assert cut.count('class="cut"') == 1
+    assert "90.0%</text>" in cut
+    for shares in ((0.5, 0.3, 0.2), (1.0, 0.0), (1.0,)):
+        assert 'class="cut"' not in drawn(*shares)

@@ -559,7 +559,7 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
     bins = len(synthetic.labels)
     top, bottom, gap = 10.0, 116.0, 14.0 if synthetic.missing and bins > 1 else 0.0
     width = (300.0 - gap) / max(bins, 1)
-    high = max([*synthetic.proportions, *(real.proportions if real else ())], default=1) or 1
+    high = _height(synthetic.proportions, real.proportions if real else ())
     body = line(0, bottom, 300, bottom, "base")
     outline: Points = [(0.0, bottom)]
     for number, label in enumerate(synthetic.labels):
@@ -568,11 +568,16 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
         share = synthetic.proportions[number]
         tip = f"{label}: {words.percent(share)} synthetic"
         tip += f", {words.percent(real.proportions[number])} real" if real else ""
-        tall = (bottom - top) * share / high
+        tall = (bottom - top) * min(share / high, 1.0)
         kind = "syn missing" if lone else "syn"
         body += rect(x + 0.6, bottom - tall, max(width - 1.2, 0.8), tall, kind, tip=tip)
+        if share > high:  # cut off, so that the others can be seen
+            body += rect(x, top + 12, width, 3, "cut")
+            anchor = "end" if x > 150 else "start"
+            at = x - 4 if x > 150 else x + width + 4
+            body += text(at, top + 18, words.percent(share), "ax", anchor)
         if real:
-            y = bottom - (bottom - top) * real.proportions[number] / high
+            y = bottom - (bottom - top) * min(real.proportions[number] / high, 1.0)
             outline += [(outline[-1][0], bottom), (x, bottom)] if lone else []
             outline += [(x, y), (x + width, y)]
     if real:
@@ -587,6 +592,14 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
     if gap:
         body += text(300, bottom + 15, "missing", "ax", "end")
     return body, 136.0
+
+
+def _height(synthetic: Sequence[float], real: Sequence[float]) -> float:
+    """What the highest bar stands for: the largest share, or less if it dwarfs all others."""
+    shares = [max(pair) for pair in zip(synthetic, real or synthetic, strict=True)]
+    largest, *others = sorted(shares, reverse=True) or [1.0]
+    following = others[0] if others else largest
+    return 1.5 * following if largest > 5 * following > 0 else largest or 1.0
 
 
 def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
