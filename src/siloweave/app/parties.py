@@ -36,6 +36,7 @@ _NUMBERS = 20  # of a party, from which ranges and shares mean something
 _APART, _FACTOR = 1.5, 5.0  # between typical sizes: of ranges that do not meet, and that may
 _GAP, _SURE = 0.1, 5.0  # between shares of missing values, and in standard errors
 _EXPECTED = 10.0  # rows that a party would have of a category that it lacks
+_FEW = 10  # rows or ids in common that are never named
 _ALIKE = "map them first, so that equal values are written alike"
 
 
@@ -279,14 +280,14 @@ def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
         within = (counts * (counts - 1.0)).sum() / 2.0
         chance *= (within + 1.0) / (rows * (rows - 1.0) / 2.0)
     expected = len(one) * len(two) * chance**0.5
-    return int(ours[mine_at].sum()) if len(alike) and pairs > 3.0 * expected + 10.0 else 0
+    return int(ours[mine_at].sum()) if len(alike) and pairs > 3.0 * expected + _FEW else 0
 
 
 def _common_ids(name: str, one: Table, two: Table) -> int:
     """Ids that both have, if they are more than chance would give in so wide a range."""
     own = [{str(value).strip() for value in table.counts(name)[0]} for table in (one, two)]
     common, whole = own[0] & own[1], own[0] | own[1]
-    if not common:
+    if len(common) <= _FEW:
         return 0
     if all(value.isdecimal() for value in whole):
         room = float(max(map(int, whole)) - min(map(int, whole)) + 1)
@@ -295,7 +296,7 @@ def _common_ids(name: str, one: Table, two: Table) -> int:
         places = zip(*(value.ljust(width) for value in whole), strict=True)
         room = float(np.prod([min(float(len(set(place))), 1e3) for place in places]))
     expected = len(own[0]) * len(own[1]) / room
-    return len(common) if len(common) > 3.0 * expected + 10.0 else 0
+    return len(common) if len(common) > 3.0 * expected + _FEW else 0
 
 
 # Rows that do not fit
