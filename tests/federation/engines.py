@@ -2,7 +2,8 @@
 
 import socket
 import subprocess
-from contextlib import ExitStack, contextmanager
+import threading
+from contextlib import ExitStack, contextmanager, suppress
 
 from siloweave.federation import engine
 from siloweave.federation.frames import Seals, keys_for, signed_roster
@@ -82,3 +83,45 @@ def study(folder, **named):
         for name in NAMES:
             stack.enter_context(party(folder, name, port))
         yield found
+
+
+@contextmanager
+def cable(port, to):
+    """Carries bytes between two ports; while the event is set, none pass and none connect."""
+    cut, ends = threading.Event(), []
+
+    def carry(one, other):
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        shut(one, other)
+
+    def take():
+        with suppress(OSError):
+            while True:
+                pair = [listening.accept()[0]]
+                if not cut.is_set():
+                    pair.append(socket.create_connection(("127.0.0.1", to)))
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+                    threading.Thread(target=carry, args=pair[::-1], daemon=True).start()
+                ends.extend(pair)
+
+    def watch():
+        while not closed.wait(0.05):
+            if cut.is_set():
+                shut(*ends)
+                ends.clear()
+
+    closed = threading.Event()
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        for work in (take, watch):
+            threading.Thread(target=work, daemon=True).start()
+        yield cut
+        closed.set()
+
+
+def shut(*ends):
+    for end in ends:
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()

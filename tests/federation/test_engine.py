@@ -8,10 +8,9 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -20,6 +19,7 @@ from siloweave.federation import engine
 from tests.federation.engines import (
     NAMES,
     body_in,
+    cable,
     children,
     coordinator,
     echo,
@@ -230,48 +230,6 @@ def test_a_link_that_is_cut_for_a_while(tmp_path, seconds):
             time.sleep(seconds)
             cut.clear()
             assert seconds / 2 < running.result() < seconds + 60
-
-
-@contextmanager
-def cable(port, to):
-    """Carries bytes between two ports; while the event is set, none pass and none connect."""
-    cut, ends = threading.Event(), []
-
-    def carry(one, other):
-        with suppress(OSError):
-            while data := one.recv(65536):
-                other.sendall(data)
-        shut(one, other)
-
-    def take():
-        with suppress(OSError):
-            while True:
-                pair = [listening.accept()[0]]
-                if not cut.is_set():
-                    pair.append(socket.create_connection(("127.0.0.1", to)))
-                    threading.Thread(target=carry, args=pair, daemon=True).start()
-                    threading.Thread(target=carry, args=pair[::-1], daemon=True).start()
-                ends.extend(pair)
-
-    def watch():
-        while not closed.wait(0.05):
-            if cut.is_set():
-                shut(*ends)
-                ends.clear()
-
-    closed = threading.Event()
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        for work in (take, watch):
-            threading.Thread(target=work, daemon=True).start()
-        yield cut
-        closed.set()
-
-
-def shut(*ends):
-    for end in ends:
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
-        end.close()
 
 
 def test_a_party_that_does_not_run_is_named_at_the_deadline(tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from siloweave.federation import engine
-from tests.federation.engines import children, free_port
+from tests.federation.engines import cable, children, free_port
 from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.networked import fit_over_frames
 from tests.synthesizers.test_network import check_same
@@ -43,8 +43,13 @@ class Counted:
 
 
 @contextmanager
-def over_engine(seals, hosts, folder, *, hurts=None, counted=None, port=None, **named):
-    """A SuperLink, and a node for each party, which answers in this process."""
+def over_engine(
+    seals, hosts, folder, *, hurts=None, counted=None, port=None, seconds=120.0, **named
+):
+    """A SuperLink, and a node for each party, which answers in this process.
+
+    All nodes connect over one line, which is cut while the link's `cut` is set.
+    """
     homes = {name: folder / name for name in hosts}
     for home in (folder / "office", *homes.values()):
         home.mkdir(parents=True, exist_ok=True)
@@ -53,9 +58,11 @@ def over_engine(seals, hosts, folder, *, hurts=None, counted=None, port=None, **
     to = port or free_port()
     with ExitStack() as stack:
         address = f"127.0.0.1:{to}"
-        made = engine.Engine(folder / "office", seals, address, seconds=120.0, **named)
+        made = engine.Engine(folder / "office", seals, address, seconds=seconds, **named)
         link = stack.enter_context(made)
-        through = f"127.0.0.1:{stack.enter_context(recording(to))}" if port else address
+        line = free_port()
+        link.cut = stack.enter_context(cable(line, to))
+        through = f"127.0.0.1:{stack.enter_context(recording(to)) if port else line}"
         for name, (host, own) in hosts.items():
             party = engine.answering(homes[name], own, host.reply, through, **named)
             stack.enter_context(stack.enter_context(party))
@@ -117,6 +124,24 @@ def test_a_part_of_the_engine_that_is_killed_at_every_question_changes_nothing(
     with capsys.disabled():
         times = -(-counted[0].asked // parties)
         print(f"\n{name}, {which} killed {times} times: {time.monotonic() - began:.0f} s")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [10, 60])
+@pytest.mark.parametrize("name", ["two_round", "silofuse"])
+def test_a_link_that_is_cut_at_every_question_changes_nothing(name, seconds, tmp_path, capsys):
+    def cut(link):
+        link.cut.set()
+        threading.Timer(seconds, link.cut.clear).start()
+
+    counted, began, parties = [], time.monotonic(), len(CASES[name].data(0))
+    hurts = dict.fromkeys(range(0, 99, parties), cut)
+    over = partial(over_engine, hurts=hurts, counted=counted, seconds=300.0)
+    check_same(name, tmp_path, over=over)
+    assert max(counted[0].seconds) > seconds / 2
+    with capsys.disabled():
+        times = -(-counted[0].asked // parties)
+        print(f"\n{name}, cut {times} times: {time.monotonic() - began:.0f} s")
 
 
 SEEN = []

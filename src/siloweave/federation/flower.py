@@ -54,6 +54,7 @@ _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
 _HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
 _FIRST_S, _LONGEST_S = 0.05, 1.0  # between two looks for a message
+_IDLE_S = 5.0  # longest, at a party: a look costs the SuperLink 10 ms
 _SHARE = 0.1  # of the time since the last message that a look may wait
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
@@ -350,11 +351,11 @@ def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
 class _Pace:
     """How long to wait before the next look: the longer, the longer there was nothing."""
 
-    def __init__(self) -> None:
-        self._since = time.monotonic()
+    def __init__(self, longest: float = _LONGEST_S) -> None:
+        self._since, self._longest = time.monotonic(), longest
 
     def wait(self) -> float:
-        return min(max(_FIRST_S, _SHARE * (time.monotonic() - self._since)), _LONGEST_S)
+        return min(max(_FIRST_S, _SHARE * (time.monotonic() - self._since)), self._longest)
 
 
 def _message(frame: bytes, kind: int = ANSWERED, **to: Any) -> Any:
@@ -476,7 +477,7 @@ class _Carrying:
         from flwr.proto.fleet_pb2 import PullMessagesRequest
         from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
 
-        pull, pace = PullMessagesRequest(node=self._node), _Pace()
+        pull, pace = PullMessagesRequest(node=self._node), _Pace(_IDLE_S)
         while True:
             found = self._called(self._client.PullMessages, pull)
             if found.messages_list:
@@ -485,7 +486,7 @@ class _Carrying:
                     self._carry(run, found.message_object_trees[0])
                 except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
                     _log.warning("a message was given up: %s", error)
-                pace = _Pace()
+                pace = _Pace(_IDLE_S)
             time.sleep(pace.wait())
 
     def _carry(self, run: int, tree: Any) -> None:

@@ -1,0 +1,178 @@
+"""The network engine by number of parties and by size of a message: seconds, processor, memory.
+
+Run, with the flower extra: ``python benchmarks/network.py`` runs what is missing in
+results/network.jsonl, prints the tables, and fills docs/reference/scaling.md. All parties share
+this process and answer with what they are sent; the SuperLink, what pairs it with the coordinator,
+and each party's node are processes of their own, over TLS on this machine's loopback.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.federation.engines import (  # noqa: E402
+    body_in,
+    children,
+    echo,
+    envelope,
+    free_port,
+    provisioned,
+    seals_of,
+)
+
+from siloweave.federation import engine  # noqa: E402
+
+RESULTS = HERE / "results" / "network.jsonl"
+PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
+NODES, MEGABYTES = (2, 10, 20, 100), (20, 100, 250)
+IDLE_S = 30.0
+Names = tuple[str, ...]
+Groups = dict[str, set[int]]
+
+
+def processor(number: int) -> float:
+    """Seconds that a process has computed."""
+    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(number: int, file: str, field: str) -> float:
+    """MB of a process, by a line of a file of the system's."""
+    lines = Path(f"/proc/{number}/{file}").read_text().splitlines()
+    return next(int(one.split()[1]) for one in lines if one.startswith(f"{field}:")) / 1024
+
+
+@contextmanager
+def study(count: int) -> Iterator[tuple[Any, Names, Groups]]:
+    """A coordinator, its parties' names, and the numbers of all processes."""
+    names = tuple(f"p{i:03d}" for i in range(count))
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        home, address = provisioned(Path(folder), names), f"127.0.0.1:{free_port()}"
+        seals = seals_of("coordinator", names)
+        link = stack.enter_context(engine.Engine(home / "office", seals, address, seconds=1500.0))
+        for name in names:
+            party = engine.answering(home / name, seals_of(name, names), echo, address)
+            stack.enter_context(stack.enter_context(party))
+        asked(link, names, 0, 100)
+        superlink, pairing = (one.number for one in link.processes)
+        nodes = children(os.getpid()) - {superlink, pairing}
+        yield link, names, {
+            "superlink": {superlink}, "pairing": {pairing}, "nodes": nodes, "ends": {os.getpid()},
+        }  # fmt: skip
+
+
+def asked(link: Any, names: Names, step: int, size: int) -> None:
+    """Ask all parties at the same time, and compare what comes back."""
+
+    def one(name: str) -> None:
+        body = secrets.token_bytes(size)
+        if body_in(link.send(name, envelope(name, body, step))) != body:
+            raise SystemExit(f"{name} answered something else")
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(one, names))
+
+
+def measured(groups: Groups, work: Callable[[], None]) -> dict[str, float]:
+    """Seconds of some work, and what each kind of process computed."""
+    before = {kind: sum(map(processor, ones)) for kind, ones in groups.items()}
+    began = time.monotonic()
+    work()
+    seconds = time.monotonic() - began
+    spent = {kind: sum(map(processor, ones)) - before[kind] for kind, ones in groups.items()}
+    return {"seconds": seconds, **spent, "load": os.getloadavg()[0]}
+
+
+def of_nodes(count: int) -> dict[str, Any]:
+    """The start of so many nodes, a while without a question, and rounds."""
+    began = time.monotonic()
+    with study(count) as (link, names, groups):
+        found = {
+            "nodes": count,
+            "start": time.monotonic() - began,
+            "started": sum(map(processor, groups["nodes"])),
+            "nodes_mb": sum(memory(one, "smaps_rollup", "Pss") for one in groups["nodes"]),
+            "idle": measured(groups, lambda: time.sleep(IDLE_S)),
+        }
+        for size, kind in ((100, "small"), (400_000, "large")):
+            found[kind] = measured(groups, lambda size=size: asked(link, names, size, size))
+    return found
+
+
+def of_message(megabytes: int) -> dict[str, Any]:
+    """One message and an answer of the same size."""
+    with study(1) as (link, names, groups):
+        work = measured(groups, lambda: asked(link, names, 1, megabytes * 10**6))
+        peaks = [memory(one, "status", "VmHWM") for ones in groups.values() for one in ones]
+    return {"megabytes": megabytes, **work, "peak_mb": max(peaks), "peaks_mb": sum(peaks)}
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---:"] * len(head), *rows])
+
+
+def tables(found: list[dict[str, Any]]) -> str:
+    """Those of the page."""
+    head = ["parties", "first round, s", "processor s of a node's start", "MB of a node",
+            "idle: SuperLink, processor", "a round, s", "its processor s", "of 400 kB, s",
+            "its processor s", "load"]  # fmt: skip
+    rows = [
+        [f"{r['nodes']}", f"{r['start']:.0f}", f"{r['started'] / r['nodes']:.1f}",
+         f"{r['nodes_mb'] / r['nodes']:.0f}", f"{r['idle']['superlink'] / IDLE_S:.0%}",
+         f"{r['small']['seconds']:.1f}", f"{total(r['small']):.1f}",
+         f"{r['large']['seconds']:.1f}", f"{total(r['large']):.1f}", f"{r['large']['load']:.0f}"]
+        for r in sorted((r for r in found if "start" in r), key=lambda r: r["nodes"])
+    ]  # fmt: skip
+    first = table(head, rows)
+    kinds = ("superlink", "pairing", "nodes", "ends")
+    head = ["MB there and back", "seconds", "SuperLink, processor s", "pairing", "node",
+            "coordinator and party", "largest process, MB", "load"]  # fmt: skip
+    rows = [
+        [f"{r['megabytes']}", f"{r['seconds']:.1f}", *(f"{r[kind]:.1f}" for kind in kinds),
+         f"{r['peak_mb']:.0f}", f"{r['load']:.0f}"]
+        for r in sorted((r for r in found if "megabytes" in r), key=lambda r: r["megabytes"])
+    ]  # fmt: skip
+    return f"{first}\n\n{table(head, rows)}"
+
+
+def total(spent: dict[str, float]) -> float:
+    return sum(spent[kind] for kind in ("superlink", "pairing", "nodes", "ends"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, nargs="*", default=NODES)
+    parser.add_argument("--megabytes", type=int, nargs="*", default=MEGABYTES)
+    wanted = parser.parse_args()
+    text = RESULTS.read_text() if RESULTS.exists() else ""
+    found = [json.loads(line) for line in text.splitlines()]
+    points = [("start", "nodes", n, of_nodes) for n in wanted.nodes]
+    points += [("megabytes", "megabytes", n, of_message) for n in wanted.megabytes]
+    for mark, field, number, work in points:
+        if any(mark in r and r[field] == number for r in found):
+            continue
+        found.append(work(number))
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(found[-1]) + "\n")
+    made = tables(found)
+    print(made)
+    head, _, rest = PAGE.read_text().partition("<!-- network -->")
+    _, mark, tail = rest.partition("<!-- /network -->")
+    if mark:
+        PAGE.write_text(f"{head}<!-- network -->\n\n{made}\n\n{mark}{tail}")
+
+
+if __name__ == "__main__":
+    main()
