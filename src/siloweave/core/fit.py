@@ -671,9 +671,11 @@ class Fit:
     def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
         wanted = Wanted(rows_asked(num_rows), key_for(seed), **conditions)
         if self.modelled is None:
-            rows = self.model.draw(wanted, self.num_rows, self.like)
+            rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:
             rows = constrained_rows(self.modelled, self.model, wanted, self.num_rows, self.like)
+        if self.schema.coded == self.schema.columns:
+            return rows
         return drawn_anew(rows, self.schema, key=wanted.seed, like=self.like)
 
     def report(

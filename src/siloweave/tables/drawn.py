@@ -62,8 +62,6 @@ def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = No
         >>> drawn_anew(rows, schema, key=0).values("note").tolist()
         ['text 1', 'text 2']
     """
-    if all(column.modelled for column in schema.columns):
-        return rows
     columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
     for column in schema.columns:
         name = column.name
