@@ -42,6 +42,22 @@ def test_numbers_that_are_all_missing_are_not_taken_for_whole_ones():
     assert (features.encodings[0].column, features.encodings[0].resolution) == ("x", 0.0)
 
 
+@pytest.mark.parametrize("method", [sw.AIM, sw.GaussianCopula])
+def test_whole_numbers_that_name_a_row_keep_their_digits_and_type(method):
+    rng = np.random.default_rng(0)
+    staff = rng.permutation(np.arange(10_000, 100_000))[:200]
+    frame = pd.DataFrame({"staff_id": staff, "x": np.arange(200) % 4})
+    schema = sw.Schema.detect(frame)
+    assert (schema["staff_id"].kind, schema["staff_id"].format) == ("id", "[1-9][0-9]{4}")
+    budget = sw.Budget(math.inf if method is sw.GaussianCopula else 8.0, 1e-5)
+    drawn = method().fit(frame, schema, budget=budget, seed=0).sample(150, seed=0)["staff_id"]
+    assert drawn.dtype == np.int64
+    assert drawn.is_unique
+    assert drawn.between(10_000, 99_999).all()
+    few = pd.DataFrame({"staff_id": np.arange(90, 190), "x": np.arange(100) % 4})
+    assert sw.Schema.detect(few)["staff_id"].format is None  # running numbers
+
+
 CSV = sw.Schema((
     sw.Column("who", "id"),
     sw.Column("day", "datetime", low="2020-01-01", high="2020-12-31", missing=True),

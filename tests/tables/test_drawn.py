@@ -152,6 +152,8 @@ def test_ids_of_digits_are_whole_numbers_where_the_source_has_them():
     assert isinstance(ids("A[0-9]{4}", like=like)[0], str)
     assert isinstance(ids("[1-9][0-9]{24}", like=like)[0], str)  # int64 holds no such number
     assert isinstance(ids("[0-9]{3}")[0], str)
+    like = read(pd.DataFrame({"who": [7.0, None]}))  # as pandas holds them where one is missing
+    assert isinstance(ids("[0-9]{3}", like=like)[0], int)
 
 
 # Texts

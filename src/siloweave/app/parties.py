@@ -134,8 +134,9 @@ def _of_column(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
 
 def form_of(one: ColumnEvidence, held: str) -> str:
     """How a column is written, as far as two parties must agree."""
-    if one.kind in ("integer", "continuous") or (one.kind != "datetime" and "numbers" in held):
-        return f"numbers written like {one.format}" if one.format else "numbers"
+    numeric = one.kind in ("integer", "continuous")
+    if numeric or (one.kind != "datetime" and "numbers" in held):
+        return f"numbers written like {one.format}" if numeric and one.format else "numbers"
     if one.kind == "datetime":
         return f"dates written as {one.format}" if one.format else "dates"
     return "other text"

@@ -25,6 +25,7 @@ _SOME = 20  # rows from which shares of distinct values mean something
 _NEAR = 0.95  # share of distinct values from which a column is nearly unique
 _STRAY = 0.02  # share of rows that may hold something else in a column of numbers
 _FEW_CODES = 40  # whole numbers that are codes have no more different values, unless the name says
+_LONG = 4  # digits of identifiers that are no running numbers
 _ROWS = 5000  # by which order in other columns is judged
 
 
@@ -205,11 +206,14 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         return ColumnEvidence(name, "text", why, format="postcode")
     measured = table.kind(name) == "numbers" and rows == table.num_rows  # a key is no float
     if not measured and (reason := _is_key(words, values, kinds)):
+        size = len(str(seen[0]))
+        alike = seen[0] > 0 and size == len(str(seen[-1])) >= _LONG
+        form = f"[1-9][0-9]{{{size - 1}}}" if alike else None
         why = (
-            f"{spread}, {reason}: an identifier, left out of the model and drawn anew; "
-            f"{_if_not('integer')}"
+            f"{spread}{f' of the form {form}' if form else ''}, {reason}: an identifier, left out "
+            f"of the model and drawn anew; {_if_not('integer')}"
         )
-        return ColumnEvidence(name, "id", why)
+        return ColumnEvidence(name, "id", why, format=form)
     if reason := _are_codes(name, words, values, seen, times, table):
         why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
         return ColumnEvidence(name, "categorical", why)

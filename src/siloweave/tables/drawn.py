@@ -101,7 +101,7 @@ def _column(
     if column.kind == "text" and name in _NUMBERED:
         return _texts(_named(name, count, rng)), None
     form = text_form(_FORMS[name] if column.kind == "text" else name)
-    whole = kind == "whole numbers" and form.longest < _DIGITS
+    whole = kind in ("whole numbers", "numbers") and form.longest < _DIGITS
     found = _different(form, count, rng, whole)
     while column.kind == "id" and len(found) < count:
         form = form.with_digits(1)

@@ -32,7 +32,8 @@ Category = str | int | float | bool
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = ("kind", "categories", "low", "high", "missing", "decimals", "format", "missing_values")
-_DIGITS = re.compile("%Y(%[mdHMS])*")  # dates that are whole numbers, such as 20240131
+# Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
+_DIGITS = re.compile(r"%Y(%[mdHMS])*|\[1-9\](\[0-9\](\{\d+\})?)*")
 _MOST_DECIMALS = 15  # that a double holds
 _log = logging.getLogger("siloweave")
 
@@ -688,6 +689,7 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     text category                text as pandas has it  String       string
     datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
     datetime such as %Y%m%d      int64 (Int64)          Int64        int64
+    id such as [1-9][0-9]{5}     int64 (Int64)          Int64        int64
     any other format, text       text as pandas has it  String       string
     ===========================  =====================  ===========  ==================
 
@@ -713,7 +715,7 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
 def _type(column: Column, text: bool) -> type:
     if column.categories:
         return type(column.categories[0])
-    if column.kind == "datetime" and not text and _DIGITS.fullmatch(column.format or ""):
+    if not text and column.kind in ("datetime", "id") and _DIGITS.fullmatch(column.format or ""):
         return int
     if (
         column.format is not None
