@@ -52,7 +52,8 @@ class Prepared:
     test: Codes
 
 
-def _column(table: sw.Table, name: str, numeric: bool) -> sw.Column:
+def column_of(table: sw.Table, name: str, numeric: bool) -> sw.Column:
+    """A column's facts, with bounds and categories of the table."""
     values = table.values(name)[~table.missing(name)]
     missing = bool(table.missing(name).any())
     distinct = sorted(set(values.tolist()))
@@ -80,7 +81,7 @@ def prepare(name: str, data: Path, bins: int = 32) -> Prepared:
         order = generator(SPLIT_SEED).permutation(table.num_rows)
         table = table.take(np.sort(order[: round(source.share * table.num_rows)]))
     numeric = set(facts["continuous"])
-    columns = tuple(_column(table, column, column in numeric) for column in table.names)
+    columns = tuple(column_of(table, column, column in numeric) for column in table.names)
     encoder = sw.Encoder(sw.Schema(columns), bins)
     codes = encoder.encode(table)
     kept, held = train_test_split(np.arange(codes.num_rows), test_size=0.1, random_state=SPLIT_SEED)

@@ -60,6 +60,12 @@ def _eliminate(neighbours: list[int], log_sizes: Sequence[float]) -> list[int]:
     return met
 
 
+def _log_sizes(domain: Domain) -> list[float]:
+    """Logarithms in steps of 2^-30, so that their sums are exact in whatever order."""
+    steps: list[float] = (np.rint(np.log(domain.sizes) * 2.0**30) / 2.0**30).tolist()
+    return steps
+
+
 @lru_cache(maxsize=256)
 def _triangulated(domain: Domain, cliques: frozenset[Clique]) -> tuple[int, ...]:
     """Masks of the maximal cliques of a triangulation."""
@@ -70,7 +76,7 @@ def _triangulated(domain: Domain, cliques: frozenset[Clique]) -> tuple[int, ...]
         for name in clique:
             neighbours[position[name]] |= mask & ~(1 << position[name])
     kept: list[int] = []
-    met = set(_eliminate(neighbours, np.log(domain.sizes).tolist()))
+    met = set(_eliminate(neighbours, _log_sizes(domain)))
     for mask in sorted(met, key=lambda m: (-m.bit_count(), m)):
         if not any(mask & other == mask for other in kept):
             kept.append(mask)
@@ -106,6 +112,67 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     """Total number of cells over the maximal cliques of a triangulation (8 bytes each)."""
     masks = _triangulated(domain, frozenset(cliques))
     return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
+
+
+def many_tree_cells(
+    domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
+) -> npt.NDArray[np.float64]:
+    """`tree_cells` of some cliques with one more, for each of many, (len(more),).
+
+    All graphs are triangulated at once, by the same rule: masks are rows of bytes, and what is
+    added over the attributes of a mask is looked up by byte.
+    """
+    width, position = -(-len(domain.names) // 8), domain.positions
+    bits = np.zeros((len(domain.names), width), np.uint8)
+    for v in range(len(domain.names)):
+        bits[v, v // 8] = 1 << v % 8
+    base = np.zeros_like(bits)
+
+    def join(graph: npt.NDArray[np.uint8], clique: Clique) -> None:
+        places = [position[name] for name in clique]
+        around = np.bitwise_or.reduce(bits[places], axis=0)
+        for v in places:
+            graph[v] |= around & ~bits[v]
+
+    for clique in cliques:
+        join(base, clique)
+    found = [np.empty(0)]
+    for start in range(0, len(more), _GRAPHS):
+        graphs = np.repeat(base[None], len(more[start : start + _GRAPHS]), axis=0)
+        for graph, clique in zip(graphs, more[start : start + _GRAPHS], strict=True):
+            join(graph, clique)
+        found.append(_cells_of(domain, graphs, bits))
+    return np.concatenate(found)
+
+
+def _cells_of(
+    domain: Domain, graphs: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.float64]:
+    """Cells of the maximal cliques of each graph's triangulation; graphs are (B, d, bytes)."""
+    count, number, width = graphs.shape
+    sums, products = np.zeros((width, 256)), np.ones((width, 256))
+    for v, (log_size, size) in enumerate(zip(_log_sizes(domain), domain.sizes, strict=True)):
+        held = np.arange(256) >> v % 8 & 1 == 1
+        sums[v // 8, held] += log_size
+        products[v // 8, held] *= size
+    byte, rows = np.arange(width), np.arange(count)
+    weights = sums[byte, graphs | bits].sum(axis=-1)
+    met = np.zeros((number, count, width), np.uint8)
+    for step in range(number):
+        v = weights.argmin(axis=1)
+        around = graphs[rows, v]
+        met[step] = around | bits[v]
+        weights[rows, v] = np.inf
+        graph, u = np.nonzero((around[:, None] & bits).any(axis=-1))
+        joined = (graphs[graph, u] | around[graph]) & ~(bits[u] | bits[v[graph]])
+        graphs[graph, u] = joined
+        weights[graph, u] = sums[byte, joined | bits[u]].sum(axis=-1)
+    inside = np.zeros((number, count), np.bool_)
+    for step in range(1, number):  # a clique lies in another if in one that was met before
+        inside[step] = (met[step] & ~met[:step] == 0).all(axis=-1).any(axis=0)
+    cells = products[byte, met].prod(axis=-1)
+    total: npt.NDArray[np.float64] = np.where(inside, 0.0, cells).sum(axis=0)
+    return total
 
 
 @dataclass(frozen=True)
@@ -159,6 +226,7 @@ class JunctionTree:
 
 Array = npt.NDArray[np.float64]
 _SMALL = 1024  # cells
+_GRAPHS = 1024  # triangulated at once
 _TINY = 1e-50  # a table whose sum is below may have lost cells that matter
 _LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
 

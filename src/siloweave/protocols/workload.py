@@ -18,7 +18,7 @@ from math import comb, pi, sqrt
 from typing import Any, Literal, TypeAlias
 
 from siloweave.errors import CapacityError, InputError
-from siloweave.models.junction_tree import maximal_cliques, tree_cells
+from siloweave.models.junction_tree import many_tree_cells, maximal_cliques
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.bins import value_count
 from siloweave.tables.codes import Clique, Domain, Encoder
@@ -224,9 +224,8 @@ def fitting(
     """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
     limit = megabytes * 1e6 / _CELL_BYTES
     inside = [set(c) for c in maximal_cliques(domain, measured)]
-    kept = []
-    for clique in candidates:
-        free = any(set(clique) <= c for c in inside)
-        if free or tree_cells(domain, [*measured, clique]) <= limit:
-            kept.append(clique)
-    return kept
+    free = {q for q in candidates if any(set(q) <= c for c in inside)}
+    other = [q for q in candidates if q not in free]
+    cells = many_tree_cells(domain, measured, other)
+    fits = {q for q, size in zip(other, cells.tolist(), strict=True) if size <= limit}
+    return [q for q in candidates if q in free or q in fits]
