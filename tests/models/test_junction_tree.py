@@ -1,7 +1,11 @@
+from itertools import combinations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siloweave.models import JunctionTree, maximal_cliques, tree_cells
+from siloweave.models import JunctionTree, junction_tree, maximal_cliques, tree_cells
+from siloweave.models.junction_tree import many_tree_cells
+from siloweave.tables.codes import Domain
 from tests.models.small import cliques_of, domain_of, domains
 
 
@@ -57,6 +61,24 @@ def test_the_order_of_the_cliques_does_not_matter(question, random):
     shuffled = list(cliques)
     random.shuffle(shuffled)
     assert JunctionTree.build(domain, shuffled) == JunctionTree.build(domain, cliques)
+
+
+@given(questions())
+def test_many_trees_have_the_cells_that_each_has_alone(question):
+    domain, cliques = question
+    more = [q for r in (1, 2, 3) for q in combinations(domain.names, r)]
+    found = many_tree_cells(domain, cliques, more)
+    assert found.tolist() == [tree_cells(domain, [*cliques, q]) for q in more]
+
+
+def test_many_trees_of_many_attributes_come_in_batches(monkeypatch):
+    domain = Domain(tuple(f"c{i:02}" for i in range(70)), tuple(2 + i % 7 for i in range(70)))
+    chain = list(zip(domain.names, domain.names[1:], strict=False))
+    more = [(domain.names[0], name) for name in domain.names[2::9]]
+    monkeypatch.setattr(junction_tree, "_GRAPHS", 3)
+    found = many_tree_cells(domain, chain, more)
+    assert found.tolist() == [tree_cells(domain, [*chain, q]) for q in more]
+    assert many_tree_cells(domain, chain, []).shape == (0,)
 
 
 def test_a_circle_is_triangulated_at_its_small_attributes():

@@ -14,7 +14,6 @@ from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import BINS
 from siloweave.protocols.workload import (
     COARSE,
-    TRIPLE,
     bins_for,
     carried,
     queries_of,
@@ -125,27 +124,29 @@ def error(fitted, rows):
     ).sum()
 
 
-def test_aim_measures_triples_that_the_budget_carries_and_only_those():
-    many, few = linked(20_000), linked(100)
-    budget = sw.Budget(1.0, 1e-6)
-    fitted = sw.AIM().fit(many, BINARY, budget=budget, noise="seeded")
-    pairs = sw.AIM(degree=2).fit(many, BINARY, budget=budget, noise="seeded")
+def test_aim_measures_triples_of_two_codes_each_and_so_sees_what_pairs_hide():
+    rows, budget = linked(20_000), sw.Budget(1.0, 1e-6)
+    fitted = sw.AIM().fit(rows, BINARY, budget=budget, noise="seeded")
+    pairs = sw.AIM(degree=2).fit(rows, BINARY, budget=budget, noise="seeded")
     assert ("a", "b", "c") in fitted.model.workload
-    assert error(fitted, many) < 0.5 * error(pairs, many)
-    for seed in range(3):
-        small = sw.AIM().fit(few, BINARY, budget=budget, noise="seeded", seed=seed)
-        assert all(len(q) == 2 for q in small.model.workload)
+    assert error(fitted, rows) < 0.5 * error(pairs, rows)
 
 
-def test_a_triple_is_carried_where_two_of_its_pairs_are_known_and_noise_is_below_its_effect():
-    domain = Domain(NAMES, (2, 2, 2, 3, 3))
-    offered = dict.fromkeys([("a",), ("a", "b"), ("a", "b", "c"), ("a", "b", "d")], 1.0)
-    enough = sqrt(8) / TRIPLE
-    measured = [("a", "b"), ("b", "c"), ("b", "d")]
-    assert ("a", "b", "c") in carried(domain, offered, measured, 1.001 * enough)
-    assert ("a", "b", "d") not in carried(domain, offered, measured, 1.001 * enough)
-    assert ("a", "b", "c") not in carried(domain, offered, measured, 0.999 * enough)
-    assert list(carried(domain, offered, measured[:1], 9 * enough)) == [("a",), ("a", "b")]
+def test_triples_pay_where_their_pairs_gain_more_than_one_pair_would():
+    domain = Domain(NAMES, (2, 2, 2, 3, 4))
+    triples = [("a", "b", "c"), ("a", "b", "d"), ("a", "b", "e"), ("a", "d", "e")]
+    offered = dict.fromkeys([("a",), ("a", "b"), *triples], 1.0)
+    assert list(carried(domain, offered, [])) == [("a",), ("a", "b"), *triples[:2]]
+
+
+def test_of_many_triples_those_are_taken_whose_pairs_were_measured():
+    names = tuple(f"c{i:02}" for i in range(20))
+    domain, triples = Domain(names, (2,) * 20), list(combinations(names, 3))
+    known = [(names[17], names[18]), (names[18], names[19])]
+    found = list(carried(domain, dict.fromkeys(triples, 1.0), known))
+    assert len(found) == 256
+    assert (names[17], names[18], names[19]) in found
+    assert sum(set(pair) <= set(q) for q in found for pair in known) == 36
 
 
 def test_the_triples_of_a_target_are_queries_after_all_pairs():
@@ -218,7 +219,7 @@ def test_a_check_says_what_was_chosen_and_why():
     rho = rho_for(case.budget)
     assert f"numbers are cut into about {bins_for(NUMBERS, 20_000, rho)} bins each" in bins
     assert "about 20,000 rows" in bins
-    assert "a triple is measured where two of its pairs were" in triples
+    assert "a triple is a candidate where its columns have so few codes" in triples
     assert not sw.AIM.method.forecast(sw.AIM(degree=2, bins=16), case).notes
     (target,) = sw.TwoRound.method.forecast(sw.TwoRound(target="k", bins=16), case).notes
     assert "the triples with 'k', the target" in target

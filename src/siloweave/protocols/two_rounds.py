@@ -48,11 +48,12 @@ from siloweave.models.junction_tree import maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
-from siloweave.protocols.workload import TRIPLE, check_capacity, expected_l1, weights_of
+from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
 from siloweave.tables.codes import Clique, Domain
 
 _CELL_BYTES = 8
 
+_TRIPLE = 0.007  # L2 norm of a triple's effect beyond the model of pairs, as a share of the rows
 _WIDEST, _MOST_TABLES = 5, 20_000  # columns of a table, and tables of one width to choose from
 _ROWS_PER_CELL = 4.0  # of a table wider than a pair, at least
 _STEPS = 12  # of the multiplicative algorithm for each table that is added
@@ -258,7 +259,7 @@ class _Design:
     ) -> None:
         known = {m.clique: 1 / max(m.sigma, 1e-9) ** 2 for m in planned}
         for triple in dict.fromkeys(q for t in tables for q in combinations(t, 3)):
-            known[triple] = max(1, _freedom(domain, triple)) / (TRIPLE * rows) ** 2
+            known[triple] = max(1, _freedom(domain, triple)) / (_TRIPLE * rows) ** 2
         place = {effect: i for i, effect in enumerate(known)}
         cells = np.array([domain.size(effect) for effect in known], np.float64)
         self.known = np.array(list(known.values()))

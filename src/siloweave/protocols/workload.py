@@ -29,10 +29,10 @@ Workload: TypeAlias = Sequence[Sequence[str]] | Literal["auto"]
 
 COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
-TRIPLE = 0.007
-"""L2 norm of a triple's effect beyond its pairs, as a share of the rows (decision 0036)."""
 _FEWEST, _MOST = 4, 32  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
+_PAYS = 4 / 3 - 1e-9  # see `carried`
+_TRIPLES = 256  # that are candidates of a round
 _CELL_BYTES = 8
 _WORKLOAD_SEED = 123
 
@@ -135,27 +135,26 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
 
 
 def carried(
-    domain: Domain, offered: Mapping[Clique, float], measured: Sequence[Clique], ratio: float
+    domain: Domain, offered: Mapping[Clique, float], measured: Sequence[Clique]
 ) -> dict[Clique, float]:
-    """Of the candidates of a workload that is chosen by itself, those that the budget carries.
+    """Of the candidates of a workload that is chosen by itself, pairs, and triples that pay.
 
-    A triple is one where two of its pairs lie in measured cliques, and where the noise of its
-    cells, sigma sqrt(cells) in L2, is below the effect expected of a triple, 0.007 of the rows.
+    A triple of a, b and c codes measures its pairs with 1 / a, 1 / b and 1 / c of the precision
+    that one pair would have for the same budget. It is a candidate where these sum to 4 / 3 or
+    more, as with two codes each. Of more than 256 those are taken of which most pairs lie in
+    measured cliques, in the order of the candidates: so that a round stays short.
 
     Args:
         domain: Attributes and sizes.
         offered: Candidates, and their weights.
         measured: What was measured before.
-        ratio: Rows over the noise of the next measurement.
     """
-    most = (TRIPLE * ratio) ** 2
+    part = {name: 1 / size for name, size in zip(domain.names, domain.sizes, strict=True)}
     linked = {pair for clique in measured for pair in combinations(clique, 2)}
-
-    def carries(q: Clique) -> bool:
-        fits = len(q) < 3 or domain.size(q) <= most
-        return fits and (len(q) < 3 or sum(p in linked for p in combinations(q, 2)) > 1)
-
-    return {q: weight for q, weight in offered.items() if carries(q)}
+    triples = [q for q in offered if len(q) == 3 and sum(part[a] for a in q) > _PAYS]
+    triples.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
+    kept = set(triples[:_TRIPLES])
+    return {q: weight for q, weight in offered.items() if len(q) < 3 or q in kept}
 
 
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:

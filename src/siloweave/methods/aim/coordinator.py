@@ -136,7 +136,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
     measured = list(model.potentials)
     if run.settings.chooses:
-        weights = carried(run.domain, weights, measured, model.total / budget.sigma)
+        weights = carried(run.domain, weights, measured)
     candidates = fitting(run.domain, weights, measured, allowed)
     request = SelectQuery(ModelMessage.of(model), tuple(candidates), budget.sigma, budget.epsilon)
     (reply,) = run.session.ask(request)
