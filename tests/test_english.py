@@ -1,4 +1,4 @@
-"""Docs, docstrings and errors are plain English, and the glossary has every public name."""
+"""Docs, docstrings and errors are plain English; glossary and reference have every public name."""
 
 import ast
 import re
@@ -119,6 +119,13 @@ def entries() -> dict[str, str]:
 def test_every_public_name_is_in_the_glossary():
     missing = {f"`{name}`" for name in siloweave.__all__} - entries().keys()
     assert not missing
+
+
+def test_every_public_name_is_in_the_reference_once():
+    """A page of docs/api has a line `::: siloweave.NAME`, which becomes its docstring."""
+    pages = [page.read_text("utf-8") for page in sorted((ROOT / "docs" / "api").glob("*.md"))]
+    shown = [name for page in pages for name in re.findall(r"^::: siloweave\.(\w+)$", page, re.M)]
+    assert sorted(shown) == sorted(set(siloweave.__all__) - {"__version__"})
 
 
 def test_the_glossary_is_sorted():
