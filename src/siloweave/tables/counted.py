@@ -202,7 +202,8 @@ def _looked_up(
     held = zip(table.values(column.name).tolist(), codes.tolist(), strict=True)
     gone = table.missing(column.name).tolist()
     pairs = [one for one, absent in zip(held, gone, strict=True) if not absent and one[1] != other]
-    rest = f"CASE WHEN {x} IS NULL THEN {missing} ELSE {'NULL' if other is None else other} END"
+    unknown = "NULL" if other is None else str(other)
+    rest = f"CAST(CASE WHEN {x} IS NULL THEN {missing} ELSE {unknown} END AS BIGINT)"
     return f"COALESCE({joined}, {rest})" if pairs else rest, pairs
 
 

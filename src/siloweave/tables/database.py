@@ -140,7 +140,7 @@ class Database:
             )
         columns = ", ".join(map(quoted, names))
         whole = tuple(names) == self.names
-        query = f"SELECT {columns} FROM {self._source}"
+        query = f"SELECT {columns} FROM {self._source} AS asked"
         return self if whole else Database(self.address, query=query)
 
     @property
@@ -161,7 +161,7 @@ class Database:
     @property
     def rows(self) -> str:
         """All rows in SQL, to be selected from; what has no plain type is text or a number."""
-        return f"(SELECT {', '.join(self._columns.values())} FROM {self._source}) AS siloweave"
+        return f"(SELECT {', '.join(self._columns.values())} FROM {self._source} AS asked) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
         """What a SELECT gives.
@@ -269,13 +269,13 @@ class Database:
     def _source(self) -> str:
         if self.table:
             return ".".join(quoted(part) for part in self.table.split("."))
-        return f"(\n{self.query.strip().rstrip(';')}\n) AS asked"
+        return f"(\n{self.query.strip().rstrip(';')}\n)"
 
     @cached_property
     def _types(self) -> dict[str, str]:
         """Each column's type, in the database's words."""
         with self._opened() as line:
-            names = line.names(f"SELECT * FROM {self._source} LIMIT 0")
+            names = line.names(f"SELECT * FROM {self._source} AS asked LIMIT 0")
             return _KINDS[self.kind].types(line.frame, self._source, names)
 
     @cached_property
@@ -452,7 +452,7 @@ def _series(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _duckdb_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    found = run(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {source})")
+    found = run(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {source} AS asked)")
     return dict(found.rows())
 
 
@@ -464,7 +464,7 @@ def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, 
 
 def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
     kinds = ", ".join(f"group_concat(DISTINCT typeof({quoted(n)})) AS {quoted(n)}" for n in names)
-    (row,) = run(f"SELECT {kinds} FROM {source}").rows()
+    (row,) = run(f"SELECT {kinds} FROM {source} AS asked").rows()
     found = {}
     for name, seen in zip(names, row, strict=True):
         kept = set((seen or "null").split(",")) - {"null"}
