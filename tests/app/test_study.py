@@ -59,7 +59,7 @@ def test_a_study_says_what_its_file_says(file: Path):
     assert study.read_schema() == SCHEMA
     assert study.synthesizer().rounds == 3
     assert study.folder == file.parent / "run"
-    assert study.path(study.parties[0]) == file.parent / "north.csv"
+    assert study.source(study.parties[0]) == file.parent / "north.csv"
     assert study.parties[1].columns == ("age", "ill")
     assert (study.output.rows, study.output.seed) == (10, 0)
 
@@ -90,7 +90,7 @@ def test_the_schema_may_be_sdv_metadata(file: Path):
         ('name = "north"', 'naem = "north"', InputError, "[[parties]] naem is unknown"),
         ('name = "north"', 'name = "south"', RosterError, "'south' is there twice"),
         ('name = "north"', 'name = "../x"', InputError, "[[parties]] name = '../x'"),
-        ('"north.csv"', "3", InputError, "[[parties]] data: must be text, not a whole number"),
+        ('"north.csv"', "3", InputError, "[[parties]] data: must be text or a table, not a whole number"),
         ('name = "flaim"', "", InputError, "[method] needs a name"),
         ('name = "admissions"', 'name = ""', InputError, "[study] name = ''"),
         ("[study]", 'base = "x"\n[study]', InputError, "base is unknown"),

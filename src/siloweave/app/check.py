@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,8 +25,10 @@ from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, owners_of
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
+from siloweave.protocols.histograms import coded_part
 from siloweave.report import words
 from siloweave.tables.codes import Encoder
+from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
@@ -34,11 +36,14 @@ from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import (
     Dialect,
     Table,
+    Unread,
     csv_header,
     file_kind,
     is_text_file,
     read,
     read_batches,
+    rows_of,
+    stored,
     table_file,
     unreadable,
 )
@@ -49,6 +54,10 @@ _LEAST = 2  # rows that a method needs
 
 # Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
 _TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
+_DUCKDB_MB = 1000.0  # at most, while it counts
+_VALUE = 16.0  # bytes of a value in memory
+_BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
+_MOST_READ = 1_000_000  # rows of a table that the method would not load
 _SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
 
 
@@ -120,21 +129,23 @@ class RowsRead(msgspec.Struct, frozen=True):
 def read_rows(study: Study) -> RowsRead:
     """Read every party's rows, and compare them with the schema and with each other.
 
-    Parties with different columns hold the same people on purpose, and are not compared.
+    Parties with different columns hold the same people on purpose, and are not compared. Of a
+    large table that the method would not load, a million random rows are read.
 
     Raises:
         SiloweaveError: A file cannot be read.
     """
     schema, synth = study.checked()
-    tables = {}
+    sources, tables = {}, {}
     for party in study.parties:
         with naming_party(party.name):
-            tables[party.name] = party.read(study.path(party))
+            sources[party.name] = party.rows(study.source(party), counts=study.counts)
+            tables[party.name] = rows_of(sources[party.name], _MOST_READ)
     own = schema.select(declared_names(study, schema))
     bins, alike = getattr(synth, "bins", _BINS), synth.method.split != "columns"
     marked = {name: _marked(table, schema) for name, table in tables.items()}
     return RowsRead(
-        {name: table.num_rows for name, table in tables.items()},
+        {name: source.num_rows for name, source in sources.items()},
         tuple(line for one in tables.items() for line in misfits(*one, own, bins)),
         tuple(differences(marked)) if alike else (),
         tuple(one.said(study.terms()) for one in overlaps(marked)) if alike else (),
@@ -170,12 +181,14 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     resumes = sum(spent(study).values())
     setup = Setup(synth, schema, budget, names)
     synth.method.affordable(setup)
-    files = [study.path(party) for party in study.parties]
     read_here = read_rows(study) if rows else None
-    counts = [rows_in(study.path(one), len(columns[one.name])) for one in study.parties]
+    counts = [rows_in(study.source(one), len(columns[one.name])) for one in study.parties]
     counts = list(read_here.count.values()) if read_here else counts
     found = forecast_of(setup, study.schema.learn, counts)
-    in_files = sum(_SIZES.get(file_kind(file), _PACKED)[1] * _size(file) for file in files)
+    places = [
+        _Place.of(study, one, len(columns[one.name]), rows)
+        for one, rows in zip(study.parties, counts, strict=True)
+    ]
     plan, aligning = plan_of(study, setup, names[0], counts, found), aligned_by(study, counts)
     return StudyForecast(
         study=study.study.name,
@@ -187,7 +200,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         delta=budget.delta,
         rounds=plan.rounds - aligning.rounds,
         messages_per_party=plan.count,
-        memory_mb=found.memory_mb + in_files / 1e6,
+        memory_mb=found.memory_mb + sum(place.memory_mb for place in places),
         seconds=found.seconds,
         bytes_per_party=plan.size - aligning.bytes_leader,
         seconds_on_engine=plan.lasts(ENGINE_S),
@@ -197,9 +210,9 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         workload_queries=found.workload_queries,
         workload_cells=found.workload_cells,
         largest_query=found.largest_query,
-        notes=(*found.notes, *_not_modelled(schema)),
+        notes=(*found.notes, *_not_modelled(schema), *(p.note for p in places if p.note)),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(*warnings(study), *_little(counts, budget, synth)),
+        warnings=(*warnings(study), *_little(counts, budget, synth), *_empty(study, counts)),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
@@ -207,15 +220,42 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     )
 
 
-def rows_in(file: Path, columns: int) -> int:
-    """How many rows a file of so many columns may have, from its size."""
-    values = _size(file) / _SIZES.get(file_kind(file), _PACKED)[0]
+def rows_in(source: Path | Database, columns: int) -> int:
+    """How many rows a file of so many columns may have, from its size; of a database, its count."""
+    if isinstance(source, Database):
+        return source.num_rows
+    values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
 
 
 def _size(file: Path) -> int:
-    parts = file.glob("**/*.parquet") if file.is_dir() else [file]
+    parts = table_file(file).glob("**/*.parquet") if file.is_dir() else [stored(file)]
     return sum(part.stat().st_size for part in parts)
+
+
+class _Place(NamedTuple):
+    """What a party's rows take in memory, and what to say of rows that are not in a small file."""
+
+    memory_mb: float
+    note: str = ""
+
+    @staticmethod
+    def of(study: Study, party: PartyTable, columns: int, rows: int) -> _Place:
+        synth, source = study.synthesizer(), study.source(party)
+        counts, title, name = study.counts, synth.info.title, party.name
+        if isinstance(source, Database):
+            if counts:
+                return _Place(_DUCKDB_MB, f"{name}: counted in {source.kind}, no row is loaded")
+            taken = _VALUE * rows * columns / 1e6
+            return _Place(
+                taken,
+                f"{name}: {title if not synth.method.counts else 'a constraint'} needs rows: all {rows:,} are loaded from {source.kind}, about "
+                f"{taken:,.0f} MB. Let the query draw a sample if that is too much",
+            )
+        if counts and file_kind(source) == ".parquet":
+            taken = min(rows, _BATCH_ROWS) * columns * _VALUE + rows * columns
+            return _Place(taken / 1e6)
+        return _Place(_SIZES.get(file_kind(source), _PACKED)[1] * _size(source) / 1e6)
 
 
 # Columns
@@ -223,24 +263,26 @@ def _size(file: Path) -> int:
 
 def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     """A party's column names, from the head of its file."""
+    source = study.source(party)
     with naming_party(party.name):
-        file = table_file(study.path(party))
-        try:
-            names = _head(file, party.dialect)
-        except UnicodeError as error:
-            raise unreadable(file, error) from None
+        names = source.names if isinstance(source, Database) else _head(source, party.dialect)
     absent = [name for name in party.columns if name not in names]
     if absent:
+        where = source.address if isinstance(source, Database) else party.data
         raise DataError(
-            f"party {party.name!r}: {party.data} has no column {absent[0]!r}, which "
+            f"party {party.name!r}: {where} has no column {absent[0]!r}, which "
             f"columns = [...] names; it has {', '.join(names)}."
         )
     return party.columns or names
 
 
-def _head(file: Path, dialect: Dialect) -> tuple[str, ...]:
-    if is_text_file(file):
-        return tuple(csv_header(file, dialect)[0])
+def _head(path: Path, dialect: Dialect) -> tuple[str, ...]:
+    file = table_file(path)
+    try:
+        if is_text_file(file):
+            return tuple(csv_header(file, dialect)[0])
+    except UnicodeError as error:
+        raise unreadable(file, error) from None
     first = next(islice(read_batches(file, 1), 1), None)
     return (read(file) if first is None else first).names
 
@@ -278,7 +320,9 @@ def declared_names(study: Study, schema: Schema) -> list[str]:
     return [column.name for column in schema.columns if column.name not in still_open]
 
 
-def check_rows(study: Study, schema: Schema, synth: Synthesizer, name: str, table: Table) -> None:
+def check_rows(
+    study: Study, schema: Schema, synth: Synthesizer, name: str, table: Table | Unread
+) -> None:
     """Check one party's rows against the schema, or against its part of it, where they are.
 
     Raises:
@@ -297,6 +341,9 @@ def check_rows(study: Study, schema: Schema, synth: Synthesizer, name: str, tabl
         own = [n for n in declared if n in table.names or synth.method.split != "columns"]
         encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", None) or _BINS)
         rows = table.select([n for n in table.names if n in own])
+        if not isinstance(rows, Table):
+            coded_part(rows, encoder)
+            return
         encoder.encode(rows)
         if encoder.schema.constraints:
             Modelled(encoder.schema).check(rows)
@@ -366,7 +413,7 @@ def _not_modelled(schema: Schema) -> list[str]:
 
 def few_rows(study: Study) -> list[str]:
     """A sentence about rows that are too few for the study's budget; errors as of `forecast`."""
-    counts = [rows_in(study.path(one), len(_columns(study, one))) for one in study.parties]
+    counts = [rows_in(study.source(one), len(_columns(study, one))) for one in study.parties]
     return _little(counts, study.terms(), study.synthesizer())
 
 
@@ -382,6 +429,15 @@ def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[st
         "as any count of so few, so no table that is drawn from it can be useful. Use more rows"
     )
     return [text]
+
+
+def _empty(study: Study, counts: Sequence[int]) -> list[str]:
+    """A sentence about each query that gives no row."""
+    return [
+        f"{party.name}: the query gives no row at the moment; check it"
+        for party, rows in zip(study.parties, counts, strict=True)
+        if not rows and isinstance(study.source(party), Database)
+    ]
 
 
 def warnings(study: Study) -> tuple[str, ...]:
@@ -416,15 +472,16 @@ def warnings(study: Study) -> tuple[str, ...]:
 
 def _same_files(study: Study) -> Iterator[str]:
     """A sentence about parties that name one file."""
-    named: dict[Path, list[str]] = {}
+    named: dict[Path | Database, list[str]] = {}
     for party in study.parties:
         if party.data:
-            named.setdefault(study.path(party).resolve(), []).append(party.name)
-    for file, names in named.items():
+            source = study.source(party)
+            place = source.resolve() if isinstance(source, Path) else source
+            named.setdefault(place, []).append(party.name)
+    for place, names in named.items():
         if len(names) > 1:
-            yield f"{' and '.join(names)} name the same file, {file.name}. " + costs(
-                len(names), study.terms()
-            )
+            what = f"file, {place.name}" if isinstance(place, Path) else f"rows of {place.address}"
+            yield f"{' and '.join(names)} name the same {what}. " + costs(len(names), study.terms())
 
 
 def uncovered(on: Sequence[str]) -> str:

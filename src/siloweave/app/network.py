@@ -52,7 +52,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
 from siloweave.tables.ids import IdPolicy
-from siloweave.tables.read import table_file
+from siloweave.tables.read import read
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -202,9 +202,9 @@ def party_in(
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
-    with naming_party(name):
-        table = entry.read(data or study.path(entry))
     setup = study.setup()
+    with naming_party(name):
+        table = entry.rows(data or study.source(entry), counts=study.counts)
     if not setup.columns:
         check_columns(study, setup.synth, {name: table.names}, setup.declared)
     check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
@@ -219,7 +219,7 @@ def party_in(
     ids = None
     if (asked := study.alignment) is not None:
         rule = IdPolicy(asked.missing, asked.duplicates)
-        ids = AlignmentData(table, asked.on, rule, os.cpu_count() or 1, asked.most)
+        ids = AlignmentData(read(table), asked.on, rule, os.cpu_count() or 1, asked.most)
     most = most_asked(plan.messages)
     host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow, ids, most)
     try:
@@ -270,9 +270,9 @@ def refusal_in(folder: Path) -> str:
 def plan_in(folder: Path, data: Path | None = None) -> Plan:
     """What the study in a party's folder will send; arguments and errors as of `party_in`."""
     study, _, roster, _, entry = member(folder)
-    setup, file = study.setup(), table_file(data or study.path(entry))
+    setup, source = study.setup(), data or study.source(entry)
     columns = setup.columns.get(entry.name, setup.declared.names)
-    rows = [rows_in(file, len(columns))] * len(study.names)
+    rows = [rows_in(source, len(columns))] * len(study.names)
     found = forecast_of(setup, study.schema.learn, rows)
     return plan_of(study, setup, entry.name, rows, found, roster)
 

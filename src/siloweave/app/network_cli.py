@@ -232,7 +232,8 @@ def poc(
     with ExitStack() as stack:
         parties = []
         for one in plan.parties:
-            rows = ["--data", str(plan.path(one).absolute())]
+            source = plan.source(one)
+            rows = ["--data", str(source.absolute())] if isinstance(source, Path) else []
             words = ["party", "start", str(folders[one.name]), *rows, *common]
             parties.append(stack.enter_context(_process(*words)))
         asked = [str(folders[COORDINATOR]), *common]

@@ -63,7 +63,7 @@ from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Table, beside, read
+from siloweave.tables.read import Table, Unread, beside, read, rows_of, unread
 from siloweave.tables.schema import Column
 
 _BINS = 32  # of a column of numbers, where the model has none
@@ -148,7 +148,7 @@ def write_report(
     if data is not None:
         several = isinstance(data, Mapping | list | tuple)
         parts = named_parties(data, None) if several else {"": data}
-        owner = owner_rows(fitted, {name: read(part) for name, part in parts.items()})
+        owner = owner_rows(fitted, {n: unread(part) or read(part) for n, part in parts.items()})
     synthetic = None if fitted.shared else disjoined(fitted.part_tables(seed=0), 0)
     record = record_of(
         fitted, title or fitted.info.title, owner=owner, synthetic=synthetic, run_by=run_by
@@ -159,13 +159,16 @@ def write_report(
     return path
 
 
-def owner_rows(fitted: Fit, tables: Mapping[str, Table]) -> list[Table]:
-    """Real rows as the owners' report takes them: those of split columns side by side."""
+def owner_rows(fitted: Fit, tables: Mapping[str, Table | Unread]) -> list[Table]:
+    """Real rows as the owners' report takes them: those of split columns side by side.
+
+    Of a large table that was not read, as many random ones as synthetic rows are compared with.
+    """
     if fitted.columns:
-        return [beside(list(tables.values()))]
+        return [beside([read(table) for table in tables.values()])]
     from siloweave.protocols.schema import clipped
 
-    return [clipped(table, fitted.schema) for table in tables.values()]
+    return [clipped(rows_of(table, _MANY), fitted.schema) for table in tables.values()]
 
 
 def disjoined(parts: Mapping[str, Table], seed: Key) -> Table:

@@ -63,7 +63,7 @@ from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Table, digest_of, read, write
+from siloweave.tables.read import Table, Unread, digest_of, read, write
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -193,8 +193,10 @@ def _claimed(study: Study) -> Iterator[None]:
 # Rows
 
 
-def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Table]:
+def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Any]:
     """Every party's rows, checked against the schema, or against its part of it.
+
+    What is counted where it is, and not read, is checked when the method prepares it.
 
     Raises:
         RosterError: Parties hold different columns; or, without a guarantee, one has fewer than two
@@ -203,12 +205,13 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Tab
         DataError: A file is missing or unreadable; or, without a guarantee, a column has no value
             at any party.
     """
-    tables: dict[str, Table] = {}
+    tables: dict[str, Table | Unread] = {}
     for party in study.parties:
         with naming_party(party.name):
-            tables[party.name] = party.read(study.path(party))
+            tables[party.name] = party.rows(study.source(party), counts=study.counts)
     check_columns(study, synth, {name: table.names for name, table in tables.items()}, schema)
-    for name, table in tables.items():
+    loaded = {name: table for name, table in tables.items() if isinstance(table, Table)}
+    for name, table in loaded.items():
         try:
             check_rows(study, schema, synth, name, table)
         except SchemaError as error:
@@ -216,8 +219,8 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Tab
             raise SchemaError(f"{text}. `siloweave check --rows` shows which rows.") from error
     declared = declared_names(study, schema)
     for column in schema.columns if synth.info.guarantee != "dp" else ():
-        held = [table for table in tables.values() if column.name in table.names]
-        coded = column.modelled and column.name in declared
+        held = [table for table in loaded.values() if column.name in table.names]
+        coded = column.modelled and column.name in declared and len(loaded) == len(tables)
         if coded and all(table.missing(column.name).all() for table in held):
             raise DataError(
                 f"column {column.name!r} has no value in any row of any party. Drop it from "

@@ -35,9 +35,10 @@ from siloweave.errors import (
 )
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
+from siloweave.tables.database import Database
 from siloweave.tables.ids import check_rules
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Dialect, Table, read
+from siloweave.tables.read import Dialect, Table, Unread, read, unread
 from siloweave.tables.schema import Schema
 
 _TYPES = {
@@ -85,15 +86,27 @@ class BudgetTable(Section, frozen=True):
     unit: str = "row"
 
 
-class PartyTable(Section, frozen=True):
-    """One ``[[parties]]``: a name, its file, and the columns to take from it (all if empty).
+class DatabaseTable(Section, frozen=True):
+    """A party's ``data`` in a database; see `siloweave.Database`.
 
-    How a CSV is written is decided from the file where it is not said; see `Dialect`. Over a
-    network every party names its own file in its own copy, and no other.
+    The path of a DuckDB or SQLite file is relative to the study file.
+    """
+
+    database: str
+    table: str = ""
+    query: str = ""
+
+
+class PartyTable(Section, frozen=True):
+    """One ``[[parties]]``: a name, its rows, and the columns to take from them (all if empty).
+
+    ``data`` is a file, or a table or query of a database. How a CSV is written is decided from the
+    file where it is not said; see `Dialect`. Over a network every party names its own rows in its
+    own copy, and no other's.
     """
 
     name: str
-    data: str = ""
+    data: str | DatabaseTable = ""
     columns: tuple[str, ...] = ()
     separator: str | None = None
     encoding: str | None = None
@@ -106,9 +119,14 @@ class PartyTable(Section, frozen=True):
         """How its file is written, if it is a CSV."""
         return Dialect(self.separator, self.encoding, self.header, self.decimal, self.missing)
 
-    def read(self, path: str | Path) -> Table:
-        """Its rows, from a file."""
-        return read(path, columns=self.columns or None, **asdict(self.dialect))
+    def read(self, source: Path | Database) -> Table:
+        """Its rows, read."""
+        return read(source, columns=self.columns or None, **asdict(self.dialect))
+
+    def rows(self, source: Path | Database, *, counts: bool) -> Table | Unread:
+        """Its rows, which stay where they are if they are only counted (`Study.counts`)."""
+        kept = unread(source) if counts else None
+        return self.read(source) if kept is None else kept.select(self.columns or kept.names)
 
 
 class AlignmentTable(Section, frozen=True):
@@ -176,6 +194,8 @@ class Study(Section, frozen=True):
             _check_name("[[parties]] name", party.name)
             with naming_party(party.name):
                 party.dialect  # noqa: B018  an unknown encoding is found here
+                if party.data:
+                    self.source(party)  # and what is no address of a database
         if self.output.rows is not None and self.output.rows < 1:
             raise InputError(
                 f"[output] rows = {self.output.rows} must be 1 or more. Leave it out to get as "
@@ -219,14 +239,21 @@ class Study(Section, frozen=True):
         text = msgspec.json.encode([*facts, self.read_schema().digest()], order="sorted")
         return f"{self.study.name}-{blake2b(text, digest_size=6).hexdigest()}"
 
-    def path(self, party: PartyTable) -> Path:
-        """The file that holds a party's rows; InputError if none is named."""
+    @property
+    def counts(self) -> bool:
+        """Whether rows are only counted: by the method, and with no constraint to change them."""
+        return self.synthesizer().method.counts and not self.read_schema().constraints
+
+    def source(self, party: PartyTable) -> Path | Database:
+        """Where a party's rows are; InputError if nothing is named."""
+        if isinstance(own := party.data, DatabaseTable):
+            return Database(own.database, own.table, own.query).below(self.base)
         if not party.data:
             raise InputError(
                 f"[[parties]] data is missing for {party.name!r}. Name the file of its rows; only "
                 "over a network does a study file name no other party's."
             )
-        return Path(self.base) / party.data
+        return Path(self.base) / own
 
     def facts(self) -> dict[str, Any]:
         """Everything public that the study is: over a network all ends must have the same."""
@@ -487,7 +514,7 @@ def _plain_types(text: str) -> str:
     text = text.replace("Expected", "must be").replace(", got", ", not")
     for word, plain in _TYPES.items():
         text = text.replace(f"`{word}", f"`{plain}").replace(f"| {word}`", f"| {plain}`")
-    return text.replace("`", "").replace(" | null", "")
+    return text.replace("`", "").replace(" | null", "").replace(" | ", " or ")
 
 
 def plain_name(text: str, otherwise: str) -> str:

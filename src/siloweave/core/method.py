@@ -26,7 +26,7 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Stage:
     phase: str
     plan: Callable[[Setup, float], Setup | None]
     share: Callable[[Any, float], float]
-    prepare: Callable[[Table | Codes, Setup, Place], Any]
+    prepare: Callable[[Table | Codes | Unread, Setup, Place], Any]
     handlers: Callable[[Any], Handlers]
     coordinate: Callable[[Session, Task], Any]
     asked: Callable[[Setup], Asked]

@@ -49,7 +49,7 @@ from siloweave.federation.session import Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Schema
 
 ALIGNMENT = "alignment"
@@ -128,7 +128,7 @@ class Host:
         name: In the roster.
         setup: The study's public facts, from the party's own copy.
         study: The same, as `agreed`.
-        table: Its rows.
+        table: Its rows, or where they are counted.
         job: Budget, name of the run, and where noise comes from.
         home: Its folder: ledger, key, and what it remembers.
         roster: Every party's public key for signatures, in the study's order.
@@ -150,7 +150,7 @@ class Host:
         name: str,
         setup: Setup,
         study: bytes,
-        table: Table,
+        table: Table | Unread,
         job: Job,
         home: Path,
         roster: Mapping[str, bytes],
@@ -306,7 +306,7 @@ class Host:
         assert self._aligning is not None
         return self._aligning
 
-    def _rows(self) -> Table:
+    def _rows(self) -> Table | Unread:
         """Its table: where rows are aligned first, those that all parties have, without the ids."""
         modelled = self._setup.modelled
         if self._aligned is None:

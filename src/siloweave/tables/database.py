@@ -161,7 +161,8 @@ class Database:
     @property
     def rows(self) -> str:
         """All rows in SQL, to be selected from; what has no plain type is text or a number."""
-        return f"(SELECT {', '.join(self._columns.values())} FROM {self._source} AS asked) AS siloweave"
+        columns = ", ".join(self._columns.values())
+        return f"(SELECT {columns} FROM {self._source} AS asked) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
         """What a SELECT gives.
@@ -276,6 +277,10 @@ class Database:
         """Each column's type, in the database's words."""
         with self._opened() as line:
             names = line.names(f"SELECT * FROM {self._source} AS asked LIMIT 0")
+            if len(set(names)) < len(names):
+                raise DataError(
+                    f"{self.address}: two columns have one name; rename one in the query"
+                )
             return _KINDS[self.kind].types(line.frame, self._source, names)
 
     @cached_property
@@ -333,8 +338,6 @@ def _why(error: Exception) -> str:
     text = text.partition(": ")[2] if text.partition(": ")[0].isupper() else text  # ADBC's status
     state = getattr(error, "sqlstate", None) or ""
     named = text.partition(" Error:")[0] in _TELLING_NAMES
-    if isinstance(error, pl.exceptions.DuplicateError):
-        return "two columns have one name; rename one in the query"
     if state[:2] in _TELLING or named or isinstance(error, sqlite3.OperationalError):
         return f"{text}. Check the address, the table or query, and that you may read it"
     if not state and "connection to server" in text:
