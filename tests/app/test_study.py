@@ -90,7 +90,12 @@ def test_the_schema_may_be_sdv_metadata(file: Path):
         ('name = "north"', 'naem = "north"', InputError, "[[parties]] naem is unknown"),
         ('name = "north"', 'name = "south"', RosterError, "'south' is there twice"),
         ('name = "north"', 'name = "../x"', InputError, "[[parties]] name = '../x'"),
-        ('"north.csv"', "3", InputError, "[[parties]] data: must be text or a table, not a whole number"),
+        (
+            '"north.csv"',
+            "3",
+            InputError,
+            "[[parties]] data: must be text or a table, not a whole number",
+        ),
         ('name = "flaim"', "", InputError, "[method] needs a name"),
         ('name = "admissions"', 'name = ""', InputError, "[study] name = ''"),
         ("[study]", 'base = "x"\n[study]', InputError, "base is unknown"),
