@@ -94,7 +94,7 @@ class DatabaseCodes:
         used = self.domain.canonical(name for block in blocks for name in block)
         codes = {name: f"c{i}" for i, name in enumerate(used)}
         made = ", ".join(f"{self.values[name]} AS {code}" for name, code in codes.items())
-        rows = f"(SELECT {made} FROM {self.rows}{self.database.fence}) AS coded"
+        rows = f"(SELECT {made} FROM {self.rows}{self.database.sql.fence}) AS coded"
         keys = [self._key(block, codes) for block in blocks]
         frames = self.database.grouped(keys, self.head, rows)
         for block, frame in zip(blocks, frames, strict=True):
@@ -212,17 +212,14 @@ def _literal(value: Any, database: Database) -> str:
         return str(value).upper()
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
-    return database.real(value) if isinstance(value, float) else str(value)
+    return database.sql.real(value) if isinstance(value, float) else str(value)
 
 
 def _plain(name: str, database: Database) -> str:
     """A column's values in SQL, NULL where they are missing."""
     x = f"siloweave.{quoted(name)}"
-    return f"CASE WHEN NOT {database.is_nan(x)} THEN {x} END" if _may_be_nan(name, database) else x
-
-
-def _may_be_nan(name: str, database: Database) -> bool:
-    return database.family(name) == "number" and database.kind != "sqlite"
+    number = database.family(name) == "number"
+    return f"CASE WHEN NOT {database.sql.nan.format(x)} THEN {x} END" if number else x
 
 
 # Bins in SQL
@@ -241,20 +238,16 @@ def _direct(
         return None
     x, edges, last = f"siloweave.{quoted(column.name)}", encoder.edges(column.name), last_of(column)
     missing, outside, broken = wrong
-    gone = (
-        f"{x} IS NULL OR {database.is_nan(x)}"
-        if _may_be_nan(column.name, database)
-        else (f"{x} IS NULL")
-    )
+    gone = f"{_plain(column.name, database)} IS NULL"
     cases = [f"WHEN {gone} THEN {len(edges) - 1 if column.missing else missing}"]
     if kind == "continuous":
         y = f"CAST({x} AS DOUBLE PRECISION)"
-        ends = [database.real(float(end)) for end in (edges[0], last)]
+        ends = [database.sql.real(float(end)) for end in (edges[0], last)]
         code = _real_bin(y, edges, database)
     else:
         step, y = 1, x
         if kind == "datetime":
-            step, y = step_of(column), database.microseconds(x)
+            step, y = step_of(column), database.sql.microseconds.format(x)
         elif family == "number":
             cases.append(f"WHEN NOT ({x} = ROUND({x}) AND ABS({x}) < {2**62}) THEN {broken}")
             y = f"CAST({x} AS BIGINT)"
@@ -275,8 +268,8 @@ def _whole_bin(y: str, edges: NDArray[Any], step: int, database: Database) -> st
     if bins <= _CHAIN or not even or count * bins >= 2**62:
         return _halved(y, [str(int(e) * step) for e in edges[1:-1]])
     place = f"({y} - ({first * step}))"
-    place = place if step == 1 else f"({place} {database.divided} {step})"
-    return place if count == bins else f"(({place} * {bins}) {database.divided} {count})"
+    place = place if step == 1 else f"({place} {database.sql.divided} {step})"
+    return place if count == bins else f"(({place} * {bins}) {database.sql.divided} {count})"
 
 
 def _real_bin(y: str, edges: NDArray[Any], database: Database) -> str:
@@ -289,8 +282,8 @@ def _real_bin(y: str, edges: NDArray[Any], database: Database) -> str:
     width = float((edges[-1] - edges[0]) / bins)
     even = bool((np.arange(bins) * width + low == edges[:-1]).all())
     if bins <= _CHAIN or not even:
-        return _halved(y, [database.real(float(edge)) for edge in edges[1:-1]])
-    w, start = database.real(width), database.real(low)
+        return _halved(y, [database.sql.real(float(edge)) for edge in edges[1:-1]])
+    w, start = database.sql.real(width), database.sql.real(low)
     guess = f"CAST(FLOOR(({y} - {start}) / {w}) AS BIGINT)"
     guess = (
         f"(CASE WHEN {guess} < 0 THEN 0 WHEN {guess} >= {bins} THEN {bins - 1} ELSE {guess} END)"

@@ -16,8 +16,8 @@ from functools import cached_property
 from importlib import import_module
 from math import frexp
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
 
 import polars as pl
 
@@ -26,22 +26,33 @@ from siloweave.errors import DataError, InputError
 Family = Literal["whole", "number", "boolean", "datetime", "text", "nothing"]
 """What sort of values a column of a database holds."""
 
-_MEMORY = (
-    "1GB"  # that DuckDB takes; beyond it, it writes to the system's folder for temporary files
-)
+_MEMORY = "1GB"  # that DuckDB takes; what needs more goes to the system's temporary files
 _TOGETHER = 32  # groupings of one query
+_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP WITHOUT TIME ZONE")
 _FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), "whole"),
-    **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER"), "whole"),
+    **dict.fromkeys(_WHOLE, "whole"),
     **dict.fromkeys(("DOUBLE", "DOUBLE PRECISION"), "number"),
-    "BOOLEAN": "boolean",
-    **dict.fromkeys(("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"), "datetime"),
-    "TIMESTAMP WITHOUT TIME ZONE": "datetime",
+    **dict.fromkeys(_TIMES, "datetime"),
     **dict.fromkeys(("VARCHAR", "TEXT", "CHARACTER VARYING"), "text"),
+    "BOOLEAN": "boolean",
     '"NULL"': "nothing",
 }
-_NUMBERS = ("REAL", "FLOAT", "NUMERIC", "DECIMAL", "HUGEINT", "UBIGINT", "UHUGEINT")  # to be cast
-# How PostgreSQL numbers errors that are about the query, the connection, or what the server can do.
+# Other types are cast: to one of these, or to text.
+_CAST: dict[str, tuple[Family, str]] = {
+    **dict.fromkeys(("REAL", "FLOAT", "NUMERIC", "DECIMAL"), ("number", "DOUBLE PRECISION")),
+    **dict.fromkeys(("HUGEINT", "UBIGINT", "UHUGEINT"), ("number", "DOUBLE PRECISION")),
+    **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TIMESTAMP")),
+}
+_FRAMES: dict[Family, Any] = {
+    "whole": pl.Int64,
+    "number": pl.Float64,
+    "boolean": pl.Boolean,
+    "datetime": pl.Datetime("us"),
+    "text": pl.String,
+    "nothing": pl.Null,
+}
+# How PostgreSQL numbers, and DuckDB names, errors that are about a query, a connection or a server.
 _TELLING = ("08", "28", "3D", "42", "53", "57", "0A", "25")
 _TELLING_NAMES = ("Parser", "Binder", "Catalog", "IO", "Connection", "Permission", "Out of Memory")
 
@@ -51,8 +62,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """An open connection: what a SELECT gives, and the names of the columns of one."""
 
     frame: Callable[[str], pl.DataFrame]
@@ -93,14 +103,7 @@ class Database:
             raise InputError(
                 f"the address of a database must begin with {known}, not {kind[:20]!r}"
             )
-        try:
-            url = urlsplit(self.address)
-            secret = url.password is not None or any(
-                "password" in name for name, _ in parse_qsl(url.query, keep_blank_values=True)
-            )
-        except ValueError:
-            raise InputError(f"the address of a {kind} database cannot be read") from None
-        if secret:
+        if _has_password(self.address):
             raise InputError(
                 "the address of a database holds a password; take it out, and put it into the "
                 "environment (PGPASSWORD) or into ~/.pgpass, so that no file or log has it"
@@ -146,22 +149,26 @@ class Database:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
-        return tuple(self._families)
+        return tuple(self._columns)
+
+    @property
+    def sql(self) -> _Kind:
+        """What this kind of database writes in its own way."""
+        return _KINDS[self.kind]
 
     def family(self, name: str) -> Family:
         """What sort of values a column holds, by its type."""
-        return self._families[name]
+        return self._columns[name][0]
 
     @cached_property
     def num_rows(self) -> int:
         """How many rows there are, as the database counts them."""
-        (number,) = self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")["n"].to_list()
-        return int(number)
+        return int(self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")["n"].item())
 
     @property
     def rows(self) -> str:
         """All rows in SQL, to be selected from; what has no plain type is text or a number."""
-        columns = ", ".join(self._columns.values())
+        columns = ", ".join(one for _, one in self._columns.values())
         return f"(SELECT {columns} FROM {self._source} AS asked) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
@@ -191,80 +198,43 @@ class Database:
         Raises:
             DataError: There are more groups; names the expression that has most of them.
         """
+        found: list[pl.DataFrame] = []
         limit = "" if most is None else f" LIMIT {most}"
-        rows, found = rows or self.rows, []
         with self._opened() as line:
-            if self.kind == "sqlite":  # it has no grouping sets
-                for one in values:
-                    sql = f"SELECT {one} AS v, COUNT(*) AS n FROM {rows} GROUP BY 1"
-                    found.append(line.frame(f"{head}{sql}{limit}"))
-                    _check_groups([one], found[-1:], most)
-                return found
-            for start in range(0, len(values), _TOGETHER):
-                some = values[start : start + _TOGETHER]
+            for start in range(0, len(values), self.sql.together):
+                some = values[start : start + self.sql.together]
                 names = [f"v{i}" for i in range(len(some))]
                 made = ", ".join(f"{one} AS {n}" for one, n in zip(some, names, strict=True))
-                which = " ".join(f"WHEN GROUPING({n}) = 0 THEN {i}" for i, n in enumerate(names))
-                sets = ", ".join(f"({n})" for n in names)
+                which, groups = "0", names[0]
+                if len(some) > 1:
+                    cases = (f"WHEN GROUPING({n}) = 0 THEN {i}" for i, n in enumerate(names))
+                    which = f"CASE {' '.join(cases)} END"
+                    groups = f"GROUPING SETS ({', '.join(f'({n})' for n in names)})"
                 frame = line.frame(
-                    f"{head}SELECT {', '.join(names)}, CASE {which} END AS g, COUNT(*) AS n FROM "
-                    f"(SELECT {made} FROM {rows}) AS made GROUP BY GROUPING SETS ({sets}){limit}"
+                    f"{head}SELECT {', '.join(names)}, {which} AS g, COUNT(*) AS n FROM "
+                    f"(SELECT {made} FROM {rows or self.rows}) AS made GROUP BY {groups}{limit}"
                 )
                 for i, name in enumerate(names):
-                    own = frame.filter(pl.col("g") == i)
-                    found.append(own.select(pl.col(name).alias("v"), "n"))
-                _check_groups(some, found[start:], most)
+                    found.append(
+                        frame.filter(pl.col("g") == i).select(pl.col(name).alias("v"), "n")
+                    )
+                if frame.height == most:
+                    widest = max(range(len(some)), key=lambda i: found[start + i].height)
+                    raise DataError(
+                        f"{some[widest].removeprefix('siloweave.')} has too many different values, "
+                        f"with others more than {most:,}; group or cast them in the query, or "
+                        "declare the column id or text"
+                    )
         return found
 
     def read(self, most: int | None = None) -> pl.DataFrame:
         """The rows as the query orders them; about `most` random ones if there are more."""
-        if most is None or self.num_rows <= most:
-            return self.frame(f"SELECT * FROM {self.rows}")
-        chance = (
-            "random()" if self.kind != "sqlite" else "(0.5 + random() / 18446744073709551616.0)"
-        )
-        return self.frame(f"SELECT * FROM {self.rows} WHERE {chance} < {most / self.num_rows:.9f}")
-
-    def empty(self) -> pl.DataFrame:
-        """No rows, with the columns' names and types."""
-        kinds: dict[Family, Any] = {
-            "whole": pl.Int64, "number": pl.Float64, "boolean": pl.Boolean,
-            "datetime": pl.Datetime("us"), "text": pl.String, "nothing": pl.Null,
-        }  # fmt: skip
-        return pl.DataFrame(schema={name: kinds[one] for name, one in self._families.items()})
-
-    # SQL that databases write differently
-
-    def is_nan(self, x: str) -> str:
-        """Whether a number is NaN, in SQL."""
-        return _KINDS[self.kind].nan.format(x)
-
-    def microseconds(self, x: str) -> str:
-        """A date or a timestamp in microseconds since 1970, UTC."""
-        return _KINDS[self.kind].microseconds.format(x)
-
-    def real(self, value: float) -> str:
-        """A float64, exactly."""
-        if self.kind != "sqlite":
-            return f"CAST('{value!r}' AS DOUBLE PRECISION)"
-        mantissa, power = frexp(value)  # its own reading of decimals may err in the last bit
-        text, power = f"{int(mantissa * 2**53)}.0", power - 53
-        while power:
-            some = max(-60, min(60, power))
-            text, power = f"{text}{'*' if some > 0 else '/'}{2 ** abs(some)}.0", power - some
-        return f"({text})"
-
-    @property
-    def divided(self) -> str:
-        """The sign of a division of whole numbers."""
-        return _KINDS[self.kind].divided
-
-    @property
-    def fence(self) -> str:
-        """What ends a subquery that shall be computed once."""
-        return _KINDS[self.kind].fence
-
-    # The source
+        if most == 0:
+            return pl.DataFrame(schema={n: _FRAMES[kind] for n, (kind, _) in self._columns.items()})
+        some = ""
+        if most is not None and self.num_rows > most:
+            some = f" WHERE {self.sql.random} < {most / self.num_rows:.9f}"
+        return self.frame(f"SELECT * FROM {self.rows}{some}")
 
     @property
     def _source(self) -> str:
@@ -273,63 +243,46 @@ class Database:
         return f"(\n{self.query.strip().rstrip(';')}\n)"
 
     @cached_property
-    def _types(self) -> dict[str, str]:
-        """Each column's type, in the database's words."""
+    def _columns(self) -> dict[str, tuple[Family, str]]:
+        """What each column holds, and the column in SQL."""
         with self._opened() as line:
             names = line.names(f"SELECT * FROM {self._source} AS asked LIMIT 0")
             if len(set(names)) < len(names):
-                raise DataError(
-                    f"{self.address}: two columns have one name; rename one in the query"
-                )
-            return _KINDS[self.kind].types(line.frame, self._source, names)
-
-    @cached_property
-    def _families(self) -> dict[str, Family]:
-        found: dict[str, Family] = {}
-        for name, kind in self._types.items():
-            plain = kind.partition("(")[0].strip()
-            found[name] = "number" if plain in _NUMBERS else _FAMILIES.get(plain, "text")
-        return found
-
-    @cached_property
-    def _columns(self) -> dict[str, str]:
-        """Each column in SQL, cast where its type is no plain one."""
-        found = {}
-        for name, kind in self._types.items():
-            one = quoted(name)
-            if kind not in _FAMILIES:
-                target = "DOUBLE PRECISION" if self._families[name] == "number" else "TEXT"
-                one = f"CAST({one} AS {target}) AS {one}"
-            found[name] = one
+                raise DataError(f"{self.address}: two columns have one name; rename one of them")
+            types = self.sql.types(line.frame, self._source, names)
+        found: dict[str, tuple[Family, str]] = {}
+        for name, kind in types.items():
+            family, target = _CAST.get(kind.partition("(")[0], ("text", "TEXT"))
+            column = f"CAST({quoted(name)} AS {target}) AS {quoted(name)}"
+            plain = _FAMILIES.get(kind)
+            found[name] = (plain, quoted(name)) if plain else (family, column)
         return found
 
     @contextmanager
     def _opened(self) -> Iterator[_Line]:
         """A connection with one transaction, which only reads."""
-        kind = _KINDS[self.kind]
         if (file := self.file) is not None and not file.is_file():
             raise DataError(f"there is no database {str(file)!r}; check the path in {self.address}")
         try:
-            caught: tuple[type[Exception], ...] = (*kind.errors(), pl.exceptions.PolarsError)
+            caught = (self.sql.error(), pl.exceptions.PolarsError)
         except ModuleNotFoundError as error:
             raise InputError(
                 f"{self.address} needs the package {error.name}: pip install 'siloweave[sql]'"
             ) from None
         try:
-            with kind.connect(self) as line:
+            with self.sql.connect(self) as line:
                 yield line
         except caught as error:
             raise DataError(f"{self.address}: {_why(error)}") from None
 
 
-def _check_groups(values: Sequence[str], found: list[pl.DataFrame], most: int | None) -> None:
-    counts = [frame.height for frame in found]
-    if most is not None and sum(counts) >= most:
-        name = values[counts.index(max(counts))].split(".", 1)[-1].partition(" ")[0]
-        raise DataError(
-            f"column {name} has too many different values ({most:,} in all columns that are looked "
-            "up); group or cast them in the query, or declare the column id or text"
-        )
+def _has_password(address: str) -> bool:
+    """Whether an address has one, or is no URL and so may have."""
+    try:
+        url = urlsplit(address)
+        return url.password is not None or "password" in url.query.lower()
+    except ValueError:
+        return True
 
 
 def _why(error: Exception) -> str:
@@ -352,41 +305,33 @@ def _why(error: Exception) -> str:
 # Each kind of database
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """How a kind of database is reached.
+def _dbapi() -> Any:
+    return import_module("adbc_driver_manager.dbapi")
 
-    Attributes:
-        errors: Classes of what it raises; raises ModuleNotFoundError.
-        connect: Opens it for reading.
-        types: Columns and types of what is selected from.
-        microseconds: SQL for a date or timestamp in microseconds since 1970, UTC.
-        nan: SQL for whether a number is NaN.
-        divided: The sign of a division of whole numbers.
-        fence: What ends a subquery that shall be computed once.
-    """
 
-    errors: Callable[[], tuple[type[Exception], ...]]
+class _Kind(NamedTuple):
+    """How a kind of database is reached, and what it writes in its own way."""
+
+    error: Callable[[], type[Exception]]  # what it raises; ModuleNotFoundError without its package
     connect: Callable[[Database], AbstractContextManager[_Line]]
     types: Callable[[Callable[[str], pl.DataFrame], str, Sequence[str]], dict[str, str]]
-    microseconds: str
-    nan: str
-    divided: str = "/"
-    fence: str = ""
+    microseconds: str  # a date or timestamp since 1970, UTC
+    nan: str  # whether a number is NaN
+    random: str  # a number from 0 to 1
+    divided: str = "/"  # the sign of a division of whole numbers
+    fence: str = ""  # ends a subquery that shall be computed once
+    together: int = _TOGETHER  # groupings of a query
 
-
-def _adbc_errors() -> tuple[type[Exception], ...]:
-    return (import_module("adbc_driver_manager.dbapi").Error,)
-
-
-def _duckdb_errors() -> tuple[type[Exception], ...]:
-    import_module("adbc_driver_duckdb")
-    return _adbc_errors()
-
-
-def _postgresql_errors() -> tuple[type[Exception], ...]:
-    import_module("adbc_driver_postgresql")
-    return _adbc_errors()
+    def real(self, value: float) -> str:
+        """A float64, exactly; SQLite's own reading of decimals may err in the last bit."""
+        if self.together > 1:
+            return f"CAST('{value!r}' AS DOUBLE PRECISION)"
+        mantissa, power = frexp(value)
+        text, power = f"{int(mantissa * 2**53)}.0", power - 53
+        while power:
+            some = max(-60, min(60, power))
+            text, power = f"{text}{'*' if some > 0 else '/'}{2 ** abs(some)}.0", power - some
+        return f"({text})"
 
 
 @contextmanager
@@ -397,7 +342,7 @@ def _duckdb(database: Database) -> Iterator[_Line]:
         "memory_limit": _MEMORY,
         "temp_directory": tempfile.gettempdir(),
     }
-    connected = import_module("adbc_driver_manager.dbapi").connect(
+    connected = _dbapi().connect(
         driver=import_module("adbc_driver_duckdb").driver_path(),
         entrypoint="duckdb_adbc_init",
         db_kwargs=options,
@@ -478,15 +423,32 @@ def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]
     return found
 
 
-_KINDS: dict[str, _Kind] = {
-    "duckdb": _Kind(_duckdb_errors, _duckdb, _duckdb_types, "epoch_us({})", "isnan({})", "//"),
-    "sqlite": _Kind(lambda: (sqlite3.Error,), _sqlite, _sqlite_types, "", "FALSE"),
+_KINDS = {
+    "duckdb": _Kind(
+        lambda: (import_module("adbc_driver_duckdb"), _dbapi().Error)[1],
+        _duckdb,
+        _duckdb_types,
+        "epoch_us({})",
+        "isnan({})",
+        "random()",
+        divided="//",
+    ),
+    "sqlite": _Kind(
+        lambda: sqlite3.Error,
+        _sqlite,
+        _sqlite_types,
+        "",
+        "({} IS NULL)",
+        "(0.5 + random() / 18446744073709551616.0)",
+        together=1,
+    ),
     "postgresql": _Kind(
-        _postgresql_errors,
+        lambda: (import_module("adbc_driver_postgresql"), _dbapi().Error)[1],
         _postgresql,
         _postgresql_types,
         "CAST(EXTRACT(EPOCH FROM {}) * 1000000 AS BIGINT)",
         "({} = 'NaN')",
+        "random()",
         fence=" OFFSET 0",
     ),
 }

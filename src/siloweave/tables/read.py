@@ -591,7 +591,7 @@ def rows_of(source: Table | Unread, most: int) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, Database):
-        return Table(_normal(source.read(most) if most else source.empty()), _Origin())
+        return Table(_normal(source.read(most)), _Origin())
     lazy = source._lazy.select(list(source.names))
     if source.num_rows > most:
         hashed = pl.int_range(pl.len()).hash(seed=0) / 2.0**64
