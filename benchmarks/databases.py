@@ -6,7 +6,7 @@
     python benchmarks/databases.py parquet rows.parquet       the same over Parquet, in batches
     python benchmarks/databases.py whole rows.parquet         the same, after the file was loaded
 
-Each prints one line; the synthetic table of `count` and `load` is the same one, as its digest shows.
+Each prints one line. The synthetic table of `count` and `load` is the same, as its digest shows.
 """
 
 import resource

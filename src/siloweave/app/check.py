@@ -142,7 +142,7 @@ def read_rows(study: Study) -> RowsRead:
             sources[party.name] = party.rows(study.source(party), counts=study.counts)
             tables[party.name] = rows_of(sources[party.name], _MOST_READ)
     own = schema.select(declared_names(study, schema))
-    bins, alike = getattr(synth, "bins", _BINS), synth.method.split != "columns"
+    bins, alike = getattr(synth, "bins", None) or _BINS, synth.method.split != "columns"
     marked = {name: _marked(table, schema) for name, table in tables.items()}
     return RowsRead(
         {name: source.num_rows for name, source in sources.items()},
@@ -242,14 +242,15 @@ class _Place(NamedTuple):
     @staticmethod
     def of(study: Study, party: PartyTable, columns: int, rows: int) -> _Place:
         synth, source = study.synthesizer(), study.source(party)
-        counts, title, name = study.counts, synth.info.title, party.name
+        counts, name = study.counts, party.name
         if isinstance(source, Database):
             if counts:
                 return _Place(_DUCKDB_MB, f"{name}: counted in {source.kind}, no row is loaded")
             taken = _VALUE * rows * columns / 1e6
+            who = "a constraint" if synth.method.counts else synth.info.title
             return _Place(
                 taken,
-                f"{name}: {title if not synth.method.counts else 'a constraint'} needs rows: all {rows:,} are loaded from {source.kind}, about "
+                f"{name}: {who} needs rows: all {rows:,} are loaded from {source.kind}, about "
                 f"{taken:,.0f} MB. Let the query draw a sample if that is too much",
             )
         if counts and file_kind(source) == ".parquet":

@@ -49,7 +49,7 @@ from siloweave.federation.session import Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, Unread
+from siloweave.tables.read import Table, Unread, read
 from siloweave.tables.schema import Schema
 
 ALIGNMENT = "alignment"
@@ -310,7 +310,7 @@ class Host:
         """Its table: where rows are aligned first, those that all parties have, without the ids."""
         modelled = self._setup.modelled
         if self._aligned is None:
-            return self._table if modelled is None else modelled.inside(self._table)
+            return self._table if modelled is None else modelled.inside(read(self._table))
         run, schema = self._job.named(ALIGNMENT), self._setup.schema
         found = common_rows(self._alignment(run), run)
         gone = {c for c in self._aligned.columns if c not in schema.names or schema[c].kind == "id"}
