@@ -37,6 +37,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/protocols/secure_marginals.py": "a protocol, of any method over split columns",
     "src/siloweave/tables/counted.py": "what a database counts; codes.py has what is in memory",
     "src/siloweave/tables/detect.py": "what a column seems to hold; schema.py is what is declared",
+    "src/siloweave/tables/relations.py": "what rows seem to keep; modelled.py keeps it",
     "src/siloweave/protocols/secure_products.py": "arithmetic and its proof, apart from messages",
 }
 _FACES = ("__init__.py", "__main__.py")

@@ -210,7 +210,12 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         workload_queries=found.workload_queries,
         workload_cells=found.workload_cells,
         largest_query=found.largest_query,
-        notes=(*found.notes, *_not_modelled(schema), *(p.note for p in places if p.note)),
+        notes=(
+            *found.notes,
+            *_not_modelled(schema),
+            *_kept(schema),
+            *(place.note for place in places if place.note),
+        ),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
         warnings=(*warnings(study), *_little(counts, budget, synth), *_empty(study, counts)),
         resumes=resumes,
@@ -412,6 +417,12 @@ def _not_modelled(schema: Schema) -> list[str]:
     return [f"drawn anew, not modelled: {listed(left)}"] if left else []
 
 
+def _kept(schema: Schema) -> list[str]:
+    """A sentence about constraints, if there are some."""
+    rules = [rule.words for rule in schema.constraints]
+    return [f"every drawn row keeps: {'; '.join(rules)}"] if rules else []
+
+
 def few_rows(study: Study) -> list[str]:
     """A sentence about rows that are too few for the study's budget; errors as of `forecast`."""
     counts = [rows_in(study.source(one), len(_columns(study, one))) for one in study.parties]
@@ -454,9 +465,16 @@ def warnings(study: Study) -> tuple[str, ...]:
             f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
+    if rules := [rule.words for rule in schema.constraints if rule.from_data]:
+        found.append(
+            f"{len(rules)} constraints were taken from rows, and nobody paid for them "
+            f"({'; '.join(rules)}). epsilon does not cover them: delete what only these rows keep, "
+            "and the from_data of the others"
+        )
     found += [f"{c.name}: {c.why}" for c in schema.columns if c.why.startswith(AMBIGUOUS)]
     if learn and synth.method.learns:
-        facts, bins = ", ".join(open_facts(schema)), getattr(synth, "bins", None) or COARSE
+        modelled = Modelled(schema).schema if schema.constraints else schema
+        facts, bins = ", ".join(open_facts(modelled)), getattr(synth, "bins", None) or COARSE
         found.append(
             f"{learn:.0%} of the budget goes to facts that the schema leaves open ({facts}); the "
             f"forecast takes each such column to have {bins} codes"

@@ -325,6 +325,7 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
                 "schema": schema,
                 "from_data": dict(proposal.review),
                 "reasons": reasons,
+                "constraints": proposal.constraints,
                 "files": proposal.files,
                 "warnings": proposal.cautions,
             }
@@ -336,6 +337,8 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     taken = dict(proposal.review)
     rows = [(c.name, c.kind, c.why, taken.get(c.name, "")) for c in proposal.schema.columns]
     console.print(_grid(("column", "kind", "why", "taken from the rows"), rows))
+    for line in proposal.constraints:
+        console.print(f"constraint: {escape(line)}")
     for line in proposal.cautions:
         print_warning(line)
     console.print(f"Wrote {escape(study)} and {escape(schema)}.")

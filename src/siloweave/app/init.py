@@ -20,9 +20,10 @@ from siloweave.app.parties import differences, overlaps
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
-from siloweave.tables.constraints import FixedCombinations
+from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.read import Dialect, Table, read, write
+from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
 _SHOWN = 3  # stray texts of a column
@@ -35,6 +36,7 @@ class Proposal(NamedTuple):
     schema: Schema
     review: tuple[tuple[str, str], ...]  # a column, and what was taken from its rows
     files: tuple[str, ...] = ()  # how each text file is written
+    constraints: tuple[str, ...] = ()  # what all rows keep, in words
     cautions: tuple[str, ...] = ()  # values that do not fit, for those who may see them alone
 
 
@@ -92,7 +94,18 @@ def propose(
     if on is None and len(tables) > 1:
         found += [str(one) for one in differences(tables)]
         found += [one.said() for one in overlaps(tables)]
-    return Proposal(study, schema, review, said, tuple(found))
+    kept = tuple(map(_said_of, schema.constraints))
+    return Proposal(study, schema, review, said, kept, tuple(found))
+
+
+def _said_of(rule: Constraint) -> str:
+    """A proposed constraint, and what it is for."""
+    if isinstance(rule, FixedCombinations):
+        return (
+            f"{' and '.join(rule.columns)} occur in {len(rule.rows)} combinations only: drawn rows "
+            "will have these"
+        )
+    return f"{rule.words} in every row: drawn rows will keep it"
 
 
 def _said(dialect: Dialect) -> str:
@@ -228,10 +241,18 @@ def _learned(column: Column) -> list[str]:
 
 def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
     if on is None:
-        return Schema.detect(_pooled(tables))
+        return _with_constraints([_pooled(tables)])
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
-    found = [column for one in own for column in Schema.detect(one).columns]
-    return Schema((*(_shared_id(tables, name) for name in on), *found))
+    found = _with_constraints(own)
+    ids = (_shared_id(tables, name) for name in on)
+    return Schema((*ids, *found.columns), found.constraints)
+
+
+def _with_constraints(tables: Sequence[Table]) -> Schema:
+    """Columns of tables that have none in common, and constraints that the rows of each keep."""
+    found = [Schema.detect(table) for table in tables]
+    rules = [r for table, one in zip(tables, found, strict=True) for r in proposed(table, one)]
+    return Schema(tuple(column for one in found for column in one.columns), tuple(rules))
 
 
 def _shared_id(tables: Sequence[Table], name: str) -> Column:
@@ -321,7 +342,8 @@ name = {name}
 [schema]
 # Columns, categories and bounds are public. Those in this file were taken from the rows by
 # `siloweave init` and are marked "from_data": check each one, write what was known beforehand
-# (ages 0 to 120, not 17 to 90), and delete its "from_data" line.
+# (ages 0 to 120, not 17 to 90), and delete its "from_data" line. So are "constraints", which every
+# drawn row keeps; delete those that only these rows happen to keep.
 file = "schema.json"
 # learn = 0.1              # share of the budget for facts that the file leaves open: bounds that
 #                          # are not there, categories of which only "other" is named

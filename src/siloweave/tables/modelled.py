@@ -100,7 +100,7 @@ def _outside(column: Column, cells: CellValues) -> _Mask:
     return found & ~cells.gone
 
 
-def _groups(columns: Sequence[CellValues]) -> tuple[_Array, _Array]:
+def groups_of(columns: Sequence[CellValues]) -> tuple[_Array, _Array]:
     """Rows with the same values: the first of each group, and the group of each row."""
     count = len(columns[0].values)
     group = np.zeros(count, dtype=np.int64)
@@ -147,11 +147,11 @@ class _Merged:
 
     def text(self, numbers: Any) -> str:
         """A combination of numbers or codes, as a category."""
-        return msgspec.json.encode(list(map(_plain, self.columns, numbers))).decode()
+        return msgspec.json.encode(list(map(value_of, self.columns, numbers))).decode()
 
     def texts(self, cells: Sequence[CellValues]) -> tuple[_Array, _Array]:
         """Every combination that rows have, as categories; and each row's."""
-        first, group = _groups(cells)
+        first, group = groups_of(cells)
         parts = [
             [None if gone else value for value, gone in zip(*one.take(first), strict=True)]
             for one in cells
@@ -207,7 +207,7 @@ class _Merged:
         known = np.array([one != _OPEN for one in column.categories], dtype=np.bool_)
         patterns = [CellValues(one.cells.values, one.cells.gone) for _, one in given]
         patterns += [CellValues(one.fixed.astype(np.int64), ~one.fixed) for _, one in given]
-        first, group = _groups(patterns)
+        first, group = groups_of(patterns)
         chosen = drawn.copy()
         for row, number in zip(first, group[first], strict=True):
             fits = known.copy()
@@ -425,7 +425,7 @@ def _rounded(column: Column, values: _Array) -> _Array:
     return values if column.decimals is None else np.round(values, column.decimals)
 
 
-def _plain(column: Column, number: Any) -> Value:
+def value_of(column: Column, number: Any) -> Value:
     """A number or code of a column as JSON has it."""
     if number is None:
         return None
@@ -501,7 +501,7 @@ def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
     if isinstance(rule, MissingTogether):
         gone = np.array([one.gone for one in cells])
         return np.asarray(gone.any(axis=0) & ~gone.all(axis=0))
-    first, group = _groups(cells)
+    first, group = groups_of(cells)
     repeated = np.ones(len(group), dtype=np.bool_)
     repeated[first] = False
     return repeated
