@@ -37,7 +37,8 @@ from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 _CELLS = 1 << 24  # of an intermediate table, 128 MB
-_PAIR_CELLS = 1 << 22  # of the matrices of `apart`
+_PAIR_CELLS = 1 << 22  # of the matrices of `apart`, if one attribute does not need more
+_KEPT_CELLS = 1 << 14  # of a table that is not computed again
 _FORMAT = "siloweave-mrf-1"
 Ints = npt.NDArray[np.int64]
 
@@ -304,12 +305,13 @@ class _PairPass:
 
     def _sum(self, i: int, names: Clique) -> Array:
         """The clique's belief about some attributes, in this order."""
-        if names not in self._sums[i]:
-            clique = self.tree.cliques[i]
-            table = _sum_to(_Table(clique, self.beliefs[i]), names)
-            order = [table.names.index(a) for a in names]
-            self._sums[i][names] = np.transpose(table.values, order)
-        return self._sums[i][names]
+        found = self._sums[i].get(names)
+        if found is None:
+            table = _sum_to(_Table(self.tree.cliques[i], self.beliefs[i]), names)
+            found = np.transpose(table.values, [table.names.index(a) for a in names])
+            if found.size <= _KEPT_CELLS:
+                self._sums[i][names] = found
+        return found
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
@@ -492,7 +494,9 @@ class MRF:
     def marginals(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
         """`marginal` of each; pairs that share no clique of the tree are computed together."""
         far = [q for q in cliques if len(q) == 2 and q not in self._known]
-        if len([q for q in far if self.tree.home(q) is None]) > len(self.tree.cliques):
+        separators = sum(self.domain.size(s) for s in self.tree.separators)
+        small = separators * max(self.domain.sizes, default=1) <= 2 * _PAIR_CELLS
+        if small and len([q for q in far if self.tree.home(q) is None]) > len(self.tree.cliques):
             for pair, table in apart(self.tree, self.beliefs).items():
                 known = table * self.total
                 known.flags.writeable = False
