@@ -100,9 +100,7 @@ class Database:
         kind, mark, rest = self.address.partition("://")
         if not mark or kind not in _KINDS:
             known = ", ".join(f"{one}://" for one in _KINDS)
-            raise InputError(
-                f"the address of a database must begin with {known}, not {kind[:20]!r}"
-            )
+            raise InputError(f"the address of a database must begin with {known}")
         if _has_password(self.address):
             raise InputError(
                 "the address of a database holds a password; take it out, and put it into the "

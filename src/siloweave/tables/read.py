@@ -940,8 +940,11 @@ def _sheet(path: Path, asked: Dialect) -> pl.DataFrame:
                 "column one name, in the first row"
             )
         check_names(names, where)
+    else:
+        names = [f"column_{i + 1}" for i in range(frame.width)]
+    if header:
         frame = pl.read_excel(file, infer_schema_length=None, **facts)
-        frame.columns = names
+    frame.columns = names
     return _without(frame, asked.missing)
 
 

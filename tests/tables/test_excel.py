@@ -1,0 +1,141 @@
+"""Sheets of Excel files: read with their types, and refused where they are no table."""
+
+import zipfile
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+
+from siloweave.errors import DataError, InputError
+from siloweave.tables.read import read
+from siloweave.tables.schema import Schema
+
+pytest.importorskip("fastexcel", reason="pip install 'siloweave[excel]'")
+
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+
+
+def workbook(path: Path, sheets: dict[str, list[list[object]]], merged: str = "") -> Path:
+    """A file as Excel writes it, with some sheets; None is an empty cell."""
+    names = list(sheets)
+    ids = range(1, len(names) + 1)
+    listed = "".join(
+        f'<sheet name="{n}" sheetId="{i}" r:id="r{i}"/>' for i, n in zip(ids, names, strict=True)
+    )
+    links = "".join(
+        f'<Relationship Id="r{i}" Type="{OFFICE}/worksheet" Target="worksheets/sheet{i}.xml"/>'
+        for i in ids
+    )
+    kinds = "".join(
+        f'<Override PartName="/xl/worksheets/sheet{i}.xml" ContentType="{TYPE}.worksheet+xml"/>'
+        for i in ids
+    )
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(
+            "[Content_Types].xml",
+            f'<Types xmlns="{PACKAGE}/content-types"><Default Extension="rels" ContentType='
+            '"application/vnd.openxmlformats-package.relationships+xml"/><Override PartName='
+            f'"/xl/workbook.xml" ContentType="{TYPE}.sheet.main+xml"/>{kinds}</Types>',
+        )
+        file.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{PACKAGE}/relationships"><Relationship Id="r1" '
+            f'Type="{OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        )
+        file.writestr(
+            "xl/workbook.xml",
+            f'<workbook xmlns="{MAIN}" xmlns:r="{OFFICE}"><sheets>{listed}</sheets></workbook>',
+        )
+        file.writestr(
+            "xl/_rels/workbook.xml.rels",
+            f'<Relationships xmlns="{PACKAGE}/relationships">{links}</Relationships>',
+        )
+        for i, rows in zip(ids, sheets.values(), strict=True):
+            lines = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+            joined = f'<mergeCells><mergeCell ref="{merged}"/></mergeCells>' if merged else ""
+            file.writestr(
+                f"xl/worksheets/sheet{i}.xml",
+                f'<worksheet xmlns="{MAIN}"><sheetData>{lines}</sheetData>{joined}</worksheet>',
+            )
+    return path
+
+
+def cell(value: object) -> str:
+    if value is None:
+        return "<c/>"
+    if isinstance(value, bool):
+        return f'<c t="b"><v>{int(value)}</v></c>'
+    if isinstance(value, int | float):
+        return f"<c><v>{value}</v></c>"
+    return f'<c t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'
+
+
+ROWS = [
+    ["age", "weight", "ward", "fit", "score"],
+    [30, 70.5, "a", True, "1"],
+    [41, None, "n/a", False, "n/a"],
+    [None, 61.25, "b", True, "3"],
+]
+
+
+def test_a_sheet_is_read_with_types(tmp_path):
+    table = read(workbook(tmp_path / "a.xlsx", {"Stays": ROWS}), missing=["n/a"])
+    assert table.names == ("age", "weight", "ward", "fit", "score")
+    kinds = [table.kind(name) for name in table.names]
+    assert kinds == ["whole numbers", "numbers", "text", "booleans", "whole numbers"]
+    assert table.missing("ward").tolist() == [False, True, False]
+    assert table.missing("age").tolist() == [False, False, True]
+    assert Schema.detect(table)["age"].high == 41
+
+
+def test_one_of_several_sheets_is_named(tmp_path):
+    path = workbook(tmp_path / "a.xlsx", {"First": [["x"], [1]], "Second one": [["y"], [2]]})
+    assert read(f"{path}#Second one").names == ("y",)
+    with pytest.raises(DataError, match=r"has 2 sheets; write a.xlsx#First, or another of First"):
+        read(path)
+    with pytest.raises(DataError, match="has no sheet 'Third'"):
+        read(f"{path}#Third")
+
+
+def test_a_sheet_without_names_is_read_if_that_is_said(tmp_path):
+    table = read(workbook(tmp_path / "a.xlsx", {"S": [[1, "a"], [2, "b"]]}), header=False)
+    assert table.names == ("column_1", "column_2")
+    assert table.num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "merged", "problem"),
+    [
+        ([], "", "sheet 'S' .* has no rows"),
+        ([["age", "ward"]], "", "has no rows; it needs a row of column names, and rows below"),
+        (
+            [["Stays", None], ["age", "ward"], [3, "a"]],
+            "A1:B1",
+            "column 2 has no name in the first",
+        ),
+        ([["age", "age"], [3, 4]], "", "has column names twice: age"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, rows, merged, problem):
+    with pytest.raises(DataError, match=problem):
+        read(workbook(tmp_path / "a.xlsx", {"S": rows}, merged))
+
+
+def test_a_file_that_is_no_excel_file_is_refused(tmp_path):
+    (tmp_path / "a.xlsx").write_text("age,ward\n")
+    with pytest.raises(DataError, match=r"cannot read '.*a.xlsx' as an Excel file"):
+        read(tmp_path / "a.xlsx")
+    with pytest.raises(DataError, match="there is no file"):
+        read(tmp_path / "b.xlsx#S")
+
+
+def test_the_missing_package_is_named(tmp_path, monkeypatch):
+    import sys
+
+    path = workbook(tmp_path / "a.xlsx", {"S": ROWS})
+    monkeypatch.setitem(sys.modules, "fastexcel", None)
+    with pytest.raises(InputError, match=r"pip install 'siloweave\[excel\]'"):
+        read(path)
