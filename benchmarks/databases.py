@@ -43,7 +43,8 @@ def main(what: str, path: Path) -> None:
         data = sw.read(data)
     read = time.perf_counter()
     budget = sw.Budget(1.0, 1e-6)
-    fitted = sw.AIM().fit(data, adult_schema(), budget=budget, noise="seeded", progress=False)
+    synth = sw.AIM(degree=2, bins=16)
+    fitted = synth.fit(data, adult_schema(), budget=budget, noise="seeded", progress=False)
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = time.perf_counter() - start
     digest = digest_of(fitted.sample_table(1000, seed=0)).hex()[:12]

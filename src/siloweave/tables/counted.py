@@ -96,7 +96,7 @@ class DatabaseCodes:
         made = ", ".join(f"{self.values[name]} AS {code}" for name, code in codes.items())
         rows = f"(SELECT {made} FROM {self.rows}{self.database.sql.fence}) AS coded"
         keys = [self._key(block, codes) for block in blocks]
-        frames = self.database.grouped(keys, self.head, rows)
+        frames = self.database.grouped(keys, self.head, rows, numbers=True)
         for block, frame in zip(blocks, frames, strict=True):
             cells, n = frame["v"], frame["n"].to_numpy()
             if cells.null_count() or int(n.sum()) != self.num_rows:

@@ -180,7 +180,13 @@ class Database:
             return line.frame(select)
 
     def grouped(
-        self, values: Sequence[str], head: str = "", rows: str = "", *, most: int | None = None
+        self,
+        values: Sequence[str],
+        head: str = "",
+        rows: str = "",
+        *,
+        most: int | None = None,
+        numbers: bool = False,
     ) -> list[pl.DataFrame]:
         """Count rows by each of some expressions, in as few queries as the database allows.
 
@@ -189,6 +195,7 @@ class Database:
             head: What comes before the SELECT.
             rows: What to select from; all rows of the table if empty.
             most: Groups that a query may give.
+            numbers: Whether all expressions are whole numbers, which then come in one column.
 
         Returns:
             A frame for each expression: its values in column ``v``, and how many rows in ``n``.
@@ -208,14 +215,14 @@ class Database:
                     cases = (f"WHEN GROUPING({n}) = 0 THEN {i}" for i, n in enumerate(names))
                     which = f"CASE {' '.join(cases)} END"
                     groups = f"GROUPING SETS ({', '.join(f'({n})' for n in names)})"
+                one = f"COALESCE({', '.join(names)}, NULL) AS v" if numbers else ", ".join(names)
                 frame = line.frame(
-                    f"{head}SELECT {', '.join(names)}, {which} AS g, COUNT(*) AS n FROM "
+                    f"{head}SELECT {one}, {which} AS g, COUNT(*) AS n FROM "
                     f"(SELECT {made} FROM {rows or self.rows}) AS made GROUP BY {groups}{limit}"
                 )
                 for i, name in enumerate(names):
-                    found.append(
-                        frame.filter(pl.col("g") == i).select(pl.col(name).alias("v"), "n")
-                    )
+                    own = pl.col("v" if numbers else name).alias("v")
+                    found.append(frame.filter(pl.col("g") == i).select(own, "n"))
                 if frame.height == most:
                     widest = max(range(len(some)), key=lambda i: found[start + i].height)
                     raise DataError(
