@@ -65,7 +65,7 @@ def test_an_argument_that_a_method_does_not_take_is_named(name):
     assert replace(kind()) == copy.deepcopy(kind()) == kind()
 
 
-@pytest.mark.parametrize("method", [sw.AIM, sw.FLAIM, sw.FedTGAN])
+@pytest.mark.parametrize("method", [sw.FedTGAN])
 def test_a_target_that_a_method_does_not_take_is_named(method):
     with pytest.raises(InputError, match="takes no target; leave target='x' out"):
         method(target="x").fit([TABLE], SCHEMA, budget=None)

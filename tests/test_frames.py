@@ -143,7 +143,9 @@ CALLS = {
 TAKE_NO_ROWS = {
     "siloweave": {
         *("AlignedRows", "Budget", "Column", "Relation", "SiloweaveError", "Table", "__version__"),
-        *("budget_of_separation", "load", "write_page"),
+        *("budget_of_separation", "load", "write_page", "Database"),
+        *("CategoryRanges", "ColumnSum", "FixedCombinations", "Inequality", "MissingTogether"),
+        *("Unique",),
     },
     "evaluate": {
         *("DensitySource", "Discriminator", "MarginalSource", "NotMeasured", "Score", "Scores"),

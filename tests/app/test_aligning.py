@@ -82,7 +82,7 @@ def test_rows_may_not_change_once_they_were_aligned(study, fitted_on):
     begun = study()
     with pytest.raises(StoppedError):
         execute(begun)
-    NORTH.head(3).write_csv(begun.path(begun.parties[0]))
+    NORTH.head(3).write_csv(begun.source(begun.parties[0]))
     with pytest.raises(InputError, match="its rows changed since this run began"):
         execute(begun)
 

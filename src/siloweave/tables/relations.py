@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
+from siloweave.errors import SchemaError
 from siloweave.tables.bins import BINNED, step_of
 from siloweave.tables.constraints import Constraint, FixedCombinations, Inequality
 from siloweave.tables.modelled import CellValues, cells_of, groups_of, value_of
@@ -36,10 +38,7 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
 
     Args:
         table: All rows; some may hold nothing in a column.
-        schema: Of its columns.
-
-    Raises:
-        SchemaError: Rows do not fit the schema.
+        schema: Of its columns. One that rows do not fit is left out: `check` shows these rows.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -48,8 +47,11 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     """
     if table.num_rows < _ROWS:
         return ()
-    columns = [c for c in schema.coded if c.name in table.names]
-    cells = {c.name: cells_of(c, table) for c in columns}
+    cells = {}
+    for column in (c for c in schema.coded if c.name in table.names):
+        with suppress(SchemaError):
+            cells[column.name] = cells_of(column, table)
+    columns = [schema[name] for name in cells]
     groups = _deciding({c.name: cells[c.name] for c in columns if c.kind != "continuous"})
     rules: list[Constraint] = [_combinations(schema, cells, names) for names in groups]
     used = {name for names in groups for name in names}
