@@ -200,7 +200,7 @@ def test_the_demo_runs_once(folder, monkeypatch):
     monkeypatch.setattr(datasets, "adult", lambda: small)
     from siloweave.app import init
 
-    monkeypatch.setattr(init, "_STUDY", init._STUDY.replace("rounds = 10", "rounds = 1\nbins = 4"))
+    monkeypatch.setattr(init, "_STUDY", init._STUDY.replace("[method]", "[method]\nbins = 4"))
     summary = folder.json("demo")
     assert [p["name"] for p in summary["parties"]] == list(init.DEMO_PARTIES)
     assert summary["rows"] == 48842
@@ -414,3 +414,30 @@ def test_the_schema_of_another_table_is_named_as_such(folder):
     code, _, err = folder.call("check")
     assert code == 2
     assert "Is it the schema of another table?" in err
+
+
+def test_a_constraint_is_proposed_checked_and_kept(folder):
+    text = "town,country,value\n" + "".join(
+        f"t{i % 5},{'AT' if i % 5 < 2 else 'DE'},{i % 7}\n" for i in range(200)
+    )
+    (folder.path / "towns.csv").write_text(text)
+    code, out, _ = folder.call("init", "towns.csv", "--folder", "new")
+    assert code == 0
+    assert "constraint: town and country occur in 5 combinations only" in out
+    code, out, _ = folder.call("check", "new")
+    assert "(every drawn row keeps: fixed combinations of town, country)" in out
+    assert "look at this first: 1 constraints were taken from rows" in out
+    assert folder.call("run", "new")[0] == 0
+    rows = {
+        tuple(line.split(",")[:2])
+        for line in (folder.path / "new/run/synthetic.csv").read_text().splitlines()[1:]
+    }
+    assert rows <= {(f"t{i}", "AT" if i < 2 else "DE") for i in range(5)}
+    assert "0 of" in (folder.path / "new/run/report.html").read_text()
+    (folder.path / "towns.csv").write_text(text + "t0,DE,1\n")
+    code, out, _ = folder.call("check", "new", "--rows")
+    assert "towns, line 202: 1 rows break fixed combinations of town, country" in out
+    folder.replace("new/study.toml", 'folder = "run"', 'folder = "other"')
+    code, _, err = folder.call("run", "new")
+    assert code == 2
+    assert "1 of 201 rows break it (rows 201, counted from 1)" in err

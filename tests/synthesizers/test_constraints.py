@@ -253,6 +253,12 @@ def test_combinations_that_are_left_open_are_learned_and_paid_for():
     assert model.sample(5, given={"town": "Linz"}, seed=0)["prefix"].tolist() == [40] * 5
 
 
+def test_open_combinations_need_something_that_learns_them():
+    declared = sw.Schema(schema().columns, (sw.FixedCombinations(("town", "country")),))
+    with pytest.raises(SchemaError, match=r"lists no combinations\. List them, or let a method"):
+        sw.GaussianCopula().fit(frame(), declared)
+
+
 def test_what_came_from_rows_and_nobody_reviewed_is_amber(tmp_path):
     taken = replace(schema().constraints[0], from_data=True)
     model = sw.AIM(bins=5, degree=1).fit(

@@ -453,9 +453,7 @@ epsilon = 1.0
 delta = 1e-5
 
 [method]
-name = "flaim"
-rounds = 10
-participation = 1.0
+name = "two_round"         # every party is asked four times, and must be there; else "flaim"
 
 {parties}
 [output]
@@ -469,7 +467,7 @@ data = "data/{name}.parquet"
 """
 
 
-def _demo_schema() -> Schema:
+def demo_schema() -> Schema:
     """The census table's schema, and that education-num numbers the levels of education."""
     from siloweave.datasets import adult_schema
 
@@ -515,7 +513,7 @@ def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress =
     (target / "data").mkdir(parents=True)
     for name, part in zip(DEMO_PARTIES, parts, strict=True):
         write(part, target / "data" / f"{name}.parquet")
-    write_text(target / "schema.json", _demo_schema().to_json() + "\n")
+    write_text(target / "schema.json", demo_schema().to_json() + "\n")
     parties = "\n".join(_PARTY.format(name=name) for name in DEMO_PARTIES)
     write_text(study, _STUDY.format(parties=parties, split=split))
     return study

@@ -388,7 +388,11 @@ class Study(Section, frozen=True):
                 "bound and category in the schema's file, and leave learn out."
             )
         try:
-            method.check_schema(synth, Modelled(schema).schema if schema.constraints else schema)
+            learned = schema
+            if schema.constraints:
+                Modelled(schema).check_open(learn)
+                learned = Modelled(schema).schema
+            method.check_schema(synth, learned)
         except InputError as error:
             part = "schema" if isinstance(error, SchemaError) else "method"
             raise type(error)(f"[{part}] {error}") from error

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
 _CHUNK = 2_000  # rows drawn at once when some broke a constraint
 _LEAST = 10_000  # rows that may be drawn however few are wanted
+_MORE = 2  # rows drawn at once for each of many that did
 _PILOTS = 2_000  # rows that show which classes a model makes
 _Rows = NDArray[np.int64]
+_Columns = Mapping[str, tuple[NDArray[Any], NDArray[np.bool_]]]
 
 
 def constrained_rows(
@@ -152,25 +154,36 @@ class _Drawing:
         for rule in self._uniques():
             self._check_room(rule, count)
         wrong = _any(broken, count)
+        if not wrong.any():
+            return table
+        found = {n: (table.values(n).copy(), table.missing(n).copy()) for n in table.names}
         most = made + max(self.wanted.tries * int(wrong.sum()), _LEAST)
         failed = {words: int(mask.sum()) for words, mask in broken.items()}
         while wrong.any() and made < most:
             missed = np.flatnonzero(wrong)
-            rows = np.resize(missed, max(missed.size, _CHUNK))
-            anchors = self._anchors(table, rows) if made < most / 2 else ()
+            rows = np.resize(missed, max(_MORE * missed.size, _CHUNK))
+            anchors = self._anchors(found, rows) if made < most / 2 else ()
             new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
             for words, mask in broken.items():
                 failed[words] += int(mask.sum())
             good = np.flatnonzero(~_any(broken, len(rows)))
             places, first = np.unique(rows[good], return_index=True)
-            table = _replaced(table, places, new, good[first], self.schema)
+            for name, (values, gone) in found.items():
+                values[places] = new.values(name)[good[first]]
+                gone[places] = new.missing(name)[good[first]]
             wrong[places] = False
             for rule in self._uniques():
-                wrong |= broken_rows(rule, self.schema, table)
+                wrong |= broken_rows(rule, self.schema, self._table(found, rule.columns))
             made += len(rows)
         if wrong.any():
             raise self._too_rare(int(wrong.sum()), count, made, failed)
-        return table
+        return self._table(found, table.names, table)
+
+    def _table(self, found: _Columns, names: Sequence[str], like: Table | None = None) -> Table:
+        """Some columns of the rows so far."""
+        missing = {name: self.schema[name].missing for name in names}
+        columns = {n: (found[n][0], found[n][1] if missing[n] else None) for n in names}
+        return Table.from_columns(columns, like)
 
     def _uniques(self) -> list[Unique]:
         return [rule for rule in self.schema.constraints if isinstance(rule, Unique)]
@@ -184,7 +197,7 @@ class _Drawing:
                 f"{count:,} rows were asked for; ask for fewer"
             )
 
-    def _anchors(self, table: Table, rows: _Rows) -> tuple[Condition, ...]:
+    def _anchors(self, found: _Columns, rows: _Rows) -> tuple[Condition, ...]:
         """Categories on which ranges depend, which rows that are drawn again keep at first.
 
         Else a category of a narrow range would become rarer than the model has it.
@@ -194,7 +207,7 @@ class _Drawing:
         return tuple(
             _condition(self.schema[name], WantedCells(cells, np.ones(len(rows), dtype=np.bool_)))
             for name in sorted(names & set(self.model.schema.names))
-            for cells in [cells_of(self.schema[name], table).take(rows)]
+            for cells in [cells_of(self.schema[name], self._table(found, (name,))).take(rows)]
         )
 
     def _too_rare(self, left: int, count: int, made: int, failed: Mapping[str, int]) -> InputError:
@@ -256,13 +269,3 @@ def _condition(column: Column, asked: WantedCells) -> Condition:
     places[rows] = np.arange(len(rows))
     values = written(column, asked.cells.take(rows), None)
     return Condition.of(column, Table.from_columns({column.name: values}), places)
-
-
-def _replaced(table: Table, places: _Rows, new: Table, rows: _Rows, schema: Schema) -> Table:
-    """A table with other rows in some places."""
-    columns: dict[str, tuple[Any, Any]] = {}
-    for name in table.names:
-        values, gone = table.values(name).copy(), table.missing(name).copy()
-        values[places], gone[places] = new.values(name)[rows], new.missing(name)[rows]
-        columns[name] = values, gone if schema[name].missing else None
-    return Table.from_columns(columns, table)

@@ -409,7 +409,7 @@ def run_method(
         raise SchemaError("an Encoder keeps no constraints; give its Schema instead of it")
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
-    check_named(setup)
+    check_named(setup, job.learn)
     method.affordable(setup)  # before anything is read
     tables = {name: _read(name, part, setup) for name, part in parts.items()}
     given, columns = tables, {}
@@ -418,7 +418,7 @@ def run_method(
         hidden = job.limited and job.budget.relation is Relation.ADD_REMOVE
         own = columns_of(tables, facts, empty=hidden)
         setup = Setup(synth, facts, job.budget, tuple(parts), own)
-        check_named(setup)
+        check_named(setup, job.learn)
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
@@ -433,16 +433,18 @@ def run_method(
     )
 
 
-def check_named(setup: Setup) -> None:
+def check_named(setup: Setup, learn: float) -> None:
     """Check that a method can learn the columns of a setup, and that its settings name these.
 
     Raises:
-        SchemaError, InputError: As of `Method.check_schema`; a setting names a column that is
+        SchemaError, InputError: As of `Method.check_schema`; combinations are open and `learn` is
+            0, the share of the budget that would pay for them; a setting names a column that is
             learned as a part of another; or a constraint needs rows of several parties, whose
             columns are to stay apart.
     """
     synth, modelled = setup.synth, setup.modelled
     if modelled is not None:
+        modelled.check_open(learn)
         workload = getattr(synth, "workload", None) or ()
         queries = () if isinstance(workload, str) else workload
         for name in (getattr(synth, "target", None), *chain(*queries)):
@@ -491,7 +493,7 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
             "one are drawn again, and what decodes them stays with the parties. Take the "
             "constraints out of the schema, or simulate the study in one place"
         )
-    check_named(setup)
+    check_named(setup, job.learn)
     setup.synth.method.affordable(setup)
     fitted, closing = _run(setup, job, parties)
     write_ledgers(job, setup.roster, closing)

@@ -600,6 +600,15 @@ class Modelled:
         kept = Modelled(self.declared.select(columns)).schema.names
         return tuple(name for name in self.schema.names if name in kept)
 
+    def check_open(self, learn: float) -> None:
+        """Raise SchemaError for combinations that are left open where nothing is learned."""
+        for rule in self.declared.constraints if not learn else ():
+            if isinstance(rule, FixedCombinations) and not rule.rows:
+                raise SchemaError(
+                    f"constraint {rule.words}: lists no combinations. List them, or let a method "
+                    "that learns schemas learn them (learn=0.1)"
+                )
+
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
         """Whether what is wanted must be translated by `asked`."""
         made = {name for one in self._transforms for name in one.targets}

@@ -1,0 +1,229 @@
+"""What a schema may ask of rows, and what is refused before a row is read."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import siloweave as sw
+from siloweave.errors import SchemaError
+from siloweave.tables.modelled import Modelled, broken
+from siloweave.tables.relations import proposed
+
+COLUMNS = (
+    sw.Column("town", "categorical", categories=("Ulm", "Linz")),
+    sw.Column("country", "categorical", categories=("DE", "AT"), missing=True),
+    sw.Column("flag", "boolean", categories=(0, 1)),
+    sw.Column("a", "integer", low=0, high=10),
+    sw.Column("b", "integer", low=5, high=20, missing=True),
+    sw.Column("c", "integer", low=0, high=30, missing=True),
+    sw.Column("x", "continuous", low=-1.0, high=1.0, decimals=1),
+    sw.Column("day", "datetime", low="2020-01-01", high="2020-12-31"),
+    sw.Column("hour", "datetime", low="2020-01-01T00:00:00", high="2021-12-31T00:00:00"),
+    sw.Column("who", "id"),
+)
+
+
+def schema(*rules):
+    return sw.Schema(COLUMNS, rules)
+
+
+BAD = {
+    "no column 'z'": sw.Inequality("a", "z"),
+    "column 'who' is an id, which is not modelled": sw.Unique(("who",)),
+    "names a column twice": sw.Unique(("a", "a")),
+    "names 1 columns; name 2 or more": sw.FixedCombinations(("town",)),
+    "combination 1 has 1 values for 2": sw.FixedCombinations(("town", "a"), (("Ulm",),)),
+    "'Bonn' is not among the 2 categories": sw.FixedCombinations(("town", "a"), (("Bonn", 1),)),
+    "column 'town' is never missing": sw.FixedCombinations(("town", "a"), ((None, 1),)),
+    "11 is outside the bounds of column 'a', 0 to 10": sw.FixedCombinations(
+        ("town", "a"), (("Ulm", 11),)
+    ),
+    "'1' must be a number": sw.FixedCombinations(("town", "a"), (("Ulm", "1"),)),
+    "1.5 must be whole": sw.FixedCombinations(("town", "a"), (("Ulm", 1.5),)),
+    "True is not among the 2": sw.FixedCombinations(("town", "flag"), (("Ulm", True),)),
+    "listed twice": sw.FixedCombinations(("town", "a"), (("Ulm", 1), ("Ulm", 1))),
+    "compares a datetime with a number": sw.Inequality("day", "a"),
+    "is categorical, and must be integer": sw.Inequality("town", "a"),
+    "most=0 must be 1 or more": sw.Inequality("a", "c", strict=True, most=0),
+    "is never missing; leave most out": sw.Inequality("b", "c", most=3),
+    "missing=True for it, or correct the parts": sw.ColumnSum(("a", "b"), "x"),
+    "'c' is whole and some part is not": sw.ColumnSum(("x", "b"), "c"),
+    "ranges is empty": sw.CategoryRanges("a", "town", ()),
+    "a category has two ranges": sw.CategoryRanges("a", "town", (("Ulm", 0, 1), ("Ulm", 2, 3))),
+    "12 to None has no value between": sw.CategoryRanges("a", "town", (("Ulm", 12, None),)),
+    "3 to 2 has no value": sw.CategoryRanges("a", "town", (("Ulm", 3, 2),)),
+    "'2020' must be ISO|'soon' must be ISO": sw.CategoryRanges(
+        "day", "town", (("Ulm", "soon", None),)
+    ),
+    "town may not be missing": sw.MissingTogether(("town", "b")),
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_what_no_column_or_row_can_keep_is_refused(words):
+    with pytest.raises(SchemaError, match=words):
+        schema(BAD[words])
+
+
+def test_bounds_that_contradict_a_constraint_are_refused():
+    low, high = (sw.Column(n, "integer", low=a, high=b) for n, a, b in (("l", 8, 9), ("h", 1, 8)))
+    assert sw.Schema((low, high), (sw.Inequality("l", "h"),)).constraints
+    for rule in (sw.Inequality("l", "h", strict=True), sw.ColumnSum(("l", "h"), "t")):
+        total = sw.Column("t", "integer", low=0, high=8)
+        with pytest.raises(SchemaError, match="no row can keep it"):
+            sw.Schema((low, high, total), (rule,))
+    with pytest.raises(SchemaError, match="other inequalities say that 'c' is at most 'a'"):
+        schema(sw.Inequality("a", "c", strict=True), sw.Inequality("c", "a"))
+
+
+ALL = (
+    sw.FixedCombinations(("town", "country"), (("Ulm", "DE"), ("Linz", None))),
+    sw.Inequality("a", "b", strict=True),
+    sw.Inequality("day", "hour"),
+    sw.ColumnSum(("a", "b"), "c"),
+    sw.CategoryRanges("x", "flag", ((1, 0.0, None),)),
+    sw.MissingTogether(("b", "c")),
+    sw.Unique(("a", "day")),
+)
+
+
+def frame():
+    return pd.DataFrame({
+        "town": ["Ulm", "Linz", "Ulm"], "country": ["DE", None, "DE"], "flag": [1, 0, 1],
+        "a": [1, 2, 3], "b": pd.array([5, None, 7], dtype="Int64"),
+        "c": pd.array([6, None, 10], dtype="Int64"), "x": [0.5, -0.5, 0.0],
+        "day": pd.to_datetime(["2020-02-01"] * 3),
+        "hour": pd.to_datetime(["2020-02-01 00:00", "2020-02-01 10:00", "2020-03-01 00:00"]),
+        "who": [7, 8, 9],
+    })  # fmt: skip
+
+
+def test_a_schema_is_written_and_read_with_its_constraints():
+    whole = schema(*ALL)
+    assert sw.Schema.from_json(whole.to_json()) == whole
+    assert sw.Schema.from_sdv(whole.to_sdv()) == whole
+    assert "constraints" not in sw.Schema(COLUMNS).to_json()
+    assert whole.digest() != sw.Schema(COLUMNS).digest()
+    assert whole.differences(schema(*ALL[1:])) == [
+        "constraint fixed combinations of town, country: only in the first"
+    ]
+    assert whole.select(["b", "a"]).constraints == (ALL[1],)
+    with pytest.raises(SchemaError, match="constraint"):
+        sw.Schema.from_json(whole.to_json().replace('"inequality"', '"equality"'))
+
+
+def test_rows_are_turned_into_what_methods_learn_and_back():
+    modelled = Modelled(schema(*ALL))
+    table = sw.read(frame())
+    inside = modelled.inside(table)
+    assert set(inside.names) == {
+        "town+country", "flag", "a", "b - a", "x", "day", "hour", "who"
+    }  # fmt: skip
+    assert modelled.schema["b - a"].low == 1
+    assert modelled.schema["town+country"].categories == ('["Ulm","DE"]', '["Linz",null]')
+    back, bad = modelled.outside(inside, modelled.schema, table)
+    assert not bad.any()
+    pd.testing.assert_frame_equal(back.to_native(), frame().drop(columns="who"), check_dtype=False)
+
+
+SPOILT = {
+    "fixed combinations of town, country": ("country", "AT"),
+    "a < b": ("a", 5),
+    "day <= hour": ("hour", pd.Timestamp("2020-01-31 23:00")),
+    "a \\+ b = c": ("c", 7),
+    "range of x by flag": ("x", -0.1),
+}
+
+
+@pytest.mark.parametrize("words", SPOILT)
+def test_a_row_that_breaks_a_constraint_is_refused_with_its_place(words):
+    column, value = SPOILT[words]
+    rows = frame()
+    rows.loc[0, column] = value
+    with pytest.raises(SchemaError, match=rf"{words}: 1 of 3 rows break it \(rows 1,"):
+        Modelled(schema(*ALL)).inside(sw.read(rows))
+
+
+def test_gaps_totals_and_rows_without_a_value():
+    rows = sw.read(frame())
+    repeated = frame().assign(a=[1, 1, 3], day=pd.to_datetime("2020-02-01"))
+    assert broken(ALL[6], schema(), sw.read(repeated)).tolist() == [False, True, False]
+    lost = frame()
+    lost.loc[0, "c"] = pd.NA
+    assert broken(ALL[5], schema(), sw.read(lost)).tolist() == [True, False, False]
+    assert broken(ALL[3], schema(), sw.read(lost)).tolist() == [True, False, False]
+    assert not broken(ALL[3], schema(), rows).any()
+    far = sw.Inequality("a", "b", most=3)
+    assert broken(far, schema(), rows).tolist() == [True, False, True]
+
+
+def test_a_smaller_column_that_is_missing_loses_nothing():
+    """The gap is then counted from a public floor."""
+    columns = (
+        sw.Column("l", "integer", low=3, high=9, missing=True),
+        sw.Column("h", "integer", low=0, high=12),
+    )
+    modelled = Modelled(sw.Schema(columns, (sw.Inequality("l", "h"),)))
+    rows = pd.DataFrame({"l": pd.array([3, None, 9], dtype="Int64"), "h": [5, 0, 12]})
+    inside = modelled.inside(sw.read(rows))
+    assert inside.values("h - l").tolist() == [2, 0, 3]
+    back, bad = modelled.outside(inside, modelled.schema, sw.read(rows))
+    assert not bad.any()
+    pd.testing.assert_frame_equal(back.to_native(), rows)
+
+
+def test_chains_are_undone_in_their_order():
+    columns = [sw.Column(n, "integer", low=0, high=9) for n in "abc"]
+    rules = (sw.Inequality("b", "c"), sw.Inequality("a", "b"), sw.Inequality("a", "c"))
+    modelled = Modelled(sw.Schema(tuple(columns), rules))
+    assert modelled.schema.names == ("a", "b - a", "c - b")
+    rows = pd.DataFrame({"a": [0, 4], "b": [3, 4], "c": [3, 9]})
+    inside = modelled.inside(sw.read(rows))
+    assert inside.values("c - b").tolist() == [0, 5]
+    back, _ = modelled.outside(inside, modelled.schema, sw.read(rows))
+    pd.testing.assert_frame_equal(back.to_native(), rows)
+    ring = (sw.Inequality("a", "b"), sw.Inequality("b", "a"))
+    assert Modelled(sw.Schema(tuple(columns), ring)).schema.names == ("a", "b - a", "c")
+
+
+def test_a_learned_column_may_not_have_a_declared_name():
+    columns = [sw.Column(n, "integer", low=0, high=9) for n in ("a", "b", "b - a")]
+    with pytest.raises(SchemaError, match="learn a column 'b - a'"):
+        _ = Modelled(sw.Schema(tuple(columns), (sw.Inequality("a", "b"),))).schema
+
+
+def test_constraints_of_sdv_are_mapped_or_named(caplog):
+    metadata = {
+        "columns": {n: {"sdtype": "numerical"} for n in "abc"},
+        "constraints": [
+            {"constraint_class": "Range", "constraint_parameters": {
+                "low_column_name": "a", "middle_column_name": "b", "high_column_name": "c",
+                "strict_boundaries": True}},
+            {"constraint_class": "OneHotEncoding", "constraint_parameters": {}},
+        ],
+    }  # fmt: skip
+    found = sw.Schema.from_sdv(metadata).constraints
+    assert found == (sw.Inequality("a", "b", strict=True), sw.Inequality("b", "c", strict=True))
+    assert "OneHotEncoding" in caplog.text
+    metadata["constraints"] = [{"constraint_class": "Inequality"}]
+    with pytest.raises(SchemaError, match="constraint Inequality lacks"):
+        sw.Schema.from_sdv(metadata)
+
+
+def test_rules_that_rows_keep_are_proposed_and_chance_is_not():
+    rng = np.random.default_rng(0)
+    towns = rng.integers(0, 6, 400)
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 300, 400), unit="D")
+    rows = pd.DataFrame({
+        "town": [f"t{i}" for i in towns], "country": ["AT" if i < 2 else "DE" for i in towns],
+        "noise": rng.integers(0, 3, 400), "start": day,
+        "stop": day + pd.to_timedelta(rng.integers(0, 9, 400), unit="D"),
+        "rare": np.arange(400) == 7,
+    })  # fmt: skip
+    found = proposed(sw.read(rows), sw.Schema.detect(rows))
+    assert [one.words for one in found] == [
+        "fixed combinations of town, country", "start <= stop"
+    ]  # fmt: skip
+    assert len(found[0].rows) == 6
+    assert all(one.from_data for one in found)
+    assert proposed(sw.read(rows[:40]), sw.Schema.detect(rows[:40])) == ()
