@@ -126,6 +126,49 @@ def test_rows_that_do_not_fit_are_said_where_they_are(ends):
     assert not (ends["north"] / "ledger.jsonl").exists()
 
 
+def with_jobs(folder):
+    """Jobs that follow from sex, as the schema then says."""
+    for name in ("north", "south"):
+        rows = [row.split(",") for row in (folder.path / f"{name}.csv").read_text().split()]
+        lines = [",".join([*row[:2], {"f": "x", "m": "y"}.get(row[1], row[2])]) for row in rows]
+        folder.write(f"{name}.csv", "\n".join([*lines, ""]))
+    schema = json.loads((folder.path / "schema.json").read_text())
+    rule = {"constraint": "fixed_combinations", "columns": ["sex", "job"]}
+    rule["rows"] = [["f", "x"], ["m", "y"]]
+    folder.write("schema.json", json.dumps({**schema, "constraints": [rule]}))
+
+
+def test_constraints_hold_over_a_network(folder):
+    with_jobs(folder)
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    for name in ("north", "south"):
+        (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    run(ends)
+    execute(Study.load(folder.path), noise="seeded")
+    study = Study.load(ends["coordinator"])
+    rows = [(one / "synthetic.csv").read_text() for one in (study.folder, folder.path / "run")]
+    assert rows[0] == rows[1]
+    assert {tuple(row.split(",")[1:]) for row in rows[0].split()[1:]} == {("f", "x"), ("m", "y")}
+    (ends["north"] / "north.csv").write_text("age,sex,job\n40,f,x\n41,f,y\n")
+    with (
+        pytest.raises(SchemaError, match=r"1 of 2 rows break it \(rows 2,"),
+        party_in(ends["north"]),
+    ):
+        pass
+
+
+def test_constraints_of_split_columns_are_refused_when_a_study_is_provisioned(folder):
+    with_jobs(folder)
+    folder.replace(
+        "study.toml",
+        'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4',
+        'name = "silofuse"',
+    )
+    folder.replace("study.toml", "[budget]\nepsilon = 1\ndelta = 1e-5", "")
+    with pytest.raises(InputError, match=r"fixed combinations of sex, job: .* not built yet"):
+        provision(folder.path, folder.path / "ends")
+
+
 def test_a_study_whose_columns_stay_apart_is_refused_when_it_is_provisioned(folder):
     folder.replace(
         "study.toml",
