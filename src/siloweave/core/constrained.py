@@ -41,7 +41,8 @@ from siloweave.tables.schema import Column, Schema
 if TYPE_CHECKING:
     from siloweave.core.fit import Model, Wanted
 
-_CHUNK = 2_000  # rows drawn at once when some broke a constraint
+_CHUNK = 2_000  # rows drawn at once when some broke a constraint, at least
+_LARGEST = 50_000  # and at most: networks hold them in memory
 _LEAST = 10_000  # rows that may be drawn however few are wanted
 _MORE = 2  # rows drawn at once for each of many that did
 _PILOTS = 2_000  # rows that show which classes a model makes
@@ -161,7 +162,7 @@ class _Drawing:
         failed = {words: int(mask.sum()) for words, mask in broken.items()}
         while wrong.any() and made < most:
             missed = np.flatnonzero(wrong)
-            rows = np.resize(missed, max(_MORE * missed.size, _CHUNK))
+            rows = np.resize(missed, min(max(_MORE * missed.size, _CHUNK), _LARGEST))
             anchors = self._anchors(found, rows) if made < most / 2 else ()
             new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
             for words, mask in broken.items():
