@@ -287,6 +287,29 @@ def test_parties_in_processes_draw_the_same_rows(tmp_path):
     pd.testing.assert_frame_equal(here.sample(50, seed=0), far.sample(50, seed=0))
 
 
+@pytest.mark.parametrize("name", ["two_round", "secure_two_round"])
+def test_a_run_with_constraints_is_attacked_from_its_coordinators_place(name, tmp_path):
+    case = CASES[name]
+    settings = {k: v for k, v in case.settings.items() if k != "workload"}
+    synth, table = METHODS[name](**settings), frame(600)
+    parts = parts_of("columns", table) if name != "two_round" else [table[:300], table[300:]]
+    model = synth.fit(parts, schema(), folder=tmp_path, **case.fit)
+    model.save(tmp_path / "model")
+    data = parts if isinstance(parts, dict) else dict(zip(model.ledgers, parts, strict=True))
+    found = sw.attack_run(tmp_path, data, frame(600, seed=1), targets=200)
+    assert all(one.risk is not None for one in found)
+
+
+def test_latents_of_a_run_with_constraints_are_inverted(tmp_path):
+    case, parts = CASES["silofuse"], parts_of("columns", frame(200))
+    settings = {k: v for k, v in case.settings.items() if k != "target"}
+    model = METHODS["silofuse"](**settings).fit(parts, schema(), folder=tmp_path, **case.fit)
+    model.save(tmp_path / "model")
+    found = sw.invert_run(tmp_path, parts, known=20, pairs=100, most=100)
+    columns = {c.name for c in found[0].leaked.columns}
+    assert {"town+country+prefix", "discharge - admission"} <= columns
+
+
 def test_settings_cannot_name_a_part_of_a_combination():
     budget = sw.Budget(1.0, 1e-6)
     with pytest.raises(InputError, match=r"'town', which is learned as a part of another"):

@@ -557,8 +557,7 @@ def _association(codes: Codes) -> Association:
 
 def _learned(fitted: Fit, model: MarginalModel, table: Table) -> Codes:
     """Real rows in the codes of the model."""
-    modelled = fitted.modelled
-    return model.encoder.encode(table if modelled is None else modelled.inside(table))
+    return model.encoder.encode(fitted.learned(table))
 
 
 def _owner(

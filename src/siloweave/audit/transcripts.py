@@ -165,10 +165,13 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
     """
     model: Any = fitted.model
     synth = settings_of(METHODS[fitted.info.name], _own_settings(fitted))
-    coded = [column.name for column in model.schema.coded]
+    coded, modelled = [column.name for column in model.schema.coded], fitted.modelled
+    own = dict(fitted.columns)
+    if modelled is not None:
+        own = {name: modelled.names_of(columns) for name, columns in own.items()}
     parts = {
         name: model.schema.select([one for one in columns if one in coded])
-        for name, columns in fitted.columns.items()
+        for name, columns in own.items()
     }
     plan = SecurePlan(synth, model.schema.select(coded), parts, fitted.budget)
     everyone, found, rows = tuple(parts), [], 0
@@ -330,8 +333,9 @@ def attack_run(
     named = _parties_of_run(data, None, sorted(ledgers))
     if fitted.columns:
         return (_whole_rows(fitted, named, control, ledgers, folder, targets // 2, seed),)
-    parts = {name: coded_rows(name, part, encoder) for name, part in named.items()}
-    others = control if isinstance(control, Codes) else encoder.encode(read(control))
+    parts = {name: coded_rows(name, _rows(fitted, part), encoder) for name, part in named.items()}
+    others = _rows(fitted, control)
+    others = others if isinstance(others, Codes) else encoder.encode(others)
     if fitted.info.name == "distaim":
         seen = shared_counts(folder / TRANSCRIPT, fitted)
     else:
@@ -355,14 +359,21 @@ def _whole_rows(
     """The attack on rows that lie at all parties, beside what all ledgers together allow."""
     encoder = fitted.model.encoder
     whole = beside([read(named[name]).select(list(own)) for name, own in fitted.columns.items()])
-    rows = {EVERYONE: encoder.encode(whole.select(list(encoder.schema.names)))}
-    others = control if isinstance(control, Codes) else encoder.encode(read(control))
+    known = fitted.learned(whole).select(list(encoder.schema.names))
+    rows = {EVERYONE: encoder.encode(known)}
+    others = _rows(fitted, control)
+    others = others if isinstance(others, Codes) else encoder.encode(others)
     seen = [
         replace(one, cohort=(EVERYONE,), contributors=(EVERYONE,))
         for one in secure_marginals(folder / TRANSCRIPT, fitted)
     ]
     paid = sum(e.rho * e.count for e in of_one_person(one.events for one in ledgers.values()))
     return _exposure(EVERYONE, rows, others, seen, paid, count, fold_in(seed, EVERYONE))
+
+
+def _rows(fitted: Fit, part: Any) -> Any:
+    """Rows with the columns that the model knows, unless they are codes."""
+    return part if isinstance(part, Codes) else fitted.learned(read(part))
 
 
 def _parties_of_run(
@@ -485,7 +496,8 @@ def _inverted(
     found = []
     for name, Z in latents.items():
         own = [one.column for one in fitted.model.net.decoders[name].features.encodings]
-        rows, schema = tables[name].select(own), fitted.schema.select(own)
+        rows = fitted.learned(tables[name]).select(own)
+        schema = fitted.model.schema.select(own)
         named = {"key": fold_in(key, name), "schema": schema, "most": most, **options}
         leaked = invert(Z, rows, known, **named) if known and len(Z) > 2 * known else None
         mine = invert(Z, rows, 0, synthetic=made[name], **named) if name in made else None

@@ -530,6 +530,13 @@ class Fit:
             return None
         return Modelled(self.declared, tuple(self.columns.values()))
 
+    def learned(self, table: Table) -> Table:
+        """Real rows, of all columns or of a party's, with the columns that the model knows.
+
+        SchemaError if they break a constraint of the schema.
+        """
+        return table if self.modelled is None else self.modelled.inside(table)
+
     @property
     def shared(self) -> bool:
         """Whether synthetic columns of several parties are put together; else each stays at its."""

@@ -597,7 +597,8 @@ class Modelled:
 
     def names_of(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns that methods learn of a party that holds these."""
-        kept = Modelled(self.declared.select(columns)).schema.names
+        known = [name for name in columns if name in self.declared.names]
+        kept = Modelled(self.declared.select(known)).schema.names
         return tuple(name for name in self.schema.names if name in kept)
 
     def check_open(self, learn: float) -> None:
