@@ -234,7 +234,8 @@ def rows_in(source: Path | Database, columns: int) -> int:
 
 
 def _size(file: Path) -> int:
-    parts = table_file(file).glob("**/*.parquet") if file.is_dir() else [stored(file)]
+    there = table_file(file)
+    parts = there.glob("**/*.parquet") if there.is_dir() else [stored(there)]
     return sum(part.stat().st_size for part in parts)
 
 

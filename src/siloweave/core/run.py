@@ -407,9 +407,9 @@ def run_method(
     encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
     if encoder is not None and facts.constraints:
         raise SchemaError("an Encoder keeps no constraints; give its Schema instead of it")
+    check_named(Setup(synth, facts, job.budget, (), {}, encoder), job.learn)
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
-    check_named(setup, job.learn)
     method.affordable(setup)  # before anything is read
     tables = {name: _read(name, part, setup) for name, part in parts.items()}
     given, columns = tables, {}
