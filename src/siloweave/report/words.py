@@ -199,7 +199,7 @@ def factor(epsilon: float) -> str:
     """e to the power of ε with three significant digits, rounded up.
 
     >>> factor(1.0), factor(8.0), factor(30.0)
-    ('2.72', '2,990', '1.07e13')
+    ('2.72', '2,990', '1.07e+13')
     """
     if epsilon > 700:
         return "∞"
