@@ -58,6 +58,8 @@ _LASTED_S = 30.0  # after which a process that ends is started at once
 _ENDING_S = 9.0  # for a process to end
 _READY_S = 60.0  # for a SuperLink to listen
 _LOG_BYTES = 2**24  # of a log that a process adds to
+_PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed gives none
+_BYTES_PER_S = 1e6  # that a slow link carries
 _REFUSALS = 3  # of one question, before it is given up
 _WHY = {
     flower.REFUSED: "refused the frame; its log says why",
@@ -278,7 +280,9 @@ class Engine:
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it.
 
-        Several threads may ask at once, each another party.
+        Several threads may ask at once, each another party. What a node held when it was killed is
+        lost, and nothing says so; so a question without an outcome is asked again, after 30 seconds
+        and what its bytes may take, then twice as long.
 
         Raises:
             RosterError: The party is unknown, refuses frames, or did not answer in time. The same
@@ -289,11 +293,15 @@ class Engine:
         if name not in self._seen:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self._seen)}")
         end, wait, refusals = time.monotonic() + self._seconds, _FIRST_S, 0
+        patience = _PATIENCE_S + (len(frame) + len(facts)) / _BYTES_PER_S
         self._seen[name] = "has not answered yet"
         while True:
-            opened = self._asked(name, frame, facts, end)
+            until = min(end, time.monotonic() + patience)
+            opened = self._asked(name, frame, facts, until)
             if opened is not None:
                 break
+            if time.monotonic() >= until:
+                patience *= 2
             refusals += self._seen[name] == _WHY[flower.REFUSED]
             if refusals == _REFUSALS:
                 raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")

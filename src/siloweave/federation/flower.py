@@ -56,6 +56,7 @@ _HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two count
 _FIRST_S, _LONGEST_S = 0.05, 1.0  # between two looks for a message
 _IDLE_S = 5.0  # longest, at a party: a look costs the SuperLink 10 ms
 _SHARE = 0.1  # of the time since the last message that a look may wait
+_PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
@@ -170,10 +171,14 @@ def _link(facts: LinkFacts) -> None:
     """Be the SuperLink."""
     import uvicorn
     from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+    from flwr.supercore.corestate import in_memory_corestate
     from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
     from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
     from flwr.superlink.main import create_app
 
+    # Flower has no setting for it. Who waits for a message whose sender was killed while it sent it
+    # waits so long, and for nothing else meanwhile: three minutes, by default.
+    in_memory_corestate.OBJECT_PUSH_SESSION_TTL_SECONDS = _PUSHED_S
     plain = not facts.certificate
     files = (facts.authority, facts.certificate, facts.key)
     config = SuperLinkLifespanConfig(
