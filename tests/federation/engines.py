@@ -101,7 +101,11 @@ def cable(port, to):
             while True:
                 pair = [listening.accept()[0]]
                 if not cut.is_set():
-                    pair.append(socket.create_connection(("127.0.0.1", to)))
+                    try:
+                        pair.append(socket.create_connection(("127.0.0.1", to)))
+                    except OSError:  # nobody listens there now
+                        shut(*pair)
+                        continue
                     threading.Thread(target=carry, args=pair, daemon=True).start()
                     threading.Thread(target=carry, args=pair[::-1], daemon=True).start()
                 ends.extend(pair)
