@@ -2,6 +2,7 @@
 
 import stat
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -13,8 +14,10 @@ from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import BaseEvent, NonPrivate
 from siloweave.privacy.ledger import Identity
+from tests.federation.rosters import site_with, terms_of
 from tests.federation.small import (
     HANDLERS,
+    KNOWN,
     LIMIT,
     Ask,
     Hello,
@@ -548,3 +551,14 @@ def test_less_noise_than_the_study_promises_is_refused():
     keys = keys_of(clinic, *others)
     for tolerated in (0, 2):
         refused_sum(clinic, keys, r"withstands \d colluders; the study says 1", tolerated=tolerated)
+
+
+def test_a_question_is_counted_at_the_step_of_another_that_was_refused():
+    """Else a coordinator would have as many answers as it can think of questions to be refused."""
+    site = site_with("clinic", (1, 2, 3), replace(terms_of(KNOWN), asked={"Ask": 2, "Hello": 1}))
+    site.answer(frame(Hello(), step=0), HANDLERS)
+    for step in (1, 2):
+        with pytest.raises(InputError):
+            site.answer(frame(Ask(-1.0), step=step), HANDLERS)
+        with pytest.raises(WireError, match="was asked 'Hello' 2 times"):
+            site.answer(frame(Hello(), step=step), HANDLERS)

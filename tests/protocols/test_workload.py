@@ -231,7 +231,7 @@ def test_a_party_refuses_more_bins_than_a_study_may_have():
     most = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 64)))})
     assert BINS.accepts(setup, replace(setup, encoder=most)).encoder == most
     more = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 65)))})
-    with pytest.raises(WireError, match="into 65 bins, and the study says bins = 64 at most"):
+    with pytest.raises(WireError, match="into 65 bins; by the study these are 64 at most"):
         BINS.accepts(setup, replace(setup, encoder=more))
 
 

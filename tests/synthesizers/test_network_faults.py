@@ -176,7 +176,7 @@ def test_a_coordinator_cuts_into_as_many_bins_as_the_study_says(tmp_path):
         low = int(setup.schema[name].low)
         starts = tuple(range(low + 1, low + 1 + case.synth.bins))
         many = replace(plain, cuts={name: Cuts(starts)})
-        with pytest.raises(WireError, match="bins = 5"):
+        with pytest.raises(WireError, match="into 6 bins; by the study these are 5 at most"):
             asked(hosts, seals, facts_of(setup, encoder=many.to_json()))
 
 

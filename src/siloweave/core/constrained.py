@@ -14,7 +14,7 @@ what the fit released (Dwork & Roth 2014, proposition 2.1).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +29,7 @@ from siloweave.core.conditional import (
     imposed,
 )
 from siloweave.errors import InputError
-from siloweave.tables.bins import BINNED, number_at
+from siloweave.tables.bins import BINNED, value_count
 from siloweave.tables.codes import options_of
 from siloweave.tables.constraints import CategoryRanges, Unique
 from siloweave.tables.keys import Key, fold_in, generator
@@ -230,13 +230,8 @@ def _any(broken: Mapping[str, NDArray[np.bool_]], count: int) -> NDArray[np.bool
 
 
 def _values(column: Column) -> float:
-    """How many values a column can have."""
-    if column.kind not in BINNED:
-        return options_of(column)
-    if column.kind == "continuous" or column.low is None or column.high is None:
-        return inf
-    first, last = (number_at(column, end) for end in (column.low, column.high))
-    return last - first + 1 + column.missing
+    """How many values a column can have, a missing one among them."""
+    return value_count(column) + column.missing if column.kind in BINNED else options_of(column)
 
 
 def _known_to(like: Table, schema: Schema) -> Table | None:

@@ -240,9 +240,10 @@ class _Sum(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """How often a party was asked each question of a run, by its tag; and the step of the last."""
+    """How often a party was asked each question of a run, by its tag; and which was the last."""
 
     step: int = -1
+    tag: str = ""
     times: dict[str, int] = {}
 
 
@@ -780,14 +781,14 @@ class Site(Generic[Rows]):
         """Refuse a question that is asked more often than the study's plan says.
 
         Stored answers that are sent again do not come here. A question that was counted, and was
-        not answered as the process was killed, has the step of the last one.
+        not answered as the process was killed, is the last one.
         """
         if self.terms.asked is None:
             return
         name, most = f"asked/{envelope.run}", self.terms.asked.get(tag, 0)
         stored = self._store.get(name)
         before = messages.decode(stored, _Asked) if stored else _Asked()
-        if before.step == envelope.step:
+        if (before.step, before.tag) == (envelope.step, tag):
             return
         times = before.times.get(tag, 0) + 1
         if times > most:
@@ -795,7 +796,7 @@ class Site(Generic[Rows]):
                 f"party {self.name!r} was asked {tag!r} {times} times in run {envelope.run!r}; by "
                 f"the study's plan it answers {most}. Nothing was released"
             )
-        now = _Asked(envelope.step, before.times | {tag: times})
+        now = _Asked(envelope.step, tag, before.times | {tag: times})
         self._store.put(name, messages.encode(now))
 
     def _refused(self, envelope: Envelope) -> str:

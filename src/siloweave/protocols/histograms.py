@@ -351,8 +351,8 @@ def _accepts(setup: Setup, found: Setup) -> Setup:
     for name, cuts in (found.encoder.cuts or {}).items():
         if len(cuts.starts) >= most_bins(synth):
             raise WireError(
-                f"column {name!r}: the coordinator cuts it into {len(cuts.starts) + 1:,} bins, and "
-                f"the study says bins = {most_bins(synth)} at most"
+                f"column {name!r}: the coordinator cuts it into {len(cuts.starts) + 1:,} bins; by "
+                f"the study these are {most_bins(synth)} at most"
             )
     encoder = replace(first_encoder(setup.schema, synth), cuts=found.encoder.cuts)
     return replace(setup, encoder=encoder)

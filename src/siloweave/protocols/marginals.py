@@ -49,6 +49,7 @@ from siloweave.protocols.workload import (
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.database import Database
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
 
@@ -127,6 +128,8 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     encoder = encoder_of(setup)
     if isinstance(part, Codes):
         return part
+    if not isinstance(part, Database):
+        return coded_part(part, encoder)
     synth: Any = setup.synth
     planned = [q for q in queries_of(synth, encoder) if len(q) < 3 or not synth.chooses]
     return coded_part(part, encoder, closure(planned, encoder.domain))
