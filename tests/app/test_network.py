@@ -8,6 +8,7 @@ import time
 from base64 import b64encode
 from contextlib import ExitStack
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -23,9 +24,8 @@ from tests.synthesizers.networked import over_files
 def run(ends):
     office = office_in(ends["coordinator"])
     with ExitStack() as stack:
-        hosts = {
-            n: stack.enter_context(party_in(ends[n], noise="seeded")) for n in ("north", "south")
-        }
+        names = [name for name in ends if name != "coordinator"]
+        hosts = {n: stack.enter_context(party_in(ends[n], noise="seeded")) for n in names}
         folder = ends["coordinator"].parent / "spool"
         carrier = stack.enter_context(over_files(office.seals, hosts, folder))
         return execute(office.study, parties=office.parties(carrier), noise="seeded")
@@ -169,16 +169,37 @@ def test_constraints_of_split_columns_are_refused_when_a_study_is_provisioned(fo
         provision(folder.path, folder.path / "ends")
 
 
-def test_a_study_whose_columns_stay_apart_is_refused_when_it_is_provisioned(folder):
-    folder.replace(
-        "study.toml",
-        'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4',
-        'name = "silofuse"\nshared = false',
-    )
-    folder.replace("study.toml", "[budget]\nepsilon = 1\ndelta = 1e-5", "")
-    with pytest.raises(InputError, match="shared = false"):
-        provision(folder.path, folder.path / "ends")
-    assert not (folder.path / "ends").exists()
+def test_columns_that_stay_apart_are_at_their_parties_alone(folder):
+    """Each has what it has in one process, drawn ids among it; the coordinator has no column."""
+    lines = [row.split(",") for row in (folder.path / "north.csv").read_text().split()]
+    cards = ["card", *(f"C{i:03d}" for i in range(len(lines) - 1))]
+    halves = {"clinic": [row[:2] for row in lines], "office": [[row[2]] for row in lines]}
+    halves["clinic"] = [[*row, card] for row, card in zip(halves["clinic"], cards, strict=True)]
+    schema = json.loads((folder.path / "schema.json").read_text())
+    schema["columns"].append({"name": "card", "kind": "id", "format": "C[0-9]{3}"})
+    folder.write("schema.json", json.dumps(schema))
+    text = '[study]\nname = "small"\n[schema]\nfile = "schema.json"\n[output]\nrows = 30\n'
+    text += '[method]\nname = "silofuse"\nshared = false\n'
+    text += "[method.diffusion]\nsteps = 3\nbatch = 16\nhidden = [8]\ntimesteps = 5\n"
+    for name, rows in halves.items():
+        text += f'[[parties]]\nname = "{name}"\ndata = "{name}.csv"\ncolumns = {rows[0]}\n'
+        folder.write(f"{name}.csv", "\n".join([*map(",".join, rows), ""]))
+    folder.write("study.toml", text)
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    for name in halves:
+        (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    summary, _ = run(ends)
+    execute(Study.load(folder.path), noise="seeded")
+    for name in halves:
+        file = ends[name] / "synthetic.csv"
+        assert file.read_text() == (folder.path / "run" / f"synthetic-{name}.csv").read_text()
+        assert S_IMODE(file.stat().st_mode) == 0o600
+    assert summary.rows == 30
+    office = Study.load(ends["coordinator"]).folder
+    assert not list(office.glob("synthetic*"))
+    assert not (office / "model").exists()
+    assert "no synthetic column is shown here" in (office / "report.html").read_text()
+    assert run(ends)[1]  # it had finished
 
 
 def test_a_study_that_differs_is_shown_at_both_ends(ends, caplog):

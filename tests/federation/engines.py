@@ -115,9 +115,8 @@ def cable(port, to):
 
     def watch():
         while not closed.wait(0.05):
-            if cut.is_set():
-                shut(*ends)
-                ends.clear()
+            while cut.is_set() and ends:
+                shut(ends.pop())
 
     closed = threading.Event()
     with socket.create_server(("127.0.0.1", port)) as listening:

@@ -11,7 +11,7 @@ from siloweave.core.run import columns_of, job_for, parties_of, run_over
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
 from siloweave.federation.spool import Spool, serve, stop
 from siloweave.privacy.ledger import Identity
-from siloweave.tables import read
+from siloweave.tables import read, write
 
 
 class Direct:
@@ -90,6 +90,7 @@ def ends(case, folder, study=b"{}"):
             host = Host(
                 name, setup, study, table, jobs_of(case), home, roster.parties, own[name],
                 asked=plan_of(case, setup),
+                keep=lambda rows, seed, home=home: write(rows, home / "kept.parquet"),
             )  # fmt: skip
             stack.callback(host.close)
             hosts[name] = host, Seals(name, own[name], roster, Nonces(home / "nonces"))

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
+from siloweave.errors import InputError
 from siloweave.privacy.ledger import Ledger
-from siloweave.tables import write
+from siloweave.tables import read, write
 from tests.synthesizers.golden import saved
 from tests.synthesizers.networked import fit_over_frames, over_files
 from tests.synthesizers.test_visibility import CASES
@@ -70,6 +71,25 @@ def check_same(name, tmp_path, **named):
 @cases(*_QUICK)
 def test_a_run_over_frames_is_that_of_one_process(name, tmp_path):
     check_same(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["silofuse apart", pytest.param("e2e_distr apart", marks=pytest.mark.slow)]
+)
+def test_columns_that_stay_are_those_of_one_process(name, tmp_path):
+    case = CASES[name]
+    one = here(case)
+    other, _ = fit_over_frames(case, tmp_path / "net", rows=_ROWS)
+    assert paid(other) == paid(one)
+    for party, table in one.part_tables(_ROWS, seed=0).items():
+        kept = read(tmp_path / "net" / party / "kept.parquet")
+        write(table.select([n for n in table.names if case.schema[n].modelled]), tmp_path / "1.csv")
+        write(kept, tmp_path / "2.csv")
+        assert (tmp_path / "1.csv").read_text() == (tmp_path / "2.csv").read_text()
+    with pytest.raises(InputError, match="each has its own of the 40 rows"):
+        other.sample_parts()
+    with pytest.raises(InputError, match="no joined table"):
+        other.sample()
 
 
 @cases("two_round", "secure_two_round", "silofuse")

@@ -109,6 +109,13 @@ def test_messages_over_a_network(name, count, tmp_path):
     assert [one.tag for one in _decoding(setup)] == ["columns/decode"] * (name == "silofuse")
 
 
+def test_a_plan_lists_the_question_of_columns_that_stay():
+    setup, _ = setup_of(CASES["silofuse apart"])
+    (one,) = _decoding(setup)
+    assert one.tag == "columns/keep"
+    assert [field.name for field in one.fields] == ["rows"]
+
+
 def test_a_plan_counts_the_questions_that_open_sums():
     case = CASES["two_round"]
     many = replace(

@@ -12,6 +12,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``party.key``       a party's private key, or ``coordinator.key``: never leaves the folder
 ``engine``          certificates and keys by which the engine's processes meet, over a network
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
+``synthetic.csv``   at a party: its synthetic columns, where they stay with their parties
 ==================  ==========================================================================
 
 **Guarantee**: none of its own; see core/party.py, federation/frames.py, and the method.
@@ -19,6 +20,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 
 from __future__ import annotations
 
+import logging
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +53,9 @@ from siloweave.federation.masking import KEY
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
+from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.ids import IdPolicy
-from siloweave.tables.read import read
+from siloweave.tables.read import Table, read, write
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -61,6 +64,9 @@ COORDINATOR_KEY, COORDINATOR_PUBLIC = "coordinator.key", "coordinator.pub"
 """In the coordinator's folder its private key; in a party's folder the public one."""
 NONCES = "nonces"
 """In a party's folder: of the questions that it has answered."""
+KEPT = "synthetic.csv"
+"""In a party's folder: its synthetic columns, where these stay with their parties."""
+_log = logging.getLogger("siloweave")
 
 
 # Keys and folders
@@ -216,12 +222,22 @@ def party_in(
     if policy.studies.approval == "by hand":
         require_approved(folder, plan)
     facts, job = agreed(study.facts()), study.job(noise=noise)
-    ids = None
+    common = None
     if (asked := study.alignment) is not None:
         rule = IdPolicy(asked.missing, asked.duplicates)
-        ids = AlignmentData(read(table), asked.on, rule, os.cpu_count() or 1, asked.most)
+        common = AlignmentData(read(table), asked.on, rule, os.cpu_count() or 1, asked.most)
     most = most_asked(plan.messages)
-    host = Host(name, setup, facts, table, job, folder, roster.parties, identity, allow, ids, most)
+
+    def keep(rows: Table, seed: int) -> None:
+        names = (*(asked.on if asked else ()), *entry.columns)
+        own = setup.schema.select([name for name in setup.schema.names if name in names])
+        write(drawn_anew(rows, own, key=seed), folder / KEPT)
+        (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
+        _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
+
+    host = Host(
+        name, setup, facts, table, job, folder, roster.parties, identity, allow, common, most, keep
+    )
     try:
         yield host, seals
     finally:

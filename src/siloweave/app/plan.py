@@ -33,7 +33,7 @@ from siloweave.federation.messages import Masked, Public, Relayed, Released, Req
 from siloweave.federation.session import Close, Traffic
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import spelled_key
-from siloweave.protocols.columns import DecodeColumns
+from siloweave.protocols.columns import DecodeColumns, KeepColumns
 from siloweave.protocols.schema import open_facts
 from siloweave.tables.schema import Column, Schema
 
@@ -279,9 +279,10 @@ def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[Planned
 
 def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
     """The one that draws rows where what decodes them is at the parties; it closes the run."""
-    if setup.synth.method.decode is not None and getattr(setup.synth, "shared", True):
-        (one,) = _described("method", {DecodeColumns: 1}, (), "")
-        part = PlannedField("columns", _MADE)
+    if setup.synth.method.decode is not None:
+        shared = getattr(setup.synth, "shared", True)
+        (one,) = _described("method", {DecodeColumns if shared else KeepColumns: 1}, (), "")
+        part = PlannedField("columns", _MADE) if shared else PlannedField("rows", _PUBLIC)
         yield msgspec.structs.replace(one, fields=(part,), ledger="nothing")
 
 

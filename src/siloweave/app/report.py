@@ -33,6 +33,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
+from siloweave.protocols.columns import KeptRows
 from siloweave.report import render, words
 from siloweave.report.page import Audience, render_comparison
 from siloweave.report.record import (
@@ -335,8 +336,12 @@ def record_of(
     """
     if fitted.modelled is not None and synthetic is None:
         synthetic = fitted.sample_table(seed=0)
-    epsilons, view = fitted.epsilons, _view(fitted, synthetic, errors=bool(owner))
-    info, budget, model = fitted.info, fitted.budget, fitted.model
+    info, budget, epsilons = fitted.info, fitted.budget, fitted.epsilons
+    if isinstance(fitted.model, KeptRows):
+        view, shown = None, PublicView(num_rows=fitted.model.num_rows, marginals=(), kept=True)
+    else:
+        view = _view(fitted, synthetic, errors=bool(owner))
+        shown = _public_view(fitted, view)
     return Record(
         title=title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -360,18 +365,24 @@ def record_of(
         visibility=msgspec.convert(info.visibility, tuple[Visibility, ...], from_attributes=True),
         simulated=fitted.simulated,
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
-        schema_facts=(*map(_fact, view.encoder.schema.columns), *_constraints(fitted, synthetic)),
+        schema_facts=(*map(_fact, fitted.schema.columns), *_constraints(fitted, synthetic)),
         assumed_public=_assumed(fitted),
         warnings=(*_unaccounted(fitted), *_uncovered(fitted), *_apart(fitted), *_few(fitted)),
         settings=dict(_flat(fitted.settings)),
-        synthetic=PublicView(
-            num_rows=view.rows,
-            marginals=_marginals(view, view.singles),
-            association=_association(view.codes),
-            cliques=tuple(model.mrf.tree.cliques) if isinstance(model, MarginalModel) else (),
-            kept=not fitted.shared,
-        ),
-        owner=_owner(fitted, view, owner, test, measured or {}) if owner else None,
+        synthetic=shown,
+        owner=_owner(fitted, view, owner, test, measured or {}) if owner and view else None,
+    )
+
+
+def _public_view(fitted: Fit, view: ReportView) -> PublicView:
+    """What anyone may see of the synthetic table and the model."""
+    model = fitted.model
+    return PublicView(
+        num_rows=view.rows,
+        marginals=_marginals(view, view.singles),
+        association=_association(view.codes),
+        cliques=tuple(model.mrf.tree.cliques) if isinstance(model, MarginalModel) else (),
+        kept=not fitted.shared,
     )
 
 

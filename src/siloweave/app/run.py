@@ -58,7 +58,7 @@ from siloweave.errors import DataError, InputError, SchemaError, naming_party
 from siloweave.federation.alignment import Alignment
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
-from siloweave.protocols.columns import DrawnRows
+from siloweave.protocols.columns import DrawnRows, KeptRows
 from siloweave.report import Record, render
 from siloweave.report.page import Audience
 from siloweave.report.record import AlignmentCost, Phase
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 
 _LEAST = 2  # common rows that a method needs
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
+_DECODED = (DrawnRows, KeptRows)  # the model is in parts, which never meet
 _OWNERS = "owner's report"
 _ATTACKS = "attacks.json"
 _FILES = {
@@ -325,7 +326,7 @@ def _write_outputs(
         progress("sampling", _FITTED)
         start = time.perf_counter()
         synthetic, files = _drawn(study, fitted, stage)
-        if not isinstance(fitted.model, DrawnRows):
+        if not isinstance(fitted.model, _DECODED):
             fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
@@ -338,7 +339,8 @@ def _write_outputs(
             page = render(record, audience="owner")
             write_text(stage / "report-owner.html", page, private=True)
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
-        summary = _summary(study, fitted, synthetic.num_rows, seconds, files, alignment)
+        number = (fitted.model if synthetic is None else synthetic).num_rows
+        summary = _summary(study, fitted, number, seconds, files, alignment)
         for stale in ("run.json", _ATTACKS):
             (folder / stale).unlink(missing_ok=True)
         for path in sorted(stage.iterdir()):
@@ -352,13 +354,16 @@ def _write_outputs(
     return summary
 
 
-def _drawn(study: Study, fitted: Fit, stage: Path) -> tuple[Table, dict[str, str]]:
+def _drawn(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[str, str]]:
     """Write synthetic rows, for each party its own where columns stay with their parties.
 
     Returns:
-        Rows for the report, in which parts of different parties are then not joined; and files.
+        Rows for the report, in which parts of different parties are then not joined, or None where
+        all parts are elsewhere; and files.
     """
     rows, seed = study.output.rows, study.output.seed
+    if isinstance(fitted.model, KeptRows):
+        return None, {}
     if fitted.shared:
         table = fitted.sample_table(rows, seed=seed)
         write(table, stage / "synthetic.csv")
@@ -375,7 +380,7 @@ def _record(
     study: Study,
     fitted: Fit,
     tables: Mapping[str, Table],
-    synthetic: Table,
+    synthetic: Table | None,
     alignment: AlignmentSummary | None,
 ) -> Record:
     """What the reports are made from, an alignment among it."""
@@ -448,7 +453,7 @@ def _summary(
 def _absent(fitted: Fit) -> set[str]:
     """Which files a run does not have whose rows, or decoders, are elsewhere."""
     absent = set() if fitted.simulated else {_OWNERS}
-    return absent | ({"model"} if isinstance(fitted.model, DrawnRows) else set())
+    return absent | ({"model"} if isinstance(fitted.model, _DECODED) else set())
 
 
 def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:

@@ -283,11 +283,6 @@ class Study(Section, frozen=True):
         schema, synth = self.checked()
         columns: dict[str, tuple[str, ...]] = {}
         if synth.method.split == "columns":
-            if not getattr(synth, "shared", True):
-                raise InputError(
-                    "[method] shared = false: over a network, synthetic columns that stay with "
-                    "their parties are not built yet. Leave it out, or use `siloweave run`."
-                )
             if schema.constraints:
                 raise InputError(
                     f"[schema] has the constraint {schema.constraints[0].words}: constraints where "

@@ -171,13 +171,21 @@ class Setup:
         return self.schema if self.modelled is None else self.modelled.declared
 
 
+Keep = Callable[[Table, int], None]
+"""Takes a party's synthetic columns, and the seed of what is drawn beside them."""
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where a party works, in a simulation: its name, progress, and folder for checkpoints."""
+    """Where a party works: its name, progress, and folder for checkpoints.
+
+    Over a network, `keep` takes synthetic columns that stay with it, and their seed.
+    """
 
     name: str
     progress: Progress = silent
     store: Path | None = None
+    keep: Keep | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from siloweave.core.method import Method, Setup, Stage, Task
+from siloweave.core.method import Keep, Method, Setup, Stage, Task
 from siloweave.core.run import (
     Job,
     Parties,
@@ -138,6 +138,7 @@ class Host:
         aligned: What it brings to find the rows that all parties have, where that is done first;
             a ledger of its own, below `home`, has what that releases.
         asked: How often it answers each question at most, by stage and tag; None for no bound.
+        keep: Takes synthetic columns that stay with the party, and their seed.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -158,12 +159,13 @@ class Host:
         allow: Callable[[Ledger], None] = lambda ledger: None,
         aligned: AlignmentData | None = None,
         asked: Mapping[str, Mapping[str, float]] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
         self._job, self._roster, self._identity = job, roster, identity
         self._home = home = home.absolute()  # as errors about its files begin
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
-        self._aligned, self._asked = aligned, asked
+        self._aligned, self._asked, self._keep = aligned, asked, keep
         self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow = allow
@@ -282,7 +284,7 @@ class Host:
         if run != job.named(setup.stage):
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
-        place = place_of(setup, side, job, self.name, self._home)
+        place = replace(place_of(setup, side, job, self.name, self._home), keep=self._keep)
         rows = side.prepare(self._rows(), setup, place)
         most, told = self._most_asked(facts.stage), side.facts(setup)
         terms = Terms(self._roster, job.tolerated, told, job.dropouts, job.run, most)

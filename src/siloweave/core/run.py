@@ -482,11 +482,9 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
         parties: Opens a session with them for a stage.
 
     Raises:
-        NotImplementedError: Synthetic columns are to stay with their parties.
+        NotImplementedError: There are constraints, and parties hold different columns.
         SiloweaveError: As of `Synthesizer.fit`.
     """
-    if not getattr(setup.synth, "shared", True):
-        raise NotImplementedError("columns that stay with their parties, over a network")
     if setup.modelled is not None and setup.columns:
         raise NotImplementedError(
             "constraints where parties hold different columns, over a network: rows that break "

@@ -13,7 +13,7 @@ together. Sampling reads what was released and, in a simulation, the local decod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.fit import FeatureModel, Generator, Matrix, Wanted
-from siloweave.core.method import READERS, Place, Result, Setup, Task, View
+from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import CheckedReply
-from siloweave.federation.messages import Array, Released, Reply, Request
+from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
@@ -54,12 +54,14 @@ class ColumnsData:
         schema: Of these columns.
         progress: Called with a text and the share that is done of this party's work.
         store: Folder for an interrupted training of this party, of this run alone; or None.
+        keep: Takes synthetic columns that stay with this party, and their seed; or None.
     """
 
     table: Table
     schema: Schema
     progress: Progress = silent
     store: Path | None = None
+    keep: Keep | None = None
 
     def digest(self) -> bytes:
         """Recognises the same rows when a run is resumed; see `Site`."""
@@ -76,7 +78,7 @@ def columns_data(table: Table, setup: Setup, place: Place) -> ColumnsData:
     schema = parts_of(setup)[place.name]
     own = table.select(list(schema.names))
     Encoder(schema).encode(own)
-    return ColumnsData(own, schema, place.progress, place.store)
+    return ColumnsData(own, schema, place.progress, place.store, place.keep)
 
 
 def column_facts(setup: Setup) -> dict[str, Any]:
@@ -306,6 +308,19 @@ class DecodeColumns(Request[DrawnColumns], frozen=True, tag="columns/decode"):
     batches: tuple[Array, ...]
 
 
+class KeptColumns(Reply, frozen=True):
+    """How many rows of its synthetic columns a party keeps."""
+
+    rows: Public[int]
+
+
+class KeepColumns(Request[KeptColumns], frozen=True, tag="columns/keep"):
+    """Make your columns of your part of drawn vectors, and keep them."""
+
+    seed: int
+    batches: tuple[Array, ...]
+
+
 _BATCHES = ("rows", "more rows")  # as `FeatureModel` names their keys
 _MOST_DRAWN = 2**24  # rows
 
@@ -314,6 +329,25 @@ def decode_columns(
     read_decoder: ReadDecoder, request: DecodeColumns, site: Site[ColumnsData]
 ) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
+    rows, schema = _decoded(read_decoder, request, site)
+    return DrawnColumns(site.release_made(lambda: _packed(rows, schema)))
+
+
+def keep_columns(
+    read_decoder: ReadDecoder, request: KeepColumns, site: Site[ColumnsData]
+) -> KeptColumns:
+    """Decode, and keep synthetic columns at home; asked again, they are the same."""
+    rows, _ = _decoded(read_decoder, request, site)
+    if site.rows.keep is None:
+        raise WireError(f"party {site.name!r}: has no place for synthetic columns")
+    site.rows.keep(rows, request.seed)
+    return KeptColumns(Public(rows.num_rows, "as many as were asked for"))
+
+
+def _decoded(
+    read_decoder: ReadDecoder, request: DecodeColumns | KeepColumns, site: Site[ColumnsData]
+) -> tuple[Table, Schema]:
+    """A party's columns of drawn vectors, and their schema."""
     stored, coder = site.recall(_FEATURES), site.recall(_CODER)
     if stored is None or coder is None:
         raise WireError(f"party {site.name!r}: this run has trained nothing that could decode")
@@ -328,17 +362,18 @@ def decode_columns(
         for i, batch in enumerate(request.batches)
     ])  # fmt: skip
     rows = decoder.features.decode(X, key=fold_in(request.seed, "values"))
-    return DrawnColumns(site.release_made(lambda: _packed(rows, decoder.features.schema)))
+    return rows, decoder.features.schema
 
 
 def with_decoding(
     handlers: Callable[[Any], Handlers], read_decoder: ReadDecoder
 ) -> Callable[[Any], Handlers]:
-    """A party's side of a method, and of drawing rows over a network where columns are shared."""
+    """A party's side of a method, and of drawing rows over a network."""
 
     def both(synth: Any) -> Handlers:
-        own: Handlers = {DecodeColumns: partial(decode_columns, read_decoder)}
-        return {**handlers(synth), **(own if synth.shared else {})}
+        made: Handlers = {DecodeColumns: partial(decode_columns, read_decoder)}
+        kept: Handlers = {KeepColumns: partial(keep_columns, read_decoder)}
+        return {**handlers(synth), **(made if synth.shared else kept)}
 
     return both
 
@@ -421,22 +456,55 @@ class DrawnRows:
         (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
 
 
-def decoded_rows(session: Session, task: Task, result: Result, count: int | None) -> DrawnRows:
+@dataclass(frozen=True)
+class KeptRows:
+    """Rows of which every party has its own columns, and nobody has more.
+
+    Attributes:
+        num_rows: How many.
+        schema: Facts about all columns.
+    """
+
+    num_rows: int
+    schema: Schema
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Raises InputError: they are not here."""
+        raise InputError(
+            f"synthetic columns stay with their parties (shared=False): each has its own of the "
+            f"{self.num_rows:,} rows that this run drew, and others take a run with them"
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write nothing."""
+
+
+def decoded_rows(
+    session: Session, task: Task, result: Result, count: int | None
+) -> DrawnRows | KeptRows:
     """Rows of the coordinator's generator, whose columns the parties decode at home.
 
     Raises WireError, naming the party, where it sent what does not fit.
     """
-    setup, joint = task.setup, result.model
+    setup = task.setup
+    joint: Any = result.model
     synth: Any = setup.synth
     parts, ends = parts_of(setup), np.cumsum([0, *result.parts])
 
+    def asked(batches: Sequence[Matrix]) -> Iterator[tuple[str, tuple[Array, ...]]]:
+        for name, start, stop in zip(parts, ends, ends[1:], strict=False):
+            yield name, tuple(Array.of(one[:, start:stop], "<f4") for one in batches)
+
+    if not synth.shared:
+        number = (result.num_rows or 1) if count is None else count
+        batches = [joint.sample(number, key=fold_in(task.seed, _BATCHES[0]))]
+        keep = {name: KeepColumns(task.seed, own) for name, own in asked(batches)}
+        for name, kept in zip(keep, session.ask_each(keep, last=True), strict=True):
+            CheckedReply(name).number("rows", kept.rows.value, least=number, most=number)
+        return KeptRows(number, setup.schema)
+
     def ask(batches: Sequence[Matrix]) -> Table:
-        requests = {
-            name: DecodeColumns(
-                task.seed, tuple(Array.of(one[:, ends[i] : ends[i + 1]], "<f4") for one in batches)
-            )
-            for i, name in enumerate(parts)
-        }
+        requests = {name: DecodeColumns(task.seed, own) for name, own in asked(batches)}
         number, columns = sum(map(len, batches)), {}
         for name, reply in zip(requests, session.ask_each(requests, last=True), strict=True):
             checked, schema = CheckedReply(name), parts[name]
@@ -450,6 +518,6 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
         cells = {one.column.name: one for one in one_way.cells}
         one_way = OneWay(tuple(cells[name] for name in setup.schema.names if name in cells))
     features = Features.declared(setup.schema)
-    model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask=ask)  # type: ignore[arg-type]
+    model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask=ask)
     wanted = Wanted(count, task.seed)
     return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)
