@@ -1,6 +1,6 @@
 """A coordinator and parties over a real network engine, on this machine's loopback."""
 
-import random
+import secrets
 import socket
 import subprocess
 import threading
@@ -16,7 +16,7 @@ NAMES = ("clinic", "lab")
 
 def free_port():
     """A port that nobody has, and that no connection will be given, as those have higher ones."""
-    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
+    for port in (20_000 + secrets.randbelow(10_000) for _ in range(100)):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise RuntimeError("no free port")
