@@ -7,8 +7,9 @@ import pytest
 from siloweave.errors import CapacityError, InputError, SchemaError
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Ledger, SharedGaussian
-from siloweave.tables import Column, Schema, Table
+from siloweave.tables import Column, Schema, Table, write
 from tests.synthesizers.families import SYNTHESIZERS
+from tests.tables.databases import in_sqlite
 
 OPEN = Schema(
     (
@@ -32,6 +33,23 @@ def tables(parties=3, number=2000):
         )
         for _ in range(parties)
     ]
+
+
+def test_open_facts_of_rows_that_are_counted_where_they_are_are_those_of_a_table(tmp_path):
+    """A Parquet file and a database; what is declared is checked as they are counted."""
+    (table,) = tables(1)
+    write(table, tmp_path / "a.parquet")
+    synth = TwoRound(workload=[("sex", "town"), ("town", "age")], bins=8)
+    drawn = []
+    for data in (table, tmp_path / "a.parquet", in_sqlite(table, tmp_path)):
+        fit = synth.fit([data], OPEN, budget=BUDGET, learn=0.2, noise="seeded")
+        write(fit.sample_table(500, seed=1), tmp_path / "drawn.csv")
+        drawn.append((fit.epsilon, (tmp_path / "drawn.csv").read_text()))
+    assert drawn[0] == drawn[1] == drawn[2]
+    narrow = Schema((Column("sex", "categorical", categories=("f",)), *OPEN.columns[1:]))
+    for data in (tmp_path / "a.parquet", in_sqlite(table, tmp_path, "again")):
+        with pytest.raises(SchemaError, match="column 'sex'"):
+            synth.fit([data], narrow, budget=BUDGET, learn=0.2, noise="seeded")
 
 
 @pytest.mark.parametrize("name", ["flaim", "two_round"])

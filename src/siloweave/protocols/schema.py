@@ -67,7 +67,7 @@ from siloweave.protocols.secure_sums import (
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.bins import as_written, numbers_of
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, digest_of
+from siloweave.tables.read import Table, digest_of, read
 from siloweave.tables.schema import Category, Column, Schema, check_columns
 
 _LONGEST = 256  # characters of a value that may be named
@@ -450,18 +450,15 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 
 
 def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
-    """Rows that fit what is declared."""
-    schema = setup.schema
-    if not isinstance(table, Table):
-        raise InputError(
-            "learn: facts that the schema leaves open are learned from a table that is held in "
-            "memory, and this one is counted where it is. Declare them, or give read(...) of it"
-        )
+    """Rows that fit what is declared; of a table that is counted where it is, the open columns."""
+    schema, facts = setup.schema, open_facts(setup.schema)
     check_columns(schema, table)
+    whole = isinstance(table, Table)
+    if not whole:
+        table = read(table.select(list(facts)))
     check_open(table, schema)
-    facts = open_facts(schema)
     declared = [one.name for one in schema.columns if one.name not in facts and one.modelled]
-    if declared:
+    if declared and whole:  # else they are checked where they are counted
         Encoder(schema.select(declared)).encode(table.select(declared))
     return OpenData(table, schema)
 
