@@ -2,7 +2,9 @@
 
 import math
 import re
+import sqlite3
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -196,6 +198,33 @@ def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path
     assert (schema["age"].low, schema["age"].high, schema["age"].missing) == (30, 55, True)
     assert all(column.from_data for column in schema.columns)
     assert dict(proposal.review)["age"] == "integer, low 30, high 55, missing values"
+
+
+def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypatch):
+    with closing(sqlite3.connect(tmp_path / "my ward.sqlite")) as connection, connection:
+        connection.execute("CREATE TABLE stays (age, ill)")
+        rows = [(20 + i % 40, "yn"[i % 2]) for i in range(2000)]
+        connection.executemany("INSERT INTO stays VALUES (?, ?)", rows)
+    monkeypatch.chdir(tmp_path)
+    proposal = propose(["sqlite:///my%20ward.sqlite#stays"], folder="mine")
+    write_proposal(proposal, "mine")
+    study = Study.load(tmp_path / "mine")
+    assert study.names == ("stays",)
+    assert not proposal.files
+    (party,) = study.parties
+    assert study.source(party).file == tmp_path / "mine" / ".." / "my ward.sqlite"
+    assert party.read(study.source(party)).num_rows == 2000
+    assert study.read_schema()["age"].high == 59
+    monkeypatch.setattr("siloweave.app.init._MOST", 500)
+    (said,) = propose(["sqlite:///my%20ward.sqlite#stays"]).files
+    assert re.fullmatch(r"stays: \d+ random rows of 2,000 were read", said)
+    for word, problem in (
+        ("sqlite:///my%20ward.sqlite", "say which table or view"),
+        ("sqlite:///nowhere.sqlite#stays", "there is no database 'nowhere.sqlite'"),
+        ("mysql://ward#stays", "must begin with duckdb://"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            propose([word])
 
 
 @pytest.mark.parametrize("files", [("a",), ("a", "b"), ("a", "c")], ids="-".join)

@@ -100,7 +100,10 @@ def demo(
 @app.command()
 @reported()
 def init(
-    files: Annotated[list[Path], typer.Argument(help="CSV or Parquet, one file for each party.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="For each party a file, or a database's address#table."),
+    ],
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
     name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,

@@ -6,11 +6,13 @@ The demo spreads the embedded census table over four parties.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -21,12 +23,14 @@ from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
+from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
-from siloweave.tables.read import Dialect, Table, read, write
+from siloweave.tables.read import Dialect, Table, read, rows_of, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
 _SHOWN = 3  # stray texts of a column
+_MOST = 1_000_000  # rows of a database that are read
 
 
 class Proposal(NamedTuple):
@@ -57,20 +61,22 @@ def propose(
     all can do; every fact in it is marked as taken from data.
 
     Args:
-        files: Tables, one for each party; see `siloweave.read` for their kinds.
+        files: Tables, one for each party; see `siloweave.read` for their kinds. A table of a
+            database is ``address#table``; of a larger one about a million random rows are read.
         folder: Where the study file will be; paths in it are relative to this.
         name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
         dialect: How CSV files are written; decided from each file where it is not said.
 
     Raises:
         RosterError: Files have the same name, or hold columns that fit neither case (names them).
-        InputError: A file is missing or no table.
+        InputError: A file is missing or no table, or a database is named without a table.
     """
     if not files:
         raise InputError("init needs at least one CSV or Parquet file, one for each party.")
-    target, paths = Path(folder), [Path(file) for file in files]
+    target, sources = Path(folder), [_source(file) for file in files]
     asked = asdict(dialect or Dialect())
-    tables = dict(zip(_names(paths), [read(path, **asked) for path in paths], strict=True))
+    read_in = [rows_of(s, _MOST) if isinstance(s, Database) else read(s, **asked) for s in sources]
+    tables = dict(zip(_names(sources), read_in, strict=True))
     for party, table in tables.items():
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
@@ -85,10 +91,14 @@ def propose(
             )
     on = ids_of(tables)
     schema = _detected(list(tables.values()), on)
-    where = {party: _inside(path, target) for party, path in zip(tables, paths, strict=True)}
+    where = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
     study = _study(_title(name, target), where, on, tables)
-    said = tuple(f"{party}: {_said(t.dialect)}" for party, t in tables.items() if t.dialect)
+    said = tuple(
+        f"{party}: {text}"
+        for (party, table), source in zip(tables.items(), sources, strict=True)
+        if (text := _said(table, source))
+    )
     found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
     found += [line for party, table in tables.items() for line in _strays(party, table, schema)]
     if on is None and len(tables) > 1:
@@ -108,8 +118,12 @@ def _said_of(rule: Constraint) -> str:
     return f"{rule.words} in every row: drawn rows will keep it"
 
 
-def _said(dialect: Dialect) -> str:
-    """How a text file is written, in words."""
+def _said(table: Table, source: Path | Database) -> str:
+    """How a text file is written, or how much of a database was read, in words."""
+    if isinstance(source, Database) and source.num_rows > table.num_rows:
+        return f"{table.num_rows:,} random rows of {source.num_rows:,} were read"
+    if (dialect := table.dialect) is None:
+        return ""
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     separator = names.get(dialect.separator or "", repr(dialect.separator))
     header = "names in line 1"
@@ -158,6 +172,26 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     for name, text in texts.items():
         write_text(target / name, text)
     return [target / name for name in texts]
+
+
+def _source(word: str | Path) -> Path | Database:
+    """What a word of the command line names."""
+    if not re.match(r"\w+://", text := str(word)):
+        return Path(word)
+    address, _, table = text.rpartition("#")
+    if not address:
+        raise InputError(f"{text}: say which table or view of the database, as in {text}#stays")
+    return Database(address, table)
+
+
+def _named(source: Path | Database, folder: Path) -> str:
+    """A party's ``data``, in a study file in `folder`."""
+    if isinstance(source, Path):
+        return _text(_inside(source, folder))
+    address = source.address
+    if source.file is not None:
+        address = f"{source.kind}:///{quote(_inside(source.file, folder))}"
+    return f"{{ database = {_text(address)}, table = {_text(source.table)} }}"
 
 
 def _inside(path: Path, folder: Path) -> str:
@@ -213,13 +247,14 @@ def _title(name: str, folder: Path) -> str:
     return name
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    names = [plain_name(path.stem, "party") for path in paths]
+def _names(sources: Sequence[Path | Database]) -> list[str]:
+    stems = [s.stem if isinstance(s, Path) else s.table.rpartition(".")[2] for s in sources]
+    names = [plain_name(stem, "party") for stem in stems]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise RosterError(
             f"two files would make a party {twice[0]!r}: parties are named after their "
-            "files. Rename one."
+            "files, or tables. Rename one."
         )
     return names
 
@@ -308,9 +343,8 @@ def _study(
     if on:
         alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
     parties = "\n".join(
-        f"[[parties]]\nname = {_text(party)}\ndata = {_text(path)}\n"
-        + _written(tables[party].dialect)
-        for party, path in where.items()
+        f"[[parties]]\nname = {_text(party)}\ndata = {data}\n" + _written(tables[party].dialect)
+        for party, data in where.items()
     )
     head = _HEAD.format(name=_text(name))
     return head + method + _PARTIES + parties + alignment + _OUTPUT
