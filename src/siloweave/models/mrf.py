@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,9 @@ from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 _CELLS = 1 << 24  # of an intermediate table, 128 MB
-_PAIR_CELLS = 1 << 22  # of the matrices of `apart`, if one attribute does not need more
-_KEPT_CELLS = 1 << 14  # of a table that is not computed again
+_PAIR_CELLS = 1 << 24  # of the messages of `apart`, if one attribute does not need more
 _FORMAT = "siloweave-mrf-1"
+Single = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
@@ -202,116 +202,191 @@ def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Tab
     return _sum_to(table, step.sent)
 
 
-def apart(tree: JunctionTree, beliefs: Sequence[Array]) -> dict[Clique, Array]:
-    """Probability tables of all pairs of attributes that share no clique of a tree.
+def apart(
+    tree: JunctionTree, beliefs: Sequence[Array], pairs: Iterable[Clique]
+) -> Iterator[tuple[Clique, Single]]:
+    """Probability tables, in float32, of pairs of attributes that share no clique of a tree.
 
-    Clique by clique, children after parents, the new attributes meet all that came before. What is
-    known of these, given the separator, is one matrix, made of those of the clique's neighbours: so
-    messages are shared by all pairs. A matrix has a row for each value of some attributes, as many
-    as leave all matrices small.
+    What is known of one attribute, that of fewer values, travels from separator to separator to
+    the nearest clique that holds the other. Its messages serve all pairs that it is in, and one
+    matrix product moves all attributes that pass the same two separators. So many travel together
+    as leave messages small.
     """
-    sizes = dict(zip(tree.domain.names, tree.domain.sizes, strict=True))
-    separators = sum(tree.domain.size(s) for s in tree.separators)
-    groups: list[list[str]] = [[]]
-    for a in tree.domain.names:
-        if groups[-1] and sum(sizes[b] for b in (*groups[-1], a)) * separators > _PAIR_CELLS:
-            groups.append([])
+    routes = _Routes(tree, pairs)
+    tables = [
+        dict(_sums(belief.astype(np.float32), clique, clique, wanted))
+        for belief, clique, wanted in zip(beliefs, tree.cliques, routes.wanted, strict=True)
+    ]
+    groups, cells = [list[str]()], 0
+    for a, steps in routes.steps.items():
+        more = tree.domain.size_of(a) * sum(tree.domain.size(routes.shared(*e)) for e in steps)
+        if cells + more > _PAIR_CELLS:
+            groups, cells = [*groups, []], 0
         groups[-1].append(a)
-    pass_ = _PairPass(tree, beliefs)
-    return {pair: table for group in groups for pair, table in pass_.run(group)}
+        cells += more
+    for group in groups:
+        yield from routes.travel(group, tables)
 
 
-_Known = tuple[list[str], Array]
-"""Attributes, and P(value | separator): a row for each value, then the separator's axes."""
+_Real = TypeVar("_Real", np.float32, np.float64)
 
 
-class _PairPass:
-    """`apart`, for pairs whose earlier attribute is in a group."""
+def _sums(
+    table: npt.NDArray[_Real], names: Clique, left: Clique, wanted: Collection[Clique]
+) -> Iterator[tuple[Clique, npt.NDArray[_Real]]]:
+    """A table summed to each of some sets of its attributes, in the order of its axes.
 
-    def __init__(self, tree: JunctionTree, beliefs: Sequence[Array]) -> None:
-        self.tree, self.beliefs = tree, beliefs
-        self._sums: list[dict[Clique, Array]] = [{} for _ in tree.cliques]
-        self._children: list[list[int]] = [[] for _ in tree.cliques]
+    The largest attribute of those `left` is summed out first, once for all sets without it, so
+    that nearly all sums are of small tables.
+    """
+    if not wanted:
+        return
+    if not left:
+        yield names, table
+        return
+    a = max(left, key=lambda b: table.shape[names.index(b)])
+    rest = tuple(b for b in left if b != a)
+    others = [q for q in wanted if a not in q]
+    if others:
+        smaller = table.sum(axis=names.index(a))
+        yield from _sums(smaller, tuple(b for b in names if b != a), rest, others)
+    yield from _sums(table, names, rest, [q for q in wanted if a in q])
+
+
+_Edge = tuple[int, int]
+"""A step from a clique of a tree to a neighbour."""
+
+
+class _Routes:
+    """How attributes travel through a tree to meet others; see `apart`."""
+
+    def __init__(self, tree: JunctionTree, pairs: Iterable[Clique]) -> None:
+        self.tree = tree
+        self.steps: dict[str, dict[_Edge, int]] = {}
+        """Of each attribute that travels: its steps, and the clique before; -1 at its own."""
+        self.ends: dict[_Edge, list[Clique]] = {}
+        """After which step pairs meet: one that travelled, and one of the clique reached."""
+        self.wanted: list[set[Clique]] = [set() for _ in tree.cliques]
+        """Sets of attributes whose tables each clique gives."""
+        partners: dict[str, list[str]] = {}
+        for pair in pairs:
+            a, b = sorted(pair, key=tree.domain.size_of)
+            partners.setdefault(a, []).append(b)
+        around: list[list[int]] = [[] for _ in tree.cliques]
         for i, parent in enumerate(tree.parents[1:], start=1):
-            self._children[parent].append(i)
+            around[i].append(parent)
+            around[parent].append(i)
+        for a, others in partners.items():
+            before = {i: -1 for i, clique in enumerate(tree.cliques) if a in clique}
+            met, steps = list(before), self.steps.setdefault(a, {})
+            for i in met:
+                more = [k for k in around[i] if k not in before]
+                before |= dict.fromkeys(more, i)
+                met += more
+            for b in others:
+                k = next(i for i in met if b in tree.cliques[i])
+                self.ends.setdefault((before[k], k), []).append((a, b))
+                self._want(k, (*self.shared(before[k], k), b))
+                while (i := before[k]) >= 0 and (i, k) not in steps:
+                    steps[i, k] = before[i]
+                    self._want(i, (*self._known_by(a, i, before[i]), *self.shared(i, k)))
+                    k = i
 
-    def run(self, group: Collection[str]) -> Iterator[tuple[Clique, Array]]:
-        """Pairs and their tables."""
-        tree, inside = self.tree, set(group)
-        above: dict[int, _Known] = {}
-        below: dict[int, _Known] = {}
-        for i in reversed(range(1, len(tree.cliques))):
-            below[i] = self._joined(i, inside, tree.separators[i], below, self._children[i])
-        for i in range(1, len(tree.cliques)):
-            parent, shared = tree.parents[i], tree.separators[i]
-            earlier = [k for k in self._children[parent] if k < i]
-            above[i] = self._joined(parent, inside, shared, below, earlier, above.get(parent))
-            yield from self._met(i, above[i])
+    def shared(self, i: int, k: int) -> Clique:
+        """The separator of two neighbours."""
+        return self.tree.separators[max(i, k)]
 
-    def _joined(
-        self,
-        i: int,
-        inside: set[str],
-        shared: Clique,
-        below: Mapping[int, _Known],
-        children: Sequence[int],
-        above: _Known | None = None,
-    ) -> _Known:
-        """What clique `i`, some of its children and its parent know, given `shared`."""
-        own = [a for a in self.tree.cliques[i] if a in inside and a not in shared]
-        parts = [self._moved(i, np.eye(self.tree.domain.size_of(a)), (a,), shared) for a in own]
-        known = [(below[k], self.tree.separators[k]) for k in children]
-        if above is not None:
-            known.append((above, self.tree.separators[i]))
-        for (names, rows), separator in known:
-            if names:
-                own += names
-                parts.append(self._moved(i, rows, separator, shared))
-        shape = self.tree.domain.shape(shared)
-        return own, np.concatenate(parts) if parts else np.empty((0, *shape))
+    def _known_by(self, a: str, i: int, before: int) -> Clique:
+        return (a,) if before < 0 else self.shared(before, i)
 
-    def _moved(self, i: int, rows: Array, given: Clique, shared: Clique) -> Array:
-        """P(. | shared) from P(. | given), both within clique `i`."""
-        if given == shared:
-            return rows
-        both = tuple(a for a in given if a in shared)
-        first = tuple(a for a in given if a not in both)
-        last = tuple(a for a in shared if a not in both)
-        cells = [self.tree.domain.size(names) for names in (both, first, last)]
-        table = self._sum(i, (*both, *first, *last)).reshape(cells)
-        held = _given(table, (1,))
-        axes = [1 + given.index(a) for a in both], [1 + given.index(a) for a in first]
-        left = np.transpose(rows, [*axes[0], 0, *axes[1]]).reshape(cells[0], -1, cells[1])
-        found = (left @ held).reshape(
-            *self.tree.domain.shape(both), len(rows), *self.tree.domain.shape(last)
-        )
-        order = [(*both, "", *last).index(a) for a in ("", *shared)]
-        return np.transpose(found, order)
+    def _want(self, i: int, names: Iterable[str]) -> None:
+        self.wanted[i].add(self.tree.domain.canonical(dict.fromkeys(names)))
 
-    def _met(self, i: int, known: _Known) -> Iterator[tuple[Clique, Array]]:
-        """Tables of new attributes with others, which are known given the separator."""
-        names, rows = known
-        domain, shared = self.tree.domain, self.tree.separators[i]
-        if not names:
-            return
-        new = [a for a in self.tree.cliques[i] if a not in shared]
-        tables = [self._sum(i, (*shared, a)).reshape(domain.size(shared), -1) for a in new]
-        found = rows.reshape(len(rows), -1) @ np.concatenate(tables, axis=1)
-        ends = [np.cumsum([domain.size_of(a) for a in part])[:-1] for part in (names, new)]
-        for a, part in zip(names, np.split(found, ends[0]), strict=True):
-            for b, table in zip(new, np.split(part, ends[1], axis=1), strict=True):
-                swap = domain.position(a) > domain.position(b)
+    def travel(
+        self, group: Sequence[str], tables: Sequence[Mapping[Clique, Single]]
+    ) -> Iterator[tuple[Clique, Single]]:
+        """Tables of the pairs to which these attributes travel."""
+        size = self.tree.domain.size_of
+        known: dict[_Edge, dict[str, Single]] = {}  # P(attribute | separator), a row for each cell
+        steps = {step for a in group for step in self.steps[a]}
+        up, down = (s for s in steps if s[0] > s[1]), (s for s in steps if s[0] < s[1])
+        for i, k in (*sorted(up, reverse=True), *sorted(down, key=max)):
+            origins: dict[int, list[str]] = {}
+            for a in group:
+                if (i, k) in self.steps[a]:
+                    origins.setdefault(self.steps[a][i, k], []).append(a)
+            known[i, k] = {}
+            for before, names in origins.items():
+                if before < 0:
+                    known[i, k] |= {a: self._start(tables[i], a, self.shared(i, k)) for a in names}
+                    continue
+                rows = np.concatenate([known[before, i][a] for a in names], axis=1)
+                rows = self._moved(tables[i], rows, self.shared(before, i), self.shared(i, k))
+                ends = np.cumsum([size(a) for a in names])[:-1]
+                known[i, k] |= zip(names, np.split(rows, ends, axis=1), strict=True)
+        for step, pairs in self.ends.items():
+            here = [(a, b) for a, b in pairs if a in group]
+            for (a, b), table in self._met(step, here, known.get(step, {}), tables[step[1]]):
+                swap = self.tree.domain.position(a) > self.tree.domain.position(b)
                 yield ((b, a), table.T) if swap else ((a, b), table)
 
-    def _sum(self, i: int, names: Clique) -> Array:
-        """The clique's belief about some attributes, in this order."""
-        found = self._sums[i].get(names)
-        if found is None:
-            table = _sum_to(_Table(self.tree.cliques[i], self.beliefs[i]), names)
-            found = np.transpose(table.values, [table.names.index(a) for a in names])
-            if found.size <= _KEPT_CELLS:
-                self._sums[i][names] = found
-        return found
+    def _start(self, tables: Mapping[Clique, Single], a: str, shared: Clique) -> Single:
+        """P(a | shared), both within one clique."""
+        table = self._matrix(tables, shared, (a,))
+        return _rescaled(table, table.sum(axis=1))
+
+    def _moved(
+        self, tables: Mapping[Clique, Single], rows: Single, given: Clique, shared: Clique
+    ) -> Single:
+        """P(. | shared) from P(. | given), both within one clique."""
+        domain = self.tree.domain
+        both = tuple(a for a in given if a in shared)
+        first, last = (tuple(a for a in names if a not in both) for names in (given, shared))
+        cells = domain.size(both)
+        order = [*(given.index(a) for a in (*both, *first)), len(given)]
+        left = rows.reshape(*domain.shape(given), -1).transpose(order)
+        table = self._matrix(tables, (*both, *last), first)
+        found = table.reshape(cells, -1, table.shape[1]) @ left.reshape(
+            cells, table.shape[1], rows.shape[1]
+        )
+        found = _rescaled(found.reshape(len(table), -1), table.sum(axis=1))
+        order = [*((*both, *last).index(a) for a in shared), len(shared)]
+        found = found.reshape(*domain.shape((*both, *last)), -1).transpose(order)
+        return found.reshape(-1, rows.shape[1])
+
+    def _met(
+        self, step: _Edge, pairs: Sequence[Clique], known: Mapping[str, Single],
+        tables: Mapping[Clique, Single],
+    ) -> Iterator[tuple[Clique, Single]]:  # fmt: skip
+        """Tables of pairs whose first attribute has come by a step."""
+        if not pairs:
+            return
+        came, there = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
+        left = np.concatenate([known[a] for a in came], axis=1)
+        right = [self._matrix(tables, self.shared(*step), (b,)) for b in there]
+        product = left.T @ np.concatenate(right, axis=1)
+        rows, columns = self._places(came), self._places(there)
+        for a, b in pairs:
+            yield (a, b), product[rows[a], columns[b]]
+
+    def _places(self, names: Sequence[str]) -> dict[str, slice[int, int, None]]:
+        """Where each attribute's values are, one attribute after the other."""
+        ends = np.cumsum([self.tree.domain.size_of(a) for a in names]).tolist()
+        parts = zip([0, *ends], ends, strict=False)
+        return {a: slice(*part) for a, part in zip(names, parts, strict=True)}
+
+    def _matrix(self, tables: Mapping[Clique, Single], rows: Clique, columns: Clique) -> Single:
+        """A clique's table of these attributes, with a row for each cell of the first."""
+        names = self.tree.domain.canonical((*rows, *columns))
+        axes = [names.index(a) for a in (*rows, *columns)]
+        cells = self.tree.domain.size(rows), self.tree.domain.size(columns)
+        return np.transpose(tables[names], axes).reshape(cells)
+
+
+def _rescaled(values: Single, by: Single) -> Single:
+    """Each row divided by a number; 0 where that is."""
+    ratio: Single = np.divide(1, by, out=np.zeros_like(by), where=by > 0)
+    return values * ratio[:, None]
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
@@ -492,15 +567,19 @@ class MRF:
         return self._known[clique]
 
     def marginals(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
-        """`marginal` of each; pairs that share no clique of the tree are computed together."""
-        far = [q for q in cliques if len(q) == 2 and q not in self._known]
-        separators = sum(self.domain.size(s) for s in self.tree.separators)
-        small = separators * max(self.domain.sizes, default=1) <= 2 * _PAIR_CELLS
-        if small and len([q for q in far if self.tree.home(q) is None]) > len(self.tree.cliques):
-            for pair, table in apart(self.tree, self.beliefs).items():
-                known = table * self.total
-                known.flags.writeable = False
-                self._known[pair] = known
+        """`marginal` of each; pairs that share no clique of the tree to the accuracy of float32."""
+        new = [q for q in dict.fromkeys(cliques) if q not in self._known]
+        homes = {q: self.tree.home(q) for q in new}
+        far = [q for q, home in homes.items() if home is None and len(q) == 2]
+        found: dict[Clique, Array] = {q: t.astype(np.float64) for q, t in
+                                      apart(self.tree, self.beliefs, far)}  # fmt: skip
+        for i, (clique, belief) in enumerate(zip(self.tree.cliques, self.beliefs, strict=True)):
+            inside = [q for q, home in homes.items() if home == i]
+            found |= _sums(belief, clique, clique, inside)
+        for q, table in found.items():
+            known = table * self.total
+            known.flags.writeable = False
+            self._known[q] = known
         return [self.marginal(q) for q in cliques]
 
     def log_density(self, codes: Codes) -> npt.NDArray[np.float64]:

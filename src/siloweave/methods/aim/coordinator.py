@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from siloweave.methods.aim.method import AIM
 
 _FLOATS = 1e-9  # relative, of a sum of costs
+_CELLS, _MOST = (
+    1 << 18,
+    4,
+)  # a round measures a clique more for so many cells of the model, at most 4
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
 
 
@@ -50,6 +54,10 @@ class _Budget:
     @property
     def round_cost(self) -> float:
         return self.unit**2 / (2 * self.sigma**2) + self.epsilon**2 / 8
+
+    def choices(self, most: int) -> int:
+        """How many of `most` a round makes: after it there is enough left for another."""
+        return max(1, min(most, int((self.rho - self.spent) / self.round_cost) - 1))
 
     def last_if_short(self) -> bool:
         remaining = self.rho - self.spent
@@ -133,20 +141,28 @@ def aim(
 
 
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:
+    """Choose, measure and fit; where a fit takes long, several cliques are chosen for it.
+
+    Each choice is a question of its own, charged as the paper's; the model is that of the round.
+    """
     allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
-    measured = list(model.potentials)
-    if run.settings.chooses:
-        weights = carried(run.domain, weights, measured)
-    candidates = fitting(run.domain, weights, measured, allowed)
-    request = SelectQuery(ModelMessage.of(model), tuple(candidates), budget.sigma, budget.epsilon)
-    (reply,) = run.session.ask(request)
-    checked, last = CheckedReply(run.session.roster[0]), len(candidates) - 1
-    r = candidates[checked.number("index", reply.index.value, least=0, most=last)]
-    run.measure([r], budget.sigma)
-    budget.spent += budget.round_cost
+    measured, chosen = list(model.potentials), list[Clique]()
+    message = ModelMessage.of(model)
+    offered = carried(run.domain, weights, measured) if run.settings.chooses else weights
+    for _ in range(budget.choices(min(_MOST, 1 + model.tree.cells // _CELLS))):
+        candidates = fitting(run.domain, offered, measured + chosen, allowed)
+        if not candidates:
+            break
+        request = SelectQuery(message, tuple(candidates), budget.sigma, budget.epsilon)
+        (reply,) = run.session.ask(request)
+        checked, last = CheckedReply(run.session.roster[0]), len(candidates) - 1
+        chosen.append(candidates[checked.number("index", reply.index.value, least=0, most=last)])
+        offered = {q: offered[q] for q in candidates if q != chosen[-1]}
+    run.measure(chosen, budget.sigma)
+    budget.spent += len(chosen) * budget.round_cost
     new = run.fit(model, run.settings.sweeps)
-    moved = float(np.abs(new.marginal(r) - model.marginal(r)).sum())
-    if moved <= expected_l1(budget.sigma, run.domain.size(r)):
+    moved = sum(float(np.abs(new.marginal(r) - model.marginal(r)).sum()) for r in chosen)
+    if moved <= sum(expected_l1(budget.sigma, run.domain.size(r)) for r in chosen):
         budget.sigma = max(_LEAST, budget.sigma / 2)
         budget.epsilon *= 2
     return new
