@@ -18,6 +18,7 @@ from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import Released, Site, masking, messages
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
+from siloweave.methods.aim import coordinator
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.method import AIM
@@ -74,6 +75,19 @@ def test_all_rounds_of_the_paper_too(relation):
         pair = twins(study(relation, rounds_per_column=16), *tables(rng, relation), seed=i)
         pair.check()
         assert len({s for r in pair.first.rounds for s in [r.sigma]}) > 1
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_rounds_of_several_choices_cost_no_more_than_the_ledger_says(relation, monkeypatch):
+    monkeypatch.setattr(coordinator, "_CELLS", 1)
+    rng = np.random.default_rng(3)
+    for i in range(3):
+        pair = twins(study(relation, rounds_per_column=4), *tables(rng, relation), seed=i)
+        pair.check()
+        _, *rounds = pair.first.rounds
+        assert max(len(r.cliques) for r in rounds) > 1
+        assert all(len(set(r.cliques)) == len(r.cliques) for r in rounds)
+        assert pair.first.ledger("curator").rho <= rho_for(budget_of(relation))
 
 
 def test_the_worst_neighbours_cost_nearly_all_of_it():

@@ -78,6 +78,16 @@ def test_pairs_that_share_no_clique_are_those_of_the_joint_table(cells, model):
         np.testing.assert_allclose(table, summed(p, model.domain, pair), rtol=1e-4, atol=1e-6)
 
 
+def test_pairs_beyond_separators_that_float32_cannot_hold_are_right():
+    domain = domain_of(3, 3, 3, 3)
+    chain = list(zip(domain.names[:-1], domain.names[1:], strict=True))
+    model = random_model(domain, chain, 5, spread=40.0)
+    assert min(b.min() for b in model.beliefs) < np.finfo(np.float32).tiny
+    for pair, table in mrf.apart(model.tree, model.beliefs, [("a", "c"), ("a", "d"), ("b", "d")]):
+        expected = summed(joint(model), domain, pair)
+        np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_many_marginals_are_the_same_as_one_after_the_other():
     domain = domain_of(3, 2, 4, 2, 3, 2, 3)
     chain = list(zip(domain.names[:-1], domain.names[1:], strict=True))

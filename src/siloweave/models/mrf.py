@@ -37,6 +37,7 @@ from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
 _CELLS = 1 << 24  # of an intermediate table, 128 MB
+_RARE = 1e-30  # a probability whose inverse float32 still holds
 _PAIR_CELLS = 1 << 24  # of the messages of `apart`, if one attribute does not need more
 _FORMAT = "siloweave-mrf-1"
 Single = npt.NDArray[np.float32]
@@ -384,8 +385,8 @@ class _Routes:
 
 
 def _rescaled(values: Single, by: Single) -> Single:
-    """Each row divided by a number; 0 where that is."""
-    ratio: Single = np.divide(1, by, out=np.zeros_like(by), where=by > 0)
+    """Each row divided by its probability; 0 where that is too small for float32."""
+    ratio: Single = np.divide(1, by, out=np.zeros_like(by), where=by > _RARE)
     return values * ratio[:, None]
 
 

@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from siloweave.methods.aim.method import AIM
 
 _FLOATS = 1e-9  # relative, of a sum of costs
-_CELLS, _MOST = (
-    1 << 18,
-    4,
-)  # a round measures a clique more for so many cells of the model, at most 4
+_CELLS, _MOST = 1 << 19, 4  # of a model for each further choice of a round; choices at most
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
 
 
