@@ -49,7 +49,7 @@ TABLES = ("abalone", "churn", "heloc", "adult", "diabetes", "nltcs", "br2000_pri
 TUNED = TABLES[:4]
 """On which the factor of `bins_for` was chosen."""
 BEFORE = {"degree": 2, "bins": 16}
-SETTINGS = {"before": BEFORE, "default": {}, "before, no decimals": BEFORE}
+SETTINGS = {"before": BEFORE, "default": {}, "before, no decimals": BEFORE, "target": {}}
 _FEW, _EQUAL, _DRAWN = 32, 20, 150
 OUT = Path(__file__).parent / "results" / "private_counts.jsonl"
 PARTS = {
@@ -75,6 +75,12 @@ three columns to the half that was fitted, of as many rows drawn and of the othe
 16 bins, which were the defaults before decision 0042, and the defaults. Whole numbers of up to 32
 values stand for themselves, others are cut into 20 bins of equal mass. * The rule's factor was
 chosen on these tables.
+
+"""
+UTILITY_HEAD = """
+AUC of boosted trees that learn the table's target from AIM's rows and predict it in the other half:
+by default, with `target` named, and of trees that learn from the real rows. Means of the seeds, and
+their standard deviation.
 
 """
 APART_HEAD = """
@@ -162,17 +168,25 @@ def run_table(name: str, method: str, label: str, seed: int, data: Path) -> Row:
     encoder, sizes = judge(schema, table), {"three-way": 3, "two-way": 2}
     made: Row = {"part": "tables", "table": name, "method": method, "label": label, "seed": seed}
     made |= {"rows": real.num_rows, "commit": commit(), "load": os.getloadavg()[0]}
+    target = facts["target"] if facts["task"] == "classification" else None
     if method == HELD_OUT:
+        if target:
+            made["utility"] = auc(schema, real, other, target)
         return {**made, "errors": {n: distance(encoder, k, real, other) for n, k in sizes.items()}}
     start, cpu = time.perf_counter(), time.process_time()
-    synth, budget = getattr(sw, method)(**SETTINGS[label]), sw.Budget(1.0, 1 / table.num_rows)
-    held = real if method == "AIM" else [real]
+    named = {"target": target} if label == "target" else {}
+    synth = getattr(sw, method)(**SETTINGS[label], **named)
+    budget, held = sw.Budget(1.0, 1 / table.num_rows), real if method == "AIM" else [real]
+    if method == "FLAIM":
+        held = sw.split_rows(real, 5, seed=seed)
     fitted = synth.fit(held, schema, budget=budget, seed=seed, noise="seeded", progress=False)
     made |= {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
     made["peak_mb"] = getrusage(RUSAGE_SELF).ru_maxrss / 1e3
     made["cells"], made["bins"] = fitted.model.mrf.tree.cells, fitted.settings["bins"]
     drawn = sw.read(fitted.sample(real.num_rows, seed=seed + 1))
     made["auc"] = told_apart(schema, real, drawn)
+    if target:
+        made["utility"] = auc(schema, drawn, other, target)
     return {**made, "errors": {n: distance(encoder, k, real, drawn) for n, k in sizes.items()}}
 
 
@@ -186,22 +200,25 @@ def error(encoder: Encoder, cliques: list[Any], real: sw.Table, other: sw.Table)
     return float(np.mean(found))
 
 
-def auc(schema: sw.Schema, synthetic: sw.Table, held_out: sw.Table) -> float:
-    """Of boosted trees that learn the target from synthetic rows."""
+def auc(schema: sw.Schema, synthetic: sw.Table, held_out: sw.Table, target: str = TARGET) -> float:
+    """Of boosted trees that learn the target from synthetic rows; the mean over its classes."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
     encoder = Encoder(schema, 200)
-    names = [name for name in schema.names if name != TARGET]
+    names = [name for name in schema.names if name != target]
     text = [schema[name].kind == "categorical" for name in names]
 
     def read(rows: sw.Table) -> tuple[Any, Any]:
         codes = encoder.encode(rows)
-        return np.stack([codes.column(n) for n in names], 1), codes.column(TARGET)
+        return np.stack([codes.column(n) for n in names], 1), codes.column(target)
 
     trees = HistGradientBoostingClassifier(categorical_features=text, random_state=0)
     X, y = read(held_out)
-    return float(roc_auc_score(y, trees.fit(*read(synthetic)).predict_proba(X)[:, 1]))
+    made = trees.fit(*read(synthetic))
+    chances = dict(zip(made.classes_.tolist(), made.predict_proba(X).T, strict=True))
+    classes = [one for one in np.unique(y).tolist() if one in chances]
+    return float(np.mean([roc_auc_score(y == one, chances[one]) for one in classes]))
 
 
 def measured(part: str, prepared: Prepared, rows: sw.Table) -> dict[str, float]:
@@ -242,7 +259,7 @@ def run(part: str, method: str, prepared: Prepared) -> Row:
 def page_of_tables(rows: list[Row]) -> str:
     """Errors of all tables, before and by default; and how well trees tell rows apart."""
     held = {(row["table"], row["seed"]): row for row in rows if row["method"] == HELD_OUT}
-    body, apart = [], []
+    body, apart, useful = [], [], []
 
     def of(table: str, method: str, label: str) -> list[Row]:
         return [r for r in rows if (r["table"], r["method"], r["label"]) == (table, method, label)]
@@ -252,7 +269,7 @@ def page_of_tables(rows: list[Row]) -> str:
         return f"{np.mean(values):.{digits}f}" if values else "–"
 
     for name in TABLES:
-        for method in ("AIM", "TwoRound"):
+        for method in ("AIM", "TwoRound", "FLAIM"):
             before, now = of(name, method, "before"), of(name, method, "default")
             seeds = {row["seed"] for row in before} & {row["seed"] for row in now}
             before, now = ([r for r in runs if r["seed"] in seeds] for runs in (before, now))
@@ -268,6 +285,13 @@ def page_of_tables(rows: list[Row]) -> str:
                 means(real, "three-way", 4), f"{errors[0] / errors[1]:.2f}", two,
                 f"{means(before, 'cpu', 0)}, {means(now, 'cpu', 0)}",
             ])  # fmt: skip
+        learned = [of(name, "AIM", "default"), of(name, "AIM", "target"), of(name, HELD_OUT, "")]
+        found = [{r["seed"]: r["utility"] for r in one if "utility" in r} for one in learned]
+        seeds = set.intersection(*(set(one) for one in found))
+        if seeds:
+            cells = [[one[seed] for seed in sorted(seeds)] for one in found]
+            spread = [f"{np.mean(one):.3f} ± {np.std(one, ddof=1):.3f}" for one in cells]
+            useful.append([name, str(len(seeds)), *spread])
         runs = [of(name, "AIM", label) for label in ("before, no decimals", "default")]
         seeds = {row["seed"] for row in runs[0]} & {row["seed"] for row in runs[1]}
         if seeds:
@@ -278,7 +302,9 @@ def page_of_tables(rows: list[Row]) -> str:
             "cpu s, before, default"]  # fmt: skip
     text = TABLES_HEAD + (table(head, body) if body else "not run") + "\n"
     head = ["table", "seeds", "all pairs, 16 bins, no decimals", "default, decimals"]
-    return text + APART_HEAD + (table(head, apart) if apart else "not run") + "\n"
+    text += APART_HEAD + (table(head, apart) if apart else "not run") + "\n"
+    head = ["table", "seeds", "default", "`target` named", "real rows"]
+    return text + UTILITY_HEAD + (table(head, useful) if useful else "not run") + "\n"
 
 
 def page(results: Path) -> str:
