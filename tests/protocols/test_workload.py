@@ -132,9 +132,9 @@ def test_aim_measures_triples_of_two_codes_each_and_so_sees_what_pairs_hide():
     assert error(fitted, rows) < 0.5 * error(pairs, rows)
 
 
-def test_triples_pay_where_their_pairs_gain_more_than_one_pair_would():
-    domain = Domain(NAMES, (2, 2, 2, 3, 4))
-    triples = [("a", "b", "c"), ("a", "b", "d"), ("a", "b", "e"), ("a", "d", "e")]
+def test_triples_of_two_codes_each_pay():
+    domain = Domain(NAMES, (2, 2, 2, 2, 3))
+    triples = [("a", "b", "c"), ("a", "c", "d"), ("a", "b", "e"), ("a", "d", "e")]
     offered = dict.fromkeys([("a",), ("a", "b"), *triples], 1.0)
     assert list(carried(domain, offered, [])) == [("a",), ("a", "b"), *triples[:2]]
 
@@ -219,7 +219,7 @@ def test_a_check_says_what_was_chosen_and_why():
     rho = rho_for(case.budget)
     assert f"numbers are cut into about {bins_for(NUMBERS, 20_000, rho)} bins each" in bins
     assert "about 20,000 rows" in bins
-    assert "a triple is a candidate where its columns have so few codes" in triples
+    assert "a triple is a candidate where its columns have two codes each" in triples
     assert not sw.AIM.method.forecast(sw.AIM(degree=2, bins=16), case).notes
     (target,) = sw.TwoRound.method.forecast(sw.TwoRound(target="k", bins=16), case).notes
     assert "the triples with 'k', the target" in target

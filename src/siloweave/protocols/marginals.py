@@ -73,9 +73,9 @@ class MarginalSettings:
         queries: So many random sets of `degree` columns instead of all. `degree=3, queries=64`
             is the published benchmark's setting.
         workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
-            every pair, and triples that contain the `target`. AIM also measures triples of so
-            few codes that they pay (workload.py, `carried`), TwoRound and its like those that
-            lower the expected error.
+            every pair, and triples that contain the `target`. AIM also measures triples of columns
+            with two codes each (workload.py, `carried`), TwoRound and its like those that lower
+            the expected error.
         target: A column that is to be predicted from the others.
         bins: Of a column of numbers at most. None: as many as rows, budget and columns make useful
             (workload.py, `bins_for`), and one for each value where there are at most twice as many
@@ -295,8 +295,8 @@ def _triples(synth: Any) -> tuple[str, ...]:
         return (f"the workload is all pairs, and the triples with {synth.target!r}, the target",)
     if synth.triples:
         note = (
-            "the workload is all pairs; a triple is a candidate where its columns have so few "
-            "codes that it measures its pairs better than one of them would be for the same budget"
+            "the workload is all pairs; a triple is a candidate where its columns have two codes "
+            "each, so that it measures three pairs for a little more than the price of one"
         )
         return (note,)
     return ()

@@ -31,7 +31,6 @@ COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
 _FEWEST, _MOST = 4, 32  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
-_PAYS = 4 / 3 - 1e-9  # see `carried`
 _TRIPLES = 256  # that are candidates of a round
 _CELL_BYTES = 8
 _WORKLOAD_SEED = 123
@@ -139,19 +138,18 @@ def carried(
 ) -> dict[Clique, float]:
     """Of the candidates of a workload that is chosen by itself, pairs, and triples that pay.
 
-    A triple of a, b and c codes measures its pairs with 1 / a, 1 / b and 1 / c of the precision
-    that one pair would have for the same budget. It is a candidate where these sum to 4 / 3 or
-    more, as with two codes each. Of more than 256 those are taken of which most pairs lie in
-    measured cliques, in the order of the candidates: so that a round stays short.
+    A triple of columns with two codes each is a candidate: it measures its three pairs with half
+    the precision that one pair would have for the same budget; with more codes it is less. Of more
+    than 256 those are taken of which most pairs lie in measured cliques, in the order of the
+    candidates: so that a round stays short.
 
     Args:
         domain: Attributes and sizes.
         offered: Candidates, and their weights.
         measured: What was measured before.
     """
-    part = {name: 1 / size for name, size in zip(domain.names, domain.sizes, strict=True)}
     linked = {pair for clique in measured for pair in combinations(clique, 2)}
-    triples = [q for q in offered if len(q) == 3 and sum(part[a] for a in q) > _PAYS]
+    triples = [q for q in offered if len(q) == 3 and max(domain.shape(q)) <= 2]
     triples.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
     kept = set(triples[:_TRIPLES])
     return {q: weight for q, weight in offered.items() if len(q) < 3 or q in kept}
