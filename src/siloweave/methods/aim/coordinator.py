@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _FLOATS = 1e-9  # relative, of a sum of costs
 _CELLS, _MOST = 1 << 19, 4  # of a model for each further choice of a round; choices at most
+_SWEEPS = 4  # of a round's fit to a model that is so large
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
 
 
@@ -145,8 +146,11 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
     measured, chosen = list(model.potentials), list[Clique]()
     message = ModelMessage.of(model)
-    offered = carried(run.domain, weights, measured) if run.settings.chooses else weights
-    for _ in range(budget.choices(min(_MOST, 1 + model.tree.cells // _CELLS))):
+    offered, most = weights, 1  # with a workload that is named, AIM is the paper's
+    if run.settings.chooses:
+        offered = carried(run.domain, weights, measured)
+        most = min(_MOST, 1 + model.tree.cells // _CELLS)
+    for _ in range(budget.choices(most)):
         candidates = fitting(run.domain, offered, measured + chosen, allowed)
         if not candidates:
             break
@@ -157,7 +161,8 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
         offered = {q: offered[q] for q in candidates if q != chosen[-1]}
     run.measure(chosen, budget.sigma)
     budget.spent += len(chosen) * budget.round_cost
-    new = run.fit(model, run.settings.sweeps)
+    sweeps = run.settings.sweeps if most == 1 else min(_SWEEPS, run.settings.sweeps)
+    new = run.fit(model, sweeps)
     moved = sum(float(np.abs(new.marginal(r) - model.marginal(r)).sum()) for r in chosen)
     if moved <= sum(expected_l1(budget.sigma, run.domain.size(r)) for r in chosen):
         budget.sigma = max(_LEAST, budget.sigma / 2)

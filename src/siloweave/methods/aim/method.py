@@ -50,7 +50,7 @@ class AIM(Synthesizer, MarginalSettings):
         degree, queries, workload, target, bins, counts_share, max_model_mb: See `MarginalSettings`.
         gaussian_share: Share of the budget for measurements; the rest selects.
         rounds_per_column: T_max = 16 d in the paper: the first noise is sized for that many.
-        sweeps: Sweeps of each fit.
+        sweeps: Sweeps of each fit; fewer where the model is large and the workload "auto".
         final_sweeps: Sweeps of the last.
         shrinkage: Entropy per unit of noise in the fits.
 
