@@ -13,10 +13,11 @@ from siloweave.core.run import run_over
 from siloweave.errors import DataError, InputError, SiloweaveError, StudyError, WireError
 from siloweave.federation import messages
 from siloweave.federation.frames import FRAME, Opened
-from siloweave.federation.messages import Envelope
+from siloweave.federation.messages import Envelope, Public
 from siloweave.federation.session import Close
 from siloweave.privacy import Ledger
 from siloweave.privacy.ledger import Identity
+from siloweave.protocols import columns
 from siloweave.protocols.schema import LEARNING
 from siloweave.tables import Column, Encoder, Schema
 from siloweave.tables.bins import Cuts
@@ -200,12 +201,13 @@ def test_only_what_is_open_may_be_learned(lie):
         LEARNING.accepts(setup, replace(setup, schema=told))
 
 
-def test_columns_that_stay_apart_are_refused_before_anything_is_asked(tmp_path):
-    case = CASES["silofuse apart"]
-    with pytest.raises(NotImplementedError, match="over a network"):
-        fit_over_frames(case, tmp_path)
-    with ends(case, tmp_path / "again", STUDY) as (_, _, hosts):
-        assert not any(host.ledger.entries for host, _ in hosts.values())
+def test_a_party_that_keeps_another_number_of_rows_is_named(tmp_path, monkeypatch):
+    def fewer(read_decoder, request, site):
+        return columns.KeptColumns(Public(39, "as many as were asked for"))
+
+    monkeypatch.setattr(columns, "keep_columns", fewer)
+    with pytest.raises(WireError, match=r"'north' sent rows = 39"):
+        fit_over_frames(CASES["silofuse apart"], tmp_path, rows=_ROWS)
 
 
 def test_a_policy_is_asked_before_every_stage(tmp_path):

@@ -190,13 +190,6 @@ def test_a_method_that_needs_rows_loads_them(tmp_path):
     assert fits[0].values("age").tolist() == fits[1].values("age").tolist()
 
 
-def test_learning_open_facts_names_what_is_not_counted(tmp_path):
-    schema = Schema((Column("age", "integer", missing=True), ODD["code"]))
-    database = in_sqlite(odd_table(50), tmp_path).select(["age", "code"])
-    with pytest.raises(sw.SiloweaveError, match="learned from a table that is held in memory"):
-        sw.AIM().fit(database, schema, budget=BUDGET, learn=0.1)
-
-
 def test_an_empty_table_is_counted(tmp_path):
     table, encoder = odd_table(50).take([]), Encoder(ODD, 7)
     there = counted(in_sqlite(table, tmp_path), encoder)
