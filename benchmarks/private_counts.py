@@ -72,9 +72,10 @@ TABLES_HEAD = """
 
 A random half of each table, ε = 1, δ = 1 / rows. Mean total variation of 150 random tables of
 three columns to the half that was fitted, of as many rows drawn and of the other half: all pairs in
-16 bins, which were the defaults before decision 0042, and the defaults. Whole numbers of up to 32
-values stand for themselves, others are cut into 20 bins of equal mass. * The rule's factor was
-chosen on these tables.
+16 bins, which were the defaults before decision 0042, and the defaults. FLAIM's rows are spread
+over five parties at random; AIM and TwoRound have one. Whole numbers of up to 32 values stand for
+themselves, others are cut into 20 bins of equal mass. * The rule's factor was chosen on these
+tables.
 
 """
 UTILITY_HEAD = """

@@ -44,6 +44,10 @@ def test_a_run_is_that_of_the_same_rows_in_a_file(folder, stored):
 def test_check_says_what_is_counted_and_what_is_loaded(stored):
     found = forecast(Study.load(stored.path))
     assert "north: counted in sqlite, no row is loaded" in found.notes
+    stored.replace("study.toml", "[schema]", "[schema]\nlearn = 0.1")
+    found = forecast(Study.load(stored.path))
+    assert "north: counted in sqlite, columns with open facts are read" in found.notes
+    stored.replace("study.toml", "learn = 0.1\n", "")
     stored.replace("study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4',
                    'name = "fed_tgan"')  # fmt: skip
     stored.replace("study.toml", "[budget]\nepsilon = 1\ndelta = 1e-5\n", "")

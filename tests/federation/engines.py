@@ -89,8 +89,8 @@ def study(folder, **named):
 
 
 @contextmanager
-def cable(port, to):
-    """Carries bytes between two ports; while the event is set, none pass and none connect."""
+def cable(to):
+    """Carries bytes from a port to another; while the event is set, none pass and none connect."""
     cut, ends = threading.Event(), []
 
     def carry(one, other):
@@ -119,10 +119,10 @@ def cable(port, to):
                 shut(ends.pop())
 
     closed = threading.Event()
-    with socket.create_server(("127.0.0.1", port)) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         for work in (take, watch):
             threading.Thread(target=work, daemon=True).start()
-        yield cut
+        yield cut, listening.getsockname()[1]
         closed.set()
 
 

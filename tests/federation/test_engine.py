@@ -214,11 +214,11 @@ def test_a_node_that_is_killed_comes_back(tmp_path):
 @pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_link_that_is_cut_for_a_while(tmp_path, seconds):
     """After a minute the node has missed what Flower wants of it, and is let in anew."""
-    port, through = free_port(), free_port()
+    port = free_port()
     provisioned(tmp_path)
     with (
         coordinator(tmp_path, port, seconds=150.0) as link,
-        cable(through, port) as cut,
+        cable(port) as (cut, through),
         party(tmp_path, "clinic", through),
         party(tmp_path, "lab", port),
     ):

@@ -75,7 +75,7 @@ def test_pairs_that_share_no_clique_are_those_of_the_joint_table(cells, model):
     assert set(found) == set(far)
     p = joint(model)
     for pair, table in found.items():
-        np.testing.assert_allclose(table, summed(p, model.domain, pair), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(table, summed(p, model.domain, pair), rtol=1e-5, atol=1e-8)
 
 
 def test_pairs_beyond_separators_that_float32_cannot_hold_are_right():
@@ -85,7 +85,7 @@ def test_pairs_beyond_separators_that_float32_cannot_hold_are_right():
     assert min(b.min() for b in model.beliefs) < np.finfo(np.float32).tiny
     for pair, table in mrf.apart(model.tree, model.beliefs, [("a", "c"), ("a", "d"), ("b", "d")]):
         expected = summed(joint(model), domain, pair)
-        np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-8)
 
 
 def test_many_marginals_are_the_same_as_one_after_the_other():

@@ -36,7 +36,7 @@ def tables(parties=3, number=2000):
 
 
 def test_open_facts_of_rows_that_are_counted_where_they_are_are_those_of_a_table(tmp_path):
-    """A Parquet file and a database; what is declared is checked as they are counted."""
+    """A Parquet file and a database; what is declared is checked before anything is paid for."""
     (table,) = tables(1)
     write(table, tmp_path / "a.parquet")
     synth = TwoRound(workload=[("sex", "town"), ("town", "age")], bins=8)
@@ -49,7 +49,8 @@ def test_open_facts_of_rows_that_are_counted_where_they_are_are_those_of_a_table
     narrow = Schema((Column("sex", "categorical", categories=("f",)), *OPEN.columns[1:]))
     for data in (tmp_path / "a.parquet", in_sqlite(table, tmp_path, "again")):
         with pytest.raises(SchemaError, match="column 'sex'"):
-            synth.fit([data], narrow, budget=BUDGET, learn=0.2, noise="seeded")
+            synth.fit([data], narrow, budget=BUDGET, learn=0.2, noise="seeded", folder=tmp_path)
+        assert all(not Ledger.read(file).entries for file in tmp_path.rglob("ledger.jsonl"))
 
 
 @pytest.mark.parametrize("name", ["flaim", "two_round"])

@@ -60,8 +60,7 @@ def over_engine(
         address = f"127.0.0.1:{to}"
         made = engine.Engine(folder / "office", seals, address, seconds=seconds, **named)
         link = stack.enter_context(made)
-        line = free_port()
-        link.cut = stack.enter_context(cable(line, to))
+        link.cut, line = stack.enter_context(cable(to))
         through = f"127.0.0.1:{stack.enter_context(recording(to)) if port else line}"
         for name, (host, own) in hosts.items():
             party = engine.answering(homes[name], own, host.reply, through, **named)

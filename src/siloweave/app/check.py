@@ -25,7 +25,7 @@ from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, owners_of
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
-from siloweave.protocols.histograms import coded_part
+from siloweave.protocols.schema import coded_part
 from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.database import Database
@@ -251,7 +251,10 @@ class _Place(NamedTuple):
         counts, name = study.counts, party.name
         if isinstance(source, Database):
             if counts:
-                return _Place(_DUCKDB_MB, f"{name}: counted in {source.kind}, no row is loaded")
+                read = (
+                    "columns with open facts are read" if study.schema.learn else "no row is loaded"
+                )
+                return _Place(_DUCKDB_MB, f"{name}: counted in {source.kind}, {read}")
             taken = _VALUE * rows * columns / 1e6
             who = "a constraint" if synth.method.counts else synth.info.title
             return _Place(

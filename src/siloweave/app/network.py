@@ -230,7 +230,7 @@ def party_in(
 
     def keep(rows: Table, seed: int) -> None:
         names = (*(asked.on if asked else ()), *entry.columns)
-        own = setup.schema.select([name for name in setup.schema.names if name in names])
+        own = setup.schema.select([name for name in names if name in setup.schema.names])
         write(drawn_anew(rows, own, key=seed), folder / KEPT)
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)

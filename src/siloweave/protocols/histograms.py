@@ -37,7 +37,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import SharedGaussian
-from siloweave.protocols.schema import clipped
+from siloweave.protocols.schema import clipped, coded_part
 from siloweave.protocols.secure_sums import (
     OPENING,
     Cohort,
@@ -54,11 +54,9 @@ from siloweave.protocols.secure_sums import (
 from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
-from siloweave.tables.counted import counted
-from siloweave.tables.database import Database
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
-from siloweave.tables.read import Table, Unread, digest_of, read, rows_of
+from siloweave.tables.read import Table, digest_of, rows_of
 from siloweave.tables.schema import Schema
 
 Floats = npt.NDArray[np.float64]
@@ -290,31 +288,6 @@ def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
         coded_part(table, Encoder(setup.schema))
     own = table.select([n for n in fine.schema.names if n in table.names])
     return HistogramData(rows_of(own, 0), fine, coded_part(own, fine))
-
-
-def coded_part(
-    part: Table | Unread, encoder: Encoder, planned: Sequence[Clique] = ()
-) -> CountedRows:
-    """Rows as codes: those of a table or a Parquet file, or of a database, which counts them.
-
-    Args:
-        part: The rows.
-        encoder: How they are coded; numbers beyond bounds that were learned are moved inside.
-        planned: Cliques that will be asked for.
-
-    Raises:
-        SchemaError, DataError: As of `Encoder.encode`.
-    """
-    if isinstance(part, Table):
-        return encoder.encode(clipped(part, encoder.schema))
-    if isinstance(part, Database):
-        return counted(part, encoder, planned)
-    try:
-        return Codes.concat([coded_part(one, encoder) for one in part.batches()])  # type: ignore[misc]
-    except SchemaError:  # with the number of rows in all batches
-        for name in encoder.domain.names:
-            coded_part(read(part.select([name])), encoder.select([name]))
-        raise
 
 
 def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes]]:

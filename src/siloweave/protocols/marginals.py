@@ -35,8 +35,8 @@ from siloweave.errors import InputError, RosterError, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity, rho_for
-from siloweave.protocols.histograms import BINS, coded_part, columns_to_cut
-from siloweave.protocols.schema import LEARNING, open_facts
+from siloweave.protocols.histograms import BINS, columns_to_cut
+from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import with_dropouts
 from siloweave.protocols.workload import (
     COARSE,

@@ -66,8 +66,10 @@ from siloweave.protocols.secure_sums import (
 )
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.bins import as_written, numbers_of
-from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, digest_of, read
+from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
+from siloweave.tables.counted import counted
+from siloweave.tables.database import Database
+from siloweave.tables.read import Table, Unread, digest_of, read
 from siloweave.tables.schema import Category, Column, Schema, check_columns
 
 _LONGEST = 256  # characters of a value that may be named
@@ -430,6 +432,31 @@ def clipped(table: Table, schema: Schema) -> Table:
     return Table.from_columns(columns, like=table)
 
 
+def coded_part(
+    part: Table | Unread, encoder: Encoder, planned: Sequence[Clique] = ()
+) -> CountedRows:
+    """Rows as codes: those of a table or a Parquet file, or of a database, which counts them.
+
+    Args:
+        part: The rows.
+        encoder: How they are coded; numbers beyond bounds that were learned are moved inside.
+        planned: Cliques that will be asked for.
+
+    Raises:
+        SchemaError, DataError: As of `Encoder.encode`.
+    """
+    if isinstance(part, Table):
+        return encoder.encode(clipped(part, encoder.schema))
+    if isinstance(part, Database):
+        return counted(part, encoder, planned)
+    try:
+        return Codes.concat([coded_part(one, encoder) for one in part.batches()])  # type: ignore[misc]
+    except SchemaError:  # with the number of rows in all batches
+        for name in encoder.domain.names:
+            coded_part(read(part.select([name])), encoder.select([name]))
+        raise
+
+
 # Open facts, before a method of marginals
 
 
@@ -453,13 +480,12 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
     """Rows that fit what is declared; of a table that is counted where it is, the open columns."""
     schema, facts = setup.schema, open_facts(setup.schema)
     check_columns(schema, table)
-    whole = isinstance(table, Table)
-    if not whole:
+    declared = [one.name for one in schema.columns if one.name not in facts and one.modelled]
+    if declared:
+        coded_part(table.select(declared), Encoder(schema.select(declared)))
+    if not isinstance(table, Table):
         table = read(table.select(list(facts)))
     check_open(table, schema)
-    declared = [one.name for one in schema.columns if one.name not in facts and one.modelled]
-    if declared and whole:  # else they are checked where they are counted
-        Encoder(schema.select(declared)).encode(table.select(declared))
     return OpenData(table, schema)
 
 

@@ -233,7 +233,7 @@ class Database:
         return found
 
     def read(self, most: int | None = None) -> pl.DataFrame:
-        """The rows as the query orders them; about `most` that it draws if there are more."""
+        """The rows as the query orders them; or about `most` that it draws, without a key."""
         if most == 0:
             return pl.DataFrame(schema={n: _FRAMES[kind] for n, (kind, _) in self._columns.items()})
         some = ""

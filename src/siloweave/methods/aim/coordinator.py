@@ -152,7 +152,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
         most = min(_MOST, 1 + model.tree.cells // _CELLS)
     for _ in range(budget.choices(most)):
         candidates = fitting(run.domain, offered, measured + chosen, allowed)
-        if not candidates:
+        if chosen and not candidates:
             break
         request = SelectQuery(message, tuple(candidates), budget.sigma, budget.epsilon)
         (reply,) = run.session.ask(request)
