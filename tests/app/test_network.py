@@ -157,15 +157,69 @@ def test_constraints_hold_over_a_network(folder):
         pass
 
 
-def test_constraints_of_split_columns_are_refused_when_a_study_is_provisioned(folder):
+def with_columns(folder, halves, rules, *, shared=True, aligned=False):
+    """A study whose parties hold these columns of the same people."""
+    lines = [row.split(",") for row in (folder.path / "north.csv").read_text().split()]
+    schema = json.loads((folder.path / "schema.json").read_text())
+    schema["columns"].insert(0, {"name": "card", "kind": "id"})
+    folder.write("schema.json", json.dumps({**schema, "constraints": rules}))
+    text = '[study]\nname = "small"\n[schema]\nfile = "schema.json"\n[output]\nrows = 150\n'
+    text += f'[method]\nname = "silofuse"\nshared = {str(shared).lower()}\n'
+    text += "[method.diffusion]\nsteps = 3\nbatch = 16\nhidden = [8]\ntimesteps = 5\n"
+    text += '[alignment]\non = ["card"]\n' if aligned else ""
+    for name, own in halves.items():
+        text += f'[[parties]]\nname = "{name}"\ndata = "{name}.csv"\n'
+        text += f"columns = {['card', *own]}\n"
+        places = [lines[0].index(column) for column in own]
+        rows = [[str(i), *(row[j] for j in places)] for i, row in enumerate(lines[1:])]
+        folder.write(f"{name}.csv", "\n".join(map(",".join, [["card", *own], *rows, []])))
+    folder.write("study.toml", text)
+
+
+RANGE = {"constraint": "category_ranges", "column": "age", "by": "sex", "ranges": [["f", 18, 89]]}
+PAIRS = {"constraint": "fixed_combinations", "columns": ["sex", "job"]}
+PAIRS["rows"] = [["f", "x"], ["m", "y"]]
+HALVES = {"clinic": ["age", "sex"], "office": ["job"]}
+OTHERS = {"clinic": ["age"], "office": ["sex", "job"]}
+
+
+@pytest.mark.parametrize("aligned", [False, True], ids=["in order", "aligned"])
+def test_constraints_of_split_columns_hold_over_a_network(folder, aligned):
+    """One at a party, whose real rows are checked there, and one across both parties."""
+    halves = OTHERS if aligned else HALVES
     with_jobs(folder)
-    folder.replace(
-        "study.toml",
-        'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4',
-        'name = "silofuse"',
-    )
-    folder.replace("study.toml", "[budget]\nepsilon = 1\ndelta = 1e-5", "")
-    with pytest.raises(InputError, match=r"fixed combinations of sex, job: .* not built yet"):
+    with_columns(folder, halves, [RANGE, PAIRS], aligned=aligned)
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    for name in halves:
+        (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    summary, _ = run(ends)
+    text = (Study.load(ends["coordinator"]).folder / "synthetic.csv").read_text()
+    if not aligned:  # an alignment shuffles rows with entropy of its own
+        execute(Study.load(folder.path), noise="seeded")
+        assert text == (folder.path / "run" / "synthetic.csv").read_text()
+    assert summary.rows == 150
+    drawn = [row.split(",") for row in text.split()[1:]]
+    assert {tuple(row[2:]) for row in drawn} == {("f", "x"), ("m", "y")}
+    assert all(int(row[1]) >= 18 for row in drawn if row[2] == "f")
+    name, row, words = ("office", "f,y", "sex, job") if aligned else ("clinic", "7,f", "age by sex")
+    (file := ends[name] / f"{name}.csv").write_text(file.read_text() + f"99,{row}\n")
+    (ends[name] / "ledger.jsonl").unlink()
+    with (
+        pytest.raises(SchemaError, match=rf"{words}: 1 of 41 rows break it \(rows 41, counted"),
+        party_in(ends[name]),
+    ):
+        pass
+    assert not (ends[name] / "ledger.jsonl").exists()  # nothing is paid for
+
+
+def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provisioned(folder):
+    with_columns(folder, HALVES, [PAIRS], shared=False)
+    with pytest.raises(InputError, match=r"fixed combinations of sex, job: .* stay apart"):
+        provision(folder.path, folder.path / "ends")
+    folder.write("schema.json", (folder.path / "schema.json").read_text().replace(
+        json.dumps(PAIRS), json.dumps(RANGE)
+    ))  # fmt: skip
+    with pytest.raises(InputError, match=r"range of age by sex: .* cannot be drawn again"):
         provision(folder.path, folder.path / "ends")
 
 

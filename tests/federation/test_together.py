@@ -90,10 +90,10 @@ def test_the_last_question_of_a_run_brings_its_ledgers(tmp_path, monkeypatch, fi
 def test_a_question_after_the_last_one_needs_ledgers_anew():
     session = session_of([site_of("a")])
     session.ask(Ask(50.0), last=True)
-    session.rounds += 1  # the party has answered step 1 already
-    session.ask(Ask(70.0))
+    session.ask(Ask(70.0))  # as step 2: the party has answered step 1 already
     closing = session.close()
     assert len(closing.ledgers["a"]) == 2
+    assert session.rounds == 4
 
 
 def test_a_question_to_some_parties_does_not_close_a_run():

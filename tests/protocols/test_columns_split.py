@@ -2,9 +2,10 @@
 
 import math
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,15 +17,33 @@ import pytest
 from siloweave.core.fit import Fit
 from siloweave.core.method import Forecast, Guarantee, Method, Result
 from siloweave.core.run import Synthesizer, columns_of
-from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
+from siloweave.errors import (
+    BudgetError,
+    DataError,
+    InputError,
+    RosterError,
+    SchemaError,
+    WireError,
+)
 from siloweave.federation.messages import Array, Released, Reply, Request
 from siloweave.privacy import Budget
 from siloweave.privacy.events import NonPrivate
-from siloweave.protocols.columns import ColumnsModel, columns_data, gathered, keep_decoder
-from siloweave.tables import Column, Schema, read
+from siloweave.privacy.ledger import Ledger
+from siloweave.protocols.columns import (
+    ColumnsModel,
+    columns_data,
+    decoded_rows,
+    gathered,
+    keep_decoder,
+    with_decoding,
+)
+from siloweave.tables import Column, Schema, read, write
+from siloweave.tables.constraints import CategoryRanges, FixedCombinations, Unique
 from siloweave.tables.features import Features
 from siloweave.tables.keys import generator
+from siloweave.tables.modelled import Modelled
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
+from tests.synthesizers.networked import fit_over_frames
 
 SPLIT = {"north": ["town", "age", "seen"], "south": ["sex", "pay"], "west": ["member", "visits"]}
 
@@ -88,8 +107,9 @@ class Plain:
 def coordinate(session, task):
     replies = session.ask(Send(task.seed))
     task.progress("done", 1.0)
-    rows = np.concatenate([r.rows.value.numpy() for r in replies], axis=1)
-    return Result(Repeats(rows), len(rows))
+    parts = [r.rows.value.numpy() for r in replies]
+    rows = np.concatenate(parts, axis=1)
+    return Result(Repeats(rows), len(rows), parts=tuple(one.shape[1] for one in parts))
 
 
 def loaded(path):
@@ -293,3 +313,97 @@ def test_shared_ids_agree_as_an_alignment_reads_them(who):
     broken = other.assign(who=[3.5, 1.0, 2.0])
     with pytest.raises(DataError, match="party 'party-2': the id column 'who' holds numbers that"):
         Echo().fit([one, broken], schema)
+
+
+# Constraints over a network, where the parties decode
+
+
+@dataclass(frozen=True)
+class FarEcho(Echo):
+    """The same, whose parties may be elsewhere."""
+
+    method: ClassVar[Method] = replace(
+        Echo.method,
+        handlers=with_decoding(lambda synth: {Send: send}, Plain),
+        decode=decoded_rows,
+        forecast=lambda synth, case: Forecast({Send: 1}, 1.0, 1, 1.0, math.inf),
+    )
+
+
+AT_ONE = FixedCombinations(("town", "age"), (("Ulm", 30), ("Bonn", 40), ("Jena", 41)))
+AT_TWO = CategoryRanges("age", "member", ((True, 35, None), (False, None, 35)))
+
+
+def ages(frame):
+    """Rows that keep what is at one party; half of them break what is at two."""
+    return frame.assign(age=frame["town"].astype("str").map(dict(AT_ONE.rows)).astype(int))
+
+
+def constrained(*rules, frame=None, **settings):
+    data = split(ages(pandas_frame()) if frame is None else frame)
+    schema = Schema(SCHEMA.columns, rules)
+    return SimpleNamespace(synth=FarEcho(**settings), data=lambda s: data, schema=schema, fit={})
+
+
+def texts(tables, tmp_path):
+    for i, table in enumerate(tables):
+        write(table, tmp_path / f"{i}.csv")
+    return [(tmp_path / f"{i}.csv").read_text() for i in range(len(tables))]
+
+
+@pytest.mark.parametrize("rows", [30, 900])
+@pytest.mark.parametrize("rules", [(AT_ONE,), (AT_TWO,), (AT_ONE, AT_TWO)], ids=["1", "2", "both"])
+def test_rows_over_a_network_keep_constraints_as_those_of_one_process(rules, rows, tmp_path):
+    case = constrained(*rules)
+    here = case.synth.fit(case.data(0), case.schema, noise="seeded")
+    there, _ = fit_over_frames(case, tmp_path / "net", rows=rows)
+    drawn = there.sample_table(rows, seed=0)
+    one, other = texts([here.sample_table(rows, seed=0), drawn], tmp_path)
+    assert one == other
+    assert there.schema == here.schema
+    assert there.columns == {name: tuple(own) for name, own in SPLIT.items()}
+    assert not any(wrong.any() for wrong in Modelled(case.schema).broken(drawn).values())
+    assert set(there.part_tables(rows, seed=0)["south"].names) == set(SPLIT["south"])
+
+
+def test_categories_on_which_ranges_depend_keep_their_frequency():
+    """Members break their range more often than others; they are not replaced by others."""
+    rule = CategoryRanges("age", "member", ((True, 85, None),))
+    frame = pandas_frame(600).assign(member=[True, False] * 300)
+    fitted = FarEcho().fit(split(frame), Schema(SCHEMA.columns, (rule,)))
+    drawn = fitted.sample(2_000, seed=0)
+    assert drawn["age"][drawn["member"]].min() >= 85
+    assert 0.45 < drawn["member"].mean() < 0.55
+
+
+def test_rows_that_hardly_ever_keep_a_constraint_end_a_run_by_its_name(tmp_path, monkeypatch):
+    case = constrained(CategoryRanges("age", "member", ((True, 18, 18), (False, 90, 90))))
+    with pytest.raises(InputError, match=r"range of age by member: .* are too rare"):
+        fit_over_frames(case, tmp_path / "few", rows=30)
+    monkeypatch.setattr("siloweave.core.constrained._LARGEST", 2_000)
+    with pytest.raises(InputError, match="parties decoded rows 32 times"):
+        fit_over_frames(case, tmp_path / "many", rows=3_000)
+
+
+def test_a_party_whose_rows_break_its_constraint_says_to_the_coordinator_nothing_of_them(tmp_path):
+    frame = ages(pandas_frame())
+    frame.loc[[3, 5], "age"] = 31
+    with pytest.raises(WireError, match="failed with SchemaError") as refused:
+        fit_over_frames(constrained(AT_ONE, frame=frame), tmp_path)
+    assert " 2 " not in str(refused.value)
+    assert Ledger.read(tmp_path / "north" / "ledger.jsonl").entries == ()
+
+
+def test_columns_that_stay_keep_what_is_never_drawn_again_and_nothing_else(tmp_path):
+    case = constrained(AT_ONE, shared=False)
+    here = case.synth.fit(case.data(0), case.schema, noise="seeded")
+    fit_over_frames(case, tmp_path / "net", rows=50)
+    for name, table in here.part_tables(50, seed=0).items():
+        kept = read(tmp_path / "net" / name / "kept.parquet")
+        one, other = texts([table, kept.select(list(table.names))], tmp_path)
+        assert one == other
+    refused = {AT_TWO: "stay apart", Unique(("pay",)): "cannot be drawn again"}
+    refused[CategoryRanges("age", "town", (("Ulm", 30, 30),))] = "cannot be drawn again"
+    for rule, words in refused.items():
+        with pytest.raises(InputError, match=words):
+            fit_over_frames(constrained(AT_ONE, rule, shared=False), tmp_path / "other")

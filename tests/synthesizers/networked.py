@@ -1,7 +1,6 @@
 """A run whose coordinator has no table, with parties that answer sealed frames."""
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from threading import Thread
 
 from siloweave.app.plan import forecast_of, messages_over, most_asked
@@ -62,10 +61,9 @@ def setup_of(case):
     synth = case.synth
     tables = {n: read(one) for n, one in parties_of(synth.method, case.data(0), None).items()}
     budget = synth.method.allowed(synth, case.fit.get("budget"))
-    setup = Setup(synth, case.schema, budget, tuple(tables))
-    if synth.method.split == "columns":
-        setup = replace(setup, columns=columns_of(tables, case.schema, empty=True))
-    return setup, tables
+    split = synth.method.split == "columns"
+    columns = columns_of(tables, case.schema, empty=True) if split else {}
+    return Setup(synth, case.schema, budget, tuple(tables), columns), tables
 
 
 def plan_of(case, setup):

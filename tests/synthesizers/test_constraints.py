@@ -1,5 +1,7 @@
 """Whatever a method learned, every row that it draws keeps the constraints of the schema."""
 
+import dataclasses
+import re
 from functools import cache
 
 import numpy as np
@@ -12,7 +14,9 @@ from siloweave.core.run import parties_in
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.process import in_processes
 from siloweave.methods.registry import METHODS
+from siloweave.tables import write
 from siloweave.tables.modelled import Modelled
+from tests.synthesizers.networked import fit_over_frames
 from tests.synthesizers.properties import check_like_the_frame
 from tests.synthesizers.test_visibility import CASES, GRAPHICAL
 
@@ -323,3 +327,26 @@ def test_a_report_says_that_drawn_rows_keep_constraints(tmp_path):
     page = model.report(tmp_path / "a.html", audience="owner", data=frame()).read_text()
     assert "admission &lt;= discharge, by at most 60: 0 of " in page
     assert "over the queries" in page
+
+
+FAR = ("secure_two_round", "silofuse", "vertimrf", "vertigan", "e2e_distr", "silofuse with noise")
+
+
+@pytest.mark.parametrize("name", [n if n in SOONER else pytest.param(n, marks=slow) for n in FAR])
+def test_a_run_over_frames_draws_the_rows_of_one_process(name, tmp_path):
+    """Constraints at one party and across two, and enough rows to be raked and drawn again."""
+    plain = CASES[name]
+    settings = {k: v for k, v in plain.settings.items() if k not in ("workload", "target")}
+    data = parts_of("columns", frame(200))
+    case = dataclasses.replace(plain, settings=settings, schema=schema(), data=lambda seed: data)
+    here = case.synth.fit(data, schema(), noise="seeded", **case.fit)
+    there, _ = fit_over_frames(case, tmp_path / "net", rows=300)
+    texts = []
+    for i, model in enumerate((here, there)):
+        write(model.sample_table(300, seed=0), tmp_path / f"{i}.csv")
+        texts.append((tmp_path / f"{i}.csv").read_text())
+    assert texts[0] == texts[1]
+    assert there.schema == here.schema
+    assert broken(there.sample(300, seed=0)) == {}
+    page = there.report(tmp_path / "a.html").read_text()
+    assert len(re.findall(r": 0 of [\d,]+ drawn rows break it", page)) == 6

@@ -230,7 +230,7 @@ def party_in(
 
     def keep(rows: Table, seed: int) -> None:
         names = (*(asked.on if asked else ()), *entry.columns)
-        own = setup.schema.select([name for name in names if name in setup.schema.names])
+        own = setup.declared.select([name for name in names if name in setup.declared.names])
         write(drawn_anew(rows, own, key=seed), folder / KEPT)
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
@@ -267,7 +267,7 @@ def _check(
     entries: Sequence[Entry],
     others: Sequence[Budget],
 ) -> None:
-    used = setup.columns.get(name, ())
+    used = setup.held.get(name, ())
     policy.check(study, setup.declared, setup.synth, entries, used, others)
 
 
@@ -287,7 +287,7 @@ def plan_in(folder: Path, data: Path | None = None) -> Plan:
     """What the study in a party's folder will send; arguments and errors as of `party_in`."""
     study, _, roster, _, entry = member(folder)
     setup, source = study.setup(), data or study.source(entry)
-    columns = setup.columns.get(entry.name, setup.declared.names)
+    columns = setup.held.get(entry.name, setup.declared.names)
     rows = [rows_in(source, len(columns))] * len(study.names)
     found = forecast_of(setup, study.schema.learn, rows)
     return plan_of(study, setup, entry.name, rows, found, roster)

@@ -33,7 +33,7 @@ from siloweave.federation.messages import Masked, Public, Relayed, Released, Req
 from siloweave.federation.session import Close, Traffic
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import spelled_key
-from siloweave.protocols.columns import DecodeColumns, KeepColumns
+from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded
 from siloweave.protocols.schema import open_facts
 from siloweave.tables.schema import Column, Schema
 
@@ -255,7 +255,8 @@ def messages_over(setup: Setup, learn: float, found: Forecast) -> Iterator[Plann
     decoding = tuple(_decoding(setup))
     yield from decoding
     (closing,) = _described("closing", {Close: 1}, (), "")
-    yield msgspec.structs.replace(closing, times=0 if found.closes or decoding else 1)
+    along = found.closes or [one.times for one in decoding] == [1]  # else it may come once more
+    yield msgspec.structs.replace(closing, times=0 if along else 1)
 
 
 def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:
@@ -281,7 +282,8 @@ def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
     """The one that draws rows where what decodes them is at the parties; it closes the run."""
     if setup.synth.method.decode is not None:
         shared = getattr(setup.synth, "shared", True)
-        (one,) = _described("method", {DecodeColumns if shared else KeepColumns: 1}, (), "")
+        asked: Asked = {DecodeColumns: most_decoded(setup)} if shared else {KeepColumns: 1}
+        (one,) = _described("method", asked, (), "")
         part = PlannedField("columns", _MADE) if shared else PlannedField("rows", _PUBLIC)
         yield msgspec.structs.replace(one, fields=(part,), ledger="nothing")
 

@@ -334,7 +334,7 @@ def record_of(
         measured: What else was measured on real rows, for the owner's copy.
         run_by: Who ran it, as the caller says.
     """
-    if fitted.modelled is not None and synthetic is None:
+    if fitted.modelled is not None and synthetic is None and fitted.shared:
         synthetic = fitted.sample_table(seed=0)
     info, budget, epsilons = fitted.info, fitted.budget, fitted.epsilons
     if isinstance(fitted.model, KeptRows):

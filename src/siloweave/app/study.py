@@ -24,7 +24,7 @@ import msgspec
 
 from siloweave import __version__
 from siloweave.core.method import Info, Setup
-from siloweave.core.run import Job, Synthesizer, job_for, owners_of, settings_of
+from siloweave.core.run import Job, Synthesizer, check_named, job_for, owners_of, settings_of
 from siloweave.errors import (
     BudgetError,
     DataError,
@@ -283,12 +283,6 @@ class Study(Section, frozen=True):
         schema, synth = self.checked()
         columns: dict[str, tuple[str, ...]] = {}
         if synth.method.split == "columns":
-            if schema.constraints:
-                raise InputError(
-                    f"[schema] has the constraint {schema.constraints[0].words}: constraints where "
-                    "parties hold different columns are not built yet over a network. Take them "
-                    "out of the schema, or use `siloweave run`."
-                )
             for party in self.parties:
                 if not party.columns:
                     raise RosterError(
@@ -302,7 +296,9 @@ class Study(Section, frozen=True):
                 name: tuple(c for c in own if owners.get(c) == name) for name, own in held.items()
             }
         budget = synth.method.allowed(synth, self.terms() if self.budget else None)
-        return Setup(synth, schema, budget, self.names, columns)
+        setup = Setup(synth, schema, budget, self.names, columns)
+        check_named(setup, self.schema.learn, far=True)
+        return setup
 
     def job(self, **facts: Any) -> Job:
         """The run of the study; `facts` are further fields of `Job`."""

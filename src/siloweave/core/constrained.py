@@ -45,6 +45,7 @@ _CHUNK = 2_000  # rows drawn at once when some broke a constraint, at least
 _LARGEST = 50_000  # and at most: networks hold them in memory
 _LEAST = 10_000  # rows that may be drawn however few are wanted
 _MORE = 2  # rows drawn at once for each of many that did
+_SPARE = 1.25  # or for each that should be good, where rows are drawn for no place
 _PILOTS = 2_000  # rows that show which classes a model makes
 _Rows = NDArray[np.int64]
 _Columns = Mapping[str, tuple[NDArray[Any], NDArray[np.bool_]]]
@@ -88,6 +89,8 @@ class _Drawing:
         self.otherwise, self.like = otherwise, like
         self.inner = None if like is None else _known_to(like, model.schema)
         self.cells = self._cells()
+        self.pooled = not self.cells and getattr(model, "decoded_apart", False)
+        """Whether new rows are drawn for no place, since conditions would take parties' decoders"""
 
     def _cells(self) -> tuple[Condition, ...]:
         """What is given, and the classes of a column that is to be balanced."""
@@ -160,18 +163,28 @@ class _Drawing:
         found = {n: (table.values(n).copy(), table.missing(n).copy()) for n in table.names}
         most = made + max(self.wanted.tries * int(wrong.sum()), _LEAST)
         failed = {words: int(mask.sum()) for words, mask in broken.items()}
+        share = 1.0 - wrong.mean()  # of rows that are good for a place
         while wrong.any() and made < most:
             missed = np.flatnonzero(wrong)
-            rows = np.resize(missed, min(max(_MORE * missed.size, _CHUNK), _LARGEST))
-            anchors = self._anchors(found, rows) if made < most / 2 else ()
+            more = _MORE * missed.size
+            if self.pooled:
+                more = int(min(_SPARE * missed.size / max(share, 1e-9), _LARGEST))
+            rows = np.resize(missed, min(max(more, _CHUNK), _LARGEST))
+            anchored = made < most / 2
+            anchors = self._anchors(found, rows) if anchored and not self.pooled else ()
             new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
             for words, mask in broken.items():
                 failed[words] += int(mask.sum())
             good = np.flatnonzero(~_any(broken, len(rows)))
-            places, first = np.unique(rows[good], return_index=True)
+            if self.pooled:
+                places, chosen = self._placed(found, missed, new, good, anchored=anchored)
+            else:
+                places, first = np.unique(rows[good], return_index=True)
+                chosen = good[first]
+            share = len(places) / len(rows)
             for name, (values, gone) in found.items():
-                values[places] = new.values(name)[good[first]]
-                gone[places] = new.missing(name)[good[first]]
+                values[places] = new.values(name)[chosen]
+                gone[places] = new.missing(name)[chosen]
             wrong[places] = False
             for rule in self._uniques():
                 wrong |= broken_rows(rule, self.schema, self._table(found, rule.columns))
@@ -210,6 +223,25 @@ class _Drawing:
             for name in sorted(names & set(self.model.schema.names))
             for cells in [cells_of(self.schema[name], self._table(found, (name,))).take(rows)]
         )
+
+    def _placed(
+        self, found: _Columns, missed: _Rows, new: Table, good: _Rows, *, anchored: bool
+    ) -> tuple[_Rows, _Rows]:
+        """Places that are missed and good new rows for them, of the same categories if `anchored`.
+
+        Categories are those of `_anchors`.
+        """
+        names = {r.by for r in self.schema.constraints if isinstance(r, CategoryRanges)}
+        kind = np.zeros(len(missed) + len(good), dtype=np.int64)
+        for name in sorted(names) if anchored else ():
+            column = self.schema[name]
+            old = cells_of(column, self._table(found, (name,))).values[missed]
+            codes = np.concatenate([old, cells_of(column, new).values[good]])
+            kind = kind * (options_of(column) + 1) + codes
+        here, there = kind[: len(missed)], kind[len(missed) :]
+        pairs = [(missed[here == one], good[there == one]) for one in np.unique(here)]
+        places = [own[: len(rows)] for own, rows in pairs]
+        return np.concatenate(places), np.concatenate([rows[: len(own)] for own, rows in pairs])
 
     def _too_rare(self, left: int, count: int, made: int, failed: Mapping[str, int]) -> InputError:
         words = max(failed, key=lambda name: failed[name])

@@ -677,7 +677,7 @@ class Fit:
 
     def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
         wanted = Wanted(rows_asked(num_rows), key_for(seed), **conditions)
-        if self.modelled is None:
+        if self.modelled is None or self.model.schema.constraints:  # a run drew rows that keep them
             rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:
             rows = constrained_rows(self.modelled, self.model, wanted, self.num_rows, self.like)

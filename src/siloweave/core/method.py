@@ -170,6 +170,12 @@ class Setup:
         """The schema as the study declares it."""
         return self.schema if self.modelled is None else self.modelled.declared
 
+    @property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """With split columns, every party's columns as the study declares them."""
+        parts = None if self.modelled is None else self.modelled.parts
+        return self.columns if parts is None else dict(zip(self.columns, parts, strict=True))
+
 
 Keep = Callable[[Table, int], None]
 """Takes a party's synthetic columns, and the seed of what is drawn beside them."""

@@ -284,13 +284,20 @@ class Host:
         if run != job.named(setup.stage):
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
-        place = replace(place_of(setup, side, job, self.name, self._home), keep=self._keep)
+        keep = None if self._keep is None else self._keep_declared
+        place = replace(place_of(setup, side, job, self.name, self._home), keep=keep)
         rows = side.prepare(self._rows(), setup, place)
         most, told = self._most_asked(facts.stage), side.facts(setup)
         terms = Terms(self._roster, job.tolerated, told, job.dropouts, job.run, most)
         index = setup.roster.index(self.name)
         site = site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))
+
+    def _keep_declared(self, rows: Table, seed: int) -> None:
+        """Keep synthetic columns, as the study declares them."""
+        assert self._keep is not None
+        modelled, index = self._setup.modelled, self._setup.roster.index(self.name)
+        self._keep(rows if modelled is None else modelled.own(rows, index), seed)
 
     def _most_asked(self, stage: str) -> Mapping[str, float] | None:
         return None if self._asked is None else self._asked.get(stage, {})
@@ -313,10 +320,11 @@ class Host:
         modelled = self._setup.modelled
         if self._aligned is None:
             return self._table if modelled is None else modelled.inside(read(self._table))
-        run, schema = self._job.named(ALIGNMENT), self._setup.schema
+        run, schema = self._job.named(ALIGNMENT), self._setup.declared
         found = common_rows(self._alignment(run), run)
         gone = {c for c in self._aligned.columns if c not in schema.names or schema[c].kind == "id"}
-        return found.select([name for name in found.names if name not in gone])
+        found = found.select([name for name in found.names if name not in gone])
+        return found if modelled is None else modelled.inside(found)
 
 
 def _shown(facts: bytes) -> bytes:

@@ -433,14 +433,19 @@ def run_method(
     )
 
 
-def check_named(setup: Setup, learn: float) -> None:
+def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
     """Check that a method can learn the columns of a setup, and that its settings name these.
+
+    Args:
+        setup: The run's public facts.
+        learn: Share of the budget for facts that the schema leaves open.
+        far: Whether parties are elsewhere, so that nobody sees columns that stay apart.
 
     Raises:
         SchemaError, InputError: As of `Method.check_schema`; combinations are open and `learn` is
             0, the share of the budget that would pay for them; a setting names a column that is
             learned as a part of another; or a constraint needs rows of several parties, whose
-            columns are to stay apart.
+            columns are to stay apart, or rows that nobody could draw again.
     """
     synth, modelled = setup.synth, setup.modelled
     if modelled is not None:
@@ -462,6 +467,13 @@ def check_named(setup: Setup, learn: float) -> None:
                     f"constraint {one.words}: names columns of several parties, which {why}. Take "
                     "it out of the schema"
                 )
+            if far and apart and not modelled.always(one):
+                raise InputError(
+                    f"constraint {one.words}: over a network, where columns stay apart "
+                    "(shared=False), rows that break it cannot be drawn again: whoever draws them "
+                    "would learn which these are, and that follows from columns that stay. Take "
+                    "it out of the schema, or share the columns"
+                )
     synth.method.check_schema(synth, setup.schema)
 
 
@@ -482,21 +494,14 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
         parties: Opens a session with them for a stage.
 
     Raises:
-        NotImplementedError: There are constraints, and parties hold different columns.
         SiloweaveError: As of `Synthesizer.fit`.
     """
-    if setup.modelled is not None and setup.columns:
-        raise NotImplementedError(
-            "constraints where parties hold different columns, over a network: rows that break "
-            "one are drawn again, and what decodes them stays with the parties. Take the "
-            "constraints out of the schema, or simulate the study in one place"
-        )
-    check_named(setup, job.learn)
+    check_named(setup, job.learn, far=True)
     setup.synth.method.affordable(setup)
     fitted, closing = _run(setup, job, parties)
     write_ledgers(job, setup.roster, closing)
     declared = None if setup.modelled is None else setup.declared
-    return replace(fitted, columns=setup.columns, simulated=False, declared=declared)
+    return replace(fitted, columns=setup.held, simulated=False, declared=declared)
 
 
 def write_ledgers(job: Job, roster: Sequence[str], closing: Closing) -> None:

@@ -213,6 +213,7 @@ class Session:
         self._at_once = at_once
         self._status, self._question = status, ""
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
+        self._along = False  # whether the last question had the one along that closes
 
     def ask(
         self,
@@ -226,7 +227,7 @@ class Session:
 
         `at_once` may work at the same time, in threads of this process; replies, and what is stored
         of them, do not depend on it. The `last` question of a run brings the one along that closes
-        it, if all parties are asked it.
+        it, if all parties are asked it; if another follows after all, the run is closed once more.
 
         Raises:
             RosterError: if a party is unknown, asked twice, or does not answer.
@@ -321,6 +322,8 @@ class Session:
     ) -> list[R]:
         if not requests or not self.traffic.keys() >= requests.keys():
             raise RosterError(f"asked {list(requests)}; the roster is {list(self.roster)}")
+        self.rounds += self._along  # a step of its own
+        self._along = bool(then)
         asked = self._envelopes(requests, self.rounds, then)
         self.rounds += 1
         at_once = max(at_once, self._at_once)
@@ -355,6 +358,7 @@ class Session:
                 with naming_step(asked_with):
                     replies[name] = self._read(asked_with, body, Closed)
         else:
+            self._along = False  # what came with the last question is asked as the same step
             gone, self.gone = self.gone, set()  # who is back sends its ledger, too
             self._vanished, self._absences = {}, None
             asked = dict.fromkeys(self.roster, Close())

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from siloweave.core.constrained import constrained_rows
 from siloweave.core.fit import FeatureModel, Generator, Matrix, Wanted
 from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
 from siloweave.errors import BudgetError, InputError, WireError
@@ -35,7 +36,7 @@ from siloweave.progress import Progress, silent
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of
 from siloweave.tables.features import Features, OneWay
-from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, digest_of, parquet_of
 from siloweave.tables.schema import Column, Schema
 
@@ -230,6 +231,7 @@ class ColumnsModel(FeatureModel):
     """
 
     net: JoinedGenerator
+    decoded_apart: ClassVar[bool] = True
 
     def save(self, folder: Path) -> None:
         """Write the coordinator's generator and every local decoder into a folder."""
@@ -302,10 +304,14 @@ class DrawnColumns(Reply, frozen=True):
 
 
 class DecodeColumns(Request[DrawnColumns], frozen=True, tag="columns/decode"):
-    """Make your columns of your part of drawn vectors, drawn in one batch or more."""
+    """Make your columns of your part of drawn vectors, drawn in one batch or more.
+
+    `words` lead from the seed to the key of rows that are drawn again.
+    """
 
     seed: int
     batches: tuple[Array, ...]
+    words: tuple[int, ...] = ()
 
 
 class KeptColumns(Reply, frozen=True):
@@ -322,14 +328,24 @@ class KeepColumns(Request[KeptColumns], frozen=True, tag="columns/keep"):
 
 
 _BATCHES = ("rows", "more rows")  # as `FeatureModel` names their keys
+_MOST_WORDS = 16  # of a key
 _MOST_DRAWN = 2**24  # rows
+_MOST_DECODED = 32  # questions for columns, where rows may be drawn again
+
+
+def most_decoded(setup: Setup) -> int:
+    """How often a party is asked to decode columns that are shared, at most.
+
+    Raking may ask for more rows once; rows that break a constraint are drawn again.
+    """
+    return 2 if setup.modelled is None else _MOST_DECODED
 
 
 def decode_columns(
     read_decoder: ReadDecoder, request: DecodeColumns, site: Site[ColumnsData]
 ) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
-    rows, schema = _decoded(read_decoder, request, site)
+    rows, schema = _decoded(read_decoder, request, site, request.words)
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema)))
 
 
@@ -345,23 +361,28 @@ def keep_columns(
 
 
 def _decoded(
-    read_decoder: ReadDecoder, request: DecodeColumns | KeepColumns, site: Site[ColumnsData]
+    read_decoder: ReadDecoder,
+    request: DecodeColumns | KeepColumns,
+    site: Site[ColumnsData],
+    words: tuple[int, ...] = (),
 ) -> tuple[Table, Schema]:
     """A party's columns of drawn vectors, and their schema."""
     stored, coder = site.recall(_FEATURES), site.recall(_CODER)
     if stored is None or coder is None:
         raise WireError(f"party {site.name!r}: this run has trained nothing that could decode")
     decoder = read_decoder(Features.from_json(stored), coder)
-    if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0:
+    known = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
+    if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0 or not known:
         raise WireError(f"party {site.name!r}: {len(request.batches)} batches cannot be decoded")
+    seed = key_at(request.seed, words)
     X = np.concatenate([np.zeros((0, decoder.features.width), np.float32)] + [
         decoder.decode(
             _checked_part(site, batch, decoder.width),
-            key=fold_in(fold_in(request.seed, _BATCHES[i]), "home", site.name),
+            key=fold_in(fold_in(seed, _BATCHES[i]), "home", site.name),
         )
         for i, batch in enumerate(request.batches)
     ])  # fmt: skip
-    rows = decoder.features.decode(X, key=fold_in(request.seed, "values"))
+    rows = decoder.features.decode(X, key=fold_in(seed, "values"))
     return rows, decoder.features.schema
 
 
@@ -423,11 +444,12 @@ def _unpacked(
 class _FarDecoder(FeatureModel):
     """Rows whose columns the parties make, during a run."""
 
-    ask: Callable[[Sequence[Matrix]], Table]
+    ask: Callable[[Sequence[Matrix], Key], Table]
+    decoded_apart: ClassVar[bool] = True
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
         """Ask the parties for their columns."""
-        return self.ask(batches)
+        return self.ask(batches, seed)
 
 
 @dataclass(frozen=True)
@@ -435,8 +457,8 @@ class DrawnRows:
     """Rows that parties made of what was drawn; further ones take the parties again.
 
     Attributes:
-        rows: All of them.
-        schema: Facts about all columns.
+        rows: All of them, which keep the schema's constraints.
+        schema: Facts about all columns, as they are declared.
     """
 
     rows: Table
@@ -484,7 +506,12 @@ def decoded_rows(
 ) -> DrawnRows | KeptRows:
     """Rows of the coordinator's generator, whose columns the parties decode at home.
 
-    Raises WireError, naming the party, where it sent what does not fit.
+    Constraints are public: the coordinator finds synthetic rows that break one, and has others
+    decoded in their place.
+
+    Raises:
+        WireError: A party sent what does not fit; names it.
+        InputError: Rows that keep a constraint are too rare.
     """
     setup = task.setup
     joint: Any = result.model
@@ -501,12 +528,21 @@ def decoded_rows(
         keep = {name: KeepColumns(task.seed, own) for name, own in asked(batches)}
         for name, kept in zip(keep, session.ask_each(keep, last=True), strict=True):
             CheckedReply(name).number("rows", kept.rows.value, least=number, most=number)
-        return KeptRows(number, setup.schema)
+        return KeptRows(number, setup.declared)
+    steps = iter(range(most_decoded(setup)))
 
-    def ask(batches: Sequence[Matrix]) -> Table:
-        requests = {name: DecodeColumns(task.seed, own) for name, own in asked(batches)}
+    def ask(batches: Sequence[Matrix], seed: Key) -> Table:
+        if (step := next(steps, None)) is None:
+            raise InputError(
+                f"rows that keep the schema's constraints are too rare: parties decoded rows "
+                f"{most_decoded(setup)} times, and do so no more often. Ask for fewer rows, or "
+                "loosen a constraint"
+            )
+        words = words_of(seed)
+        requests = {name: DecodeColumns(task.seed, own, words) for name, own in asked(batches)}
         number, columns = sum(map(len, batches)), {}
-        for name, reply in zip(requests, session.ask_each(requests, last=True), strict=True):
+        replies = session.ask_each(requests, last=step == 0)  # mostly no other follows
+        for name, reply in zip(requests, replies, strict=True):
             checked, schema = CheckedReply(name), parts[name]
             sent = checked.items("columns", reply.columns.value, count=len(schema.columns))
             for column, one in zip(schema.columns, sent, strict=True):
@@ -520,4 +556,7 @@ def decoded_rows(
     features = Features.declared(setup.schema)
     model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask=ask)
     wanted = Wanted(count, task.seed)
-    return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)
+    if setup.modelled is None:
+        return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)
+    rows = constrained_rows(setup.modelled, model, wanted, result.num_rows, None)
+    return DrawnRows(rows, setup.declared)

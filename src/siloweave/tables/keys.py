@@ -37,6 +37,22 @@ def _words(part: int | str) -> tuple[int, ...]:
     return tuple(int(word) for word in np.frombuffer(digest, dtype="<u4"))
 
 
+def words_of(key: Key) -> tuple[int, ...]:
+    """The words that lead from its seed to a key, as `key_at` takes them."""
+    return tuple(_sequence(key).spawn_key)
+
+
+def key_at(seed: int, words: tuple[int, ...]) -> np.random.SeedSequence:
+    """The key to which words lead from a seed.
+
+    Example:
+        >>> key = fold_in(7, "rows", 2)
+        >>> bool(generator(key).integers(100) == generator(key_at(7, words_of(key))).integers(100))
+        True
+    """
+    return np.random.SeedSequence(seed, spawn_key=words)
+
+
 def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
     """Derive the child of a key that a path names.
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -619,6 +620,18 @@ class Modelled:
     def keeps(self, rule: Constraint) -> bool:
         """Whether what methods learn keeps a constraint, but for the bounds of what follows."""
         return any(one.rule.words == rule.words for one in self._transforms)
+
+    def always(self, rule: Constraint) -> bool:
+        """Whether no row that is drawn can break a constraint, so that none is drawn again."""
+        others = (one.columns for one in self.declared.constraints if one is not rule)
+        alone = set(rule.columns).isdisjoint(chain(*others))
+        return isinstance(rule, FixedCombinations) and alone and self.keeps(rule)
+
+    def own(self, rows: Table, party: int) -> Table:
+        """A party's drawn columns as the declared schema has them, by its place in `parts`."""
+        known = [name for name in self.parts[party] if name in self.declared.names]
+        part = Modelled(self.declared.select(known))
+        return part.outside(rows, part.schema, None)[0]
 
     def broken(self, table: Table) -> dict[str, _Mask]:
         """Which rows break each constraint, by its words; of columns that the table has."""
