@@ -11,7 +11,7 @@ from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError
 from siloweave.tables.database import Database
-from siloweave.tables.read import read
+from siloweave.tables.read import digest_of, read
 
 ROWS = '{ database = "sqlite:///ward.sqlite", query = "SELECT age, sex, job FROM stays" }'
 
@@ -108,3 +108,95 @@ def test_a_party_of_a_network_counts_in_its_database(stored):
     with ExitStack() as stack:
         host, _ = stack.enter_context(party_in(ends["north"]))
         assert isinstance(host._table, Database)
+
+
+# Methods that need rows
+
+
+@pytest.fixture
+def training(stored):
+    """The same study, of a network, and with more rows than shall be loaded."""
+    with closing(sqlite3.connect(stored.path / "ward.sqlite")) as connection, connection:
+        for _ in range(3):
+            connection.execute("INSERT INTO stays SELECT * FROM stays")
+    stored.replace("study.toml", 'name = "small"', 'name = "small"\nsample = 60')
+    stored.replace(
+        "study.toml",
+        'name = "flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4',
+        'name = "fed_tgan"\nrounds = 1\nbatch = 20\npac = 2\ngenerator = [8]\ncritic = [8]',
+    )
+    stored.replace("study.toml", "[budget]\nepsilon = 1\ndelta = 1e-5\n", "")
+    return stored
+
+
+def test_check_says_how_many_rows_are_drawn(training):
+    (note,) = (one for one in forecast(Study.load(training.path)).notes if "north" in one)
+    assert "Fed-TGAN needs rows: about 60 of 320 are drawn at random from sqlite" in note
+    training.replace("study.toml", "sample = 60", "sample = 0.25")
+    notes = forecast(Study.load(training.path)).notes
+    assert "about 80 of 320 are drawn at random from sqlite" in " ".join(notes)
+    assert (
+        "south: Fed-TGAN needs rows: each row of its file is drawn with a chance of 0.25"
+        in " ".join(notes)
+    )
+
+
+def test_check_says_why_none_is_drawn(training):
+    old = 'name = "fed_tgan"\nrounds = 1\nbatch = 20\npac = 2\ngenerator = [8]\ncritic = [8]'
+    training.replace("study.toml", old, 'name = "dp_fed_tgan"\nsteps = 10')
+    training.replace("study.toml", "[method]", "[budget]\nepsilon = 9\ndelta = 1e-4\n\n[method]")
+    (note,) = (one for one in forecast(Study.load(training.path)).notes if "north" in one)
+    assert "all 320 are loaded" in note
+    assert "Their number is private, so a limit draws none; sample = 0.1 in [study]" in note
+    training.replace("study.toml", "sample = 60", "sample = 0.5")
+    notes = forecast(Study.load(training.path)).notes
+    assert "about 160 of 320 are drawn at random" in " ".join(notes)
+
+
+def test_a_run_trains_from_the_sample_and_its_reports_say_so(training):
+    study, run = Study.load(training.path), training.path / "run"
+    summary, _ = execute(study, noise="seeded")
+    rows = (run / "synthetic.csv").read_bytes()
+    assert 60 < summary.rows < 160  # about 60 and 40, of 360
+    public, owner = ((run / f"report{one}.html").read_text() for one in ("", "-owner"))
+    assert "Trained from a sample: of a larger table" in public
+    assert "320" not in public
+    assert "share of the rows of north that took part: " in owner
+    assert " of 320" in owner
+    training.replace("study.toml", "[method]", '[output]\nfolder = "again"\n\n[method]')
+    execute(Study.load(training.path), noise="seeded")
+    assert (training.path / "again" / "synthetic.csv").read_bytes() == rows
+
+
+def test_a_run_that_fails_over_its_rows_leaves_no_folder(training):
+    with closing(sqlite3.connect(training.path / "ward.sqlite")) as connection, connection:
+        connection.execute("UPDATE stays SET age = 120")
+    with pytest.raises(InputError, match=r"'north': column 'age'.*rows are outside its bounds"):
+        execute(Study.load(training.path))
+    assert not (training.path / "run").exists()
+
+
+def test_a_party_of_a_network_has_the_same_sample_after_a_restart(training, caplog):
+    caplog.set_level("INFO", "siloweave")
+    ends = provision(training.path, training.path / "ends", trial=True)
+    absolute = ROWS.replace("sqlite:///", f"sqlite:///{training.path}/")
+    file = ends["north"] / "study.toml"
+    file.write_text(file.read_text().replace(ROWS, absolute))
+    seen = []
+    for _ in range(2):
+        with party_in(ends["north"]) as (host, _seals):
+            seen.append(digest_of(host._table))
+            assert f"north: a sample of {host._table.num_rows} of 320 rows" in caplog.text
+            assert 30 < host._table.num_rows < 100
+    assert seen[0] == seen[1]
+
+
+def test_a_sample_is_a_public_fact_of_a_study(training):
+    study = Study.load(training.path)
+    assert study.facts()["study"]["sample"] == 60
+    name = study.run_name
+    training.replace("study.toml", "sample = 60", "sample = 61")
+    assert Study.load(training.path).run_name != name
+    training.replace("study.toml", "sample = 61", "sample = 1.5")
+    with pytest.raises(InputError, match=r"\[study\] sample=1.5 must be a share of the rows"):
+        Study.load(training.path)

@@ -213,7 +213,7 @@ def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypa
     assert not proposal.files
     (party,) = study.parties
     assert study.source(party).file == tmp_path / "mine" / ".." / "my ward.sqlite"
-    assert party.read(study.source(party)).num_rows == 2000
+    assert party.rows(study.source(party)).num_rows == 2000
     assert study.read_schema()["age"].high == 59
     monkeypatch.setattr("siloweave.app.init._MOST", 500)
     (said,) = propose(["sqlite:///my%20ward.sqlite#stays"]).files

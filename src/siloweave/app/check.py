@@ -35,6 +35,7 @@ from siloweave.tables.drawn import drawn_as
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import (
     Dialect,
+    ParquetFile,
     Table,
     Unread,
     csv_header,
@@ -45,6 +46,7 @@ from siloweave.tables.read import (
     rows_of,
     stored,
     table_file,
+    unread,
     unreadable,
 )
 from siloweave.tables.schema import Schema
@@ -57,7 +59,7 @@ _TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
 _DUCKDB_MB = 1000.0  # at most, while it counts
 _VALUE = 16.0  # bytes of a value in memory
 _BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
-_MOST_READ = 1_000_000  # rows of a table that the method would not load
+_MOST_READ = 1_000_000  # rows of a table in a database or a Parquet file
 _SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
 
 
@@ -130,7 +132,7 @@ def read_rows(study: Study) -> RowsRead:
     """Read every party's rows, and compare them with the schema and with each other.
 
     Parties with different columns hold the same people on purpose, and are not compared. Of a
-    large table that the method would not load, a million random rows are read.
+    large table in a database or a Parquet file, a million random rows are read.
 
     Raises:
         SiloweaveError: A file cannot be read.
@@ -139,7 +141,7 @@ def read_rows(study: Study) -> RowsRead:
     sources, tables = {}, {}
     for party in study.parties:
         with naming_party(party.name):
-            sources[party.name] = party.rows(study.source(party), counts=study.counts)
+            sources[party.name] = party.rows(study.source(party))
             tables[party.name] = rows_of(sources[party.name], _MOST_READ)
     own = schema.select(declared_names(study, schema))
     bins, alike = getattr(synth, "bins", None) or _BINS, synth.method.split != "columns"
@@ -182,12 +184,17 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     setup = Setup(synth, schema, budget, names)
     synth.method.affordable(setup)
     read_here = read_rows(study) if rows else None
-    counts = [rows_in(study.source(one), len(columns[one.name])) for one in study.parties]
-    counts = list(read_here.count.values()) if read_here else counts
+    sources = [study.source(one) for one in study.parties]
+    held = [rows_in(s, len(own)) for s, own in zip(sources, columns.values(), strict=True)]
+    held = list(read_here.count.values()) if read_here else held
+    shares = [study.share(source) for source in sources]
+    counts = [round(rows * share) for rows, share in zip(held, shares, strict=True)]
     found = forecast_of(setup, study.schema.learn, counts)
     places = [
-        _Place.of(study, one, len(columns[one.name]), rows)
-        for one, rows in zip(study.parties, counts, strict=True)
+        _Place.of(study, name, len(own), source, rows, share)
+        for (name, own), source, rows, share in zip(
+            columns.items(), sources, held, shares, strict=True
+        )
     ]
     plan, aligning = plan_of(study, setup, names[0], counts, found), aligned_by(study, counts)
     return StudyForecast(
@@ -217,7 +224,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *(place.note for place in places if place.note),
         ),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(*warnings(study), *_little(counts, budget, synth), *_empty(study, counts)),
+        warnings=(*warnings(study), *_little(counts, budget, synth), *_empty(study, held)),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
@@ -226,11 +233,17 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
 
 
 def rows_in(source: Path | Database, columns: int) -> int:
-    """How many rows a file of so many columns may have, from its size; of a database, its count."""
-    if isinstance(source, Database):
-        return source.num_rows
+    """How many rows a database or a Parquet file has, or any other may have by its size."""
+    if (kept := unread(source)) is not None:
+        return kept.num_rows
+    assert isinstance(source, Path)
     values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
+
+
+def rows_taken(study: Study, source: Path | Database, columns: int) -> int:
+    """About how many of a party's rows take part in a study."""
+    return round(rows_in(source, columns) * study.share(source))
 
 
 def _size(file: Path) -> int:
@@ -246,26 +259,41 @@ class _Place(NamedTuple):
     note: str = ""
 
     @staticmethod
-    def of(study: Study, party: PartyTable, columns: int, rows: int) -> _Place:
-        synth, source = study.synthesizer(), study.source(party)
-        counts, name = study.counts, party.name
-        if isinstance(source, Database):
-            if counts:
-                read = (
-                    "columns with open facts are read" if study.schema.learn else "no row is loaded"
-                )
-                return _Place(_DUCKDB_MB, f"{name}: counted in {source.kind}, {read}")
-            taken = _VALUE * rows * columns / 1e6
-            who = "a constraint" if synth.method.counts else synth.info.title
-            return _Place(
-                taken,
-                f"{name}: {who} needs rows: all {rows:,} are loaded from {source.kind}, about "
-                f"{taken:,.0f} MB. Let the query draw a sample if that is too much",
-            )
-        if counts and file_kind(source) == ".parquet":
+    def of(
+        study: Study, name: str, columns: int, source: Path | Database, rows: int, share: float
+    ) -> _Place:
+        synth, kept, most = study.synthesizer(), unread(source), study.study.sample
+        if study.counts and isinstance(kept, Database):
+            read = "columns with open facts are read" if study.schema.learn else "no row is loaded"
+            return _Place(_DUCKDB_MB, f"{name}: counted in {kept.kind}, {read}")
+        if study.counts and kept:
             taken = min(rows, _BATCH_ROWS) * columns * _VALUE + rows * columns
             return _Place(taken / 1e6)
-        return _Place(_SIZES.get(file_kind(source), _PACKED)[1] * _size(source) / 1e6)
+        if kept is None and isinstance(source, Path):
+            taken = _SIZES.get(file_kind(source), _PACKED)[1] * _size(source) / 1e6
+        else:
+            piece = _BATCH_ROWS if share < 1 and isinstance(kept, ParquetFile) else 0
+            taken = _VALUE * columns * (rows * share + min(rows, piece)) / 1e6
+        large = kept is not None and rows > most > 1
+        if share == 1 and not large and not isinstance(kept, Database):
+            return _Place(taken)
+        who = "a constraint" if synth.method.counts else synth.info.title
+        where = kept.kind if isinstance(kept, Database) else "its file"
+        which = f"all {rows:,} are loaded from {where}"
+        if share < 1 and kept is None:
+            which = f"each row of its file is drawn with a chance of {share:g}"
+        elif share < 1:
+            which = f"about {rows * share:,.0f} of {rows:,} are drawn at random from {where}"
+        note = f"{name}: {who} needs rows: {which}, about {taken:,.0f} MB"
+        if share < 1 or not large:
+            return _Place(taken, note)
+        if synth.method.split == "columns":
+            return _Place(taken, f"{note}. Rows must be the same at all parties, so none is drawn")
+        return _Place(
+            taken,
+            f"{note}. Their number is private, so a limit draws none; sample = 0.1 in [study] lets "
+            "each row take part with that chance, and its epsilon stays the same",
+        )
 
 
 # Columns
@@ -429,7 +457,9 @@ def _kept(schema: Schema) -> list[str]:
 
 def few_rows(study: Study) -> list[str]:
     """A sentence about rows that are too few for the study's budget; errors as of `forecast`."""
-    counts = [rows_in(study.source(one), len(_columns(study, one))) for one in study.parties]
+    counts = [
+        rows_taken(study, study.source(one), len(_columns(study, one))) for one in study.parties
+    ]
     return _little(counts, study.terms(), study.synthesizer())
 
 

@@ -372,6 +372,8 @@ _HEAD = """\
 [study]
 name = {name}
 # roster = ["a", "b"]      # the parties that must be there; without it, those listed below
+# sample = 1000000         # rows that networks train from, about, of a larger database or Parquet
+#                          # file; or 0.1: each row of each party, with this chance
 
 [schema]
 # Columns, categories and bounds are public. Those in this file were taken from the rows by

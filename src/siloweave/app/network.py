@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siloweave.app.check import check_columns, check_rows, rows_in
+from siloweave.app.check import check_columns, check_rows, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
@@ -208,9 +208,9 @@ def party_in(
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
-    setup = study.setup()
+    setup, job = study.setup(), study.job(noise=noise)
     with naming_party(name):
-        table = entry.rows(data or study.source(entry), counts=study.counts)
+        table = study.rows(entry, data or study.source(entry), job, folder)
     if not setup.columns:
         check_columns(study, setup.synth, {name: table.names}, setup.declared)
     check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
@@ -221,8 +221,7 @@ def party_in(
     plan = plan_in(folder, data)
     if policy.studies.approval == "by hand":
         require_approved(folder, plan)
-    facts, job = agreed(study.facts()), study.job(noise=noise)
-    common = None
+    facts, common = agreed(study.facts()), None
     if (asked := study.alignment) is not None:
         rule = IdPolicy(asked.missing, asked.duplicates)
         common = AlignmentData(read(table), asked.on, rule, os.cpu_count() or 1, asked.most)
@@ -288,7 +287,7 @@ def plan_in(folder: Path, data: Path | None = None) -> Plan:
     study, _, roster, _, entry = member(folder)
     setup, source = study.setup(), data or study.source(entry)
     columns = setup.held.get(entry.name, setup.declared.names)
-    rows = [rows_in(source, len(columns))] * len(study.names)
+    rows = [rows_taken(study, source, len(columns))] * len(study.names)
     found = forecast_of(setup, study.schema.learn, rows)
     return plan_of(study, setup, entry.name, rows, found, roster)
 

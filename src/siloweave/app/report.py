@@ -367,7 +367,13 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=(*map(_fact, fitted.schema.columns), *_constraints(fitted, synthetic)),
         assumed_public=_assumed(fitted),
-        warnings=(*_unaccounted(fitted), *_uncovered(fitted), *_apart(fitted), *_few(fitted)),
+        warnings=(
+            *_unaccounted(fitted),
+            *_uncovered(fitted),
+            *_apart(fitted),
+            *_few(fitted),
+            *_drawn(fitted),
+        ),
         settings=dict(_flat(fitted.settings)),
         synthetic=shown,
         owner=_owner(fitted, view, owner, test, measured or {}) if owner and view else None,
@@ -447,6 +453,16 @@ def _few(fitted: Fit) -> tuple[str, ...]:
         "noise is as large as any count of so few, so this table cannot be useful."
     )
     return (text,)
+
+
+def _drawn(fitted: Fit) -> tuple[str, ...]:
+    """That rows were drawn before the method saw them."""
+    if not (how := fitted.settings.get("sample")):
+        return ()
+    own = "Numbers of rows here are those of the sample"
+    if fitted.info.guarantee == "dp":
+        own += ", and ε holds for the whole table: it is computed as if the sample were all of it"
+    return (f"Trained from a sample: {how}. {own}.",)
 
 
 def _unaccounted(fitted: Fit) -> tuple[str, ...]:

@@ -123,9 +123,9 @@ def execute(
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
-    tables = load_rows(study, schema, synth)
-    seconds = {"reading rows": time.perf_counter() - start}
     with _claimed(study):
+        tables = load_rows(study, schema, synth, noise)
+        seconds = {"reading rows": time.perf_counter() - start}
         alignment = None
         if (asked := study.alignment) is not None:
             tables, alignment = _aligned(study, asked, schema, tables, progress)
@@ -139,6 +139,7 @@ def execute(
             run=study.run_name,
             noise=noise,
             learn=study.schema.learn,
+            sample=study.study.sample,
             progress=fitting,
         )
         seconds |= fitted.cost.phases
@@ -194,8 +195,10 @@ def _claimed(study: Study) -> Iterator[None]:
 # Rows
 
 
-def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Any]:
-    """Every party's rows, checked against the schema, or against its part of it.
+def load_rows(
+    study: Study, schema: Schema, synth: Synthesizer, noise: str = "os"
+) -> dict[str, Any]:
+    """Every party's rows, or samples, checked against the schema, or against its part of it.
 
     What is counted where it is, and not read, is checked when the method prepares it.
 
@@ -207,9 +210,11 @@ def load_rows(study: Study, schema: Schema, synth: Synthesizer) -> dict[str, Any
             at any party.
     """
     tables: dict[str, Table | Unread] = {}
-    for party in study.parties:
+    job = study.job(noise=noise)
+    for i, party in enumerate(study.parties):
         with naming_party(party.name):
-            tables[party.name] = party.rows(study.source(party), counts=study.counts)
+            home = study.folder / "parties" / f"{i:04d}"
+            tables[party.name] = study.rows(party, study.source(party), job, home)
     check_columns(study, synth, {name: table.names for name, table in tables.items()}, schema)
     loaded = {name: table for name, table in tables.items() if isinstance(table, Table)}
     for name, table in loaded.items():
@@ -379,7 +384,7 @@ def _drawn(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[s
 def _record(
     study: Study,
     fitted: Fit,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Any],
     synthetic: Table | None,
     alignment: AlignmentSummary | None,
 ) -> Record:
@@ -389,6 +394,10 @@ def _record(
         from siloweave.audit.transcripts import recovered_shares
 
         measured = recovered_shares(study.folder / TRANSCRIPT, fitted, tables)
+    for name, table in tables.items():
+        if isinstance(table, Table) and table.drawn_of:
+            part = f"share of the rows of {name} that took part: {table.num_rows:,} of "
+            measured[f"{part}{table.drawn_of:,}"] = table.num_rows / table.drawn_of
     title = study.study.name
     record = record_of(
         fitted,

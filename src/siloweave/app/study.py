@@ -24,7 +24,18 @@ import msgspec
 
 from siloweave import __version__
 from siloweave.core.method import Info, Setup
-from siloweave.core.run import Job, Synthesizer, check_named, job_for, owners_of, settings_of
+from siloweave.core.run import (
+    SAMPLE,
+    Job,
+    Synthesizer,
+    check_named,
+    check_sample,
+    job_for,
+    owners_of,
+    rows_to_learn,
+    settings_of,
+    share_drawn,
+)
 from siloweave.errors import (
     BudgetError,
     DataError,
@@ -57,10 +68,14 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class About(Section, frozen=True):
-    """``[study]``: its name, and optionally the parties that must be there."""
+    """``[study]``: its name, optionally the parties that must be there, and how rows are drawn.
+
+    ``sample`` is that of `Synthesizer.fit`: a share of each party's rows, or a number of rows.
+    """
 
     name: str
     roster: tuple[str, ...] = ()
+    sample: float = SAMPLE
 
 
 class SchemaFile(Section, frozen=True):
@@ -119,14 +134,11 @@ class PartyTable(Section, frozen=True):
         """How its file is written, if it is a CSV."""
         return Dialect(self.separator, self.encoding, self.header, self.decimal, self.missing)
 
-    def read(self, source: Path | Database) -> Table:
-        """Its rows, read."""
-        return read(source, columns=self.columns or None, **asdict(self.dialect))
-
-    def rows(self, source: Path | Database, *, counts: bool) -> Table | Unread:
-        """Its rows, which stay where they are if they are only counted (`Study.counts`)."""
-        kept = unread(source) if counts else None
-        return self.read(source) if kept is None else kept.select(self.columns or kept.names)
+    def rows(self, source: Path | Database) -> Table | Unread:
+        """Its rows, which are not read yet in a database or a Parquet file."""
+        if (kept := unread(source)) is None:
+            return read(source, columns=self.columns or None, **asdict(self.dialect))
+        return kept.select(self.columns or kept.names)
 
 
 class AlignmentTable(Section, frozen=True):
@@ -185,6 +197,7 @@ class Study(Section, frozen=True):
 
     def __post_init__(self) -> None:
         _check_name("[study] name", self.study.name)
+        check_sample("[study] sample", self.study.sample)
         if not 0 <= self.schema.learn < 1:
             raise InputError(
                 f"[schema] learn = {self.schema.learn} must lie in [0, 1): it is the share of the "
@@ -255,6 +268,22 @@ class Study(Section, frozen=True):
             )
         return Path(self.base) / own
 
+    def rows(
+        self, party: PartyTable, source: Path | Database, job: Job, home: Path | None
+    ) -> Table | Unread:
+        """A party's rows as the method takes them: counted where they are, all, or a sample."""
+        part, index = party.rows(source), self.names.index(party.name)
+        if self.counts:
+            return part
+        return rows_to_learn(party.name, part, self.synthesizer(), job, index, home)
+
+    def share(self, source: Path | Database) -> float:
+        """The chance with which each row of a party takes part."""
+        synth, relation = self.synthesizer(), self.terms().relation
+        return (
+            1.0 if self.counts else share_drawn(unread(source), synth, relation, self.study.sample)
+        )
+
     def facts(self) -> dict[str, Any]:
         """Everything public that the study is: over a network all ends must have the same."""
         parties = {party.name: party.columns for party in self.parties}
@@ -308,6 +337,7 @@ class Study(Section, frozen=True):
             seed=self.output.seed,
             run=self.run_name,
             learn=self.schema.learn,
+            sample=self.study.sample,
             **facts,
         )
 

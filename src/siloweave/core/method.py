@@ -166,6 +166,11 @@ class Setup:
             object.__setattr__(self, name, value)
 
     @property
+    def counts(self) -> bool:
+        """Whether rows are only counted: by the method, and with no constraint to change them."""
+        return self.synth.method.counts and self.modelled is None
+
+    @property
     def declared(self) -> Schema:
         """The schema as the study declares it."""
         return self.schema if self.modelled is None else self.modelled.declared

@@ -9,11 +9,15 @@ the source of each run.
 **Guarantee**: none of its own; a method's record states one. A release beyond a ledger's limit is
 refused (Dwork & Roth 2014, "The algorithmic foundations of differential privacy"). A party gets the
 operating system's entropy; seeded noise, a test mode, marks the whole fit as not private. A release
-is paid for before it is drawn and stored before it is sent, see federation/site.py.
+is paid for before it is drawn and stored before it is sent, see federation/site.py. What a method
+promises of the rows that it trains from holds for the whole table, where these are a sample
+(`tables.read.sampled`, decision 0050): epsilon is computed as if they were all, and a private
+number of rows decides nothing (`share_drawn`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -41,6 +45,7 @@ from siloweave.errors import (
     SchemaError,
     StudyError,
     naming_party,
+    number,
     whole,
 )
 from siloweave.federation.records import (
@@ -62,12 +67,17 @@ from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
 from siloweave.tables.ids import id_texts
-from siloweave.tables.read import Table, beside, read, rows_of, unread
+from siloweave.tables.read import Table, Unread, beside, read, rows_of, sampled, unread
 from siloweave.tables.schema import Schema, outline
 
 _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 _BEGUN = "begun.mark"
+_DRAWN = "sample"  # what a party draws its rows by, in its store
+_log = logging.getLogger("siloweave")
+
+SAMPLE = 1_000_000.0
+"""Rows of a table in a database or a Parquet file, about, that are loaded if it has more."""
 
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where a run's folder holds what the coordinator saw."""
@@ -226,6 +236,7 @@ class Synthesizer:
         run: str = "run",
         noise: str = "os",
         learn: float = 0.0,
+        sample: float = SAMPLE,
         at_once: int | None = None,
         progress: Any = None,
     ) -> Fit:
@@ -247,6 +258,10 @@ class Synthesizer:
             learn: Share of the budget for facts that the schema leaves open: the categories of a
                 column that names its `other` alone, and bounds that are not there. Only for methods
                 of marginals.
+            sample: What is loaded for a method that needs rows, and does not only count them: up
+                to 1 the chance with which each row of each party takes part. Above 1 a number of
+                rows: of a larger table in a database or a Parquet file about so many are drawn,
+                unless parties hold different columns, or the number of rows is private.
             at_once: Parties that this process simulates at the same time, where they train
                 networks; as many as there are cores if None. The result does not depend on it.
             progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
@@ -269,7 +284,7 @@ class Synthesizer:
         schema = _needed_schema(self.info.title, schema, encoder=self.method.learns)
         job = job_for(
             self, budget, seed=seed, folder=None if folder is None else Path(folder), run=run,
-            noise=noise, progress=progress, learn=learn,
+            noise=noise, progress=progress, learn=learn, sample=sample,
             at_once=whole("at_once", (os.cpu_count() or 1) if at_once is None else at_once, 1),
         )  # fmt: skip
         return run_method(self, data, schema, job, names)
@@ -330,6 +345,7 @@ class Job:
             the ledger for itself.
         at_once: Parties that this process simulates at the same time.
         rows: How many to draw, where that takes the parties; as many as were fitted if None.
+        sample: As of `Synthesizer.fit`.
     """
 
     budget: Budget
@@ -346,8 +362,10 @@ class Job:
     total: Budget | None = None
     at_once: int = 1
     rows: int | None = None
+    sample: float = SAMPLE
 
     def __post_init__(self) -> None:
+        check_sample("sample", self.sample)
         if not isinstance(self.budget, Budget):
             raise InputError(f"budget={self.budget!r} is no Budget; give Budget(epsilon, delta)")
         whole("seed", self.seed)
@@ -411,7 +429,10 @@ def run_method(
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
     method.affordable(setup)  # before anything is read
-    tables = {name: _read(name, part, setup) for name, part in parts.items()}
+    tables = {
+        name: _read(name, part, setup, job, i) for i, (name, part) in enumerate(parts.items())
+    }
+    drawn = any(isinstance(one, Table) and one.drawn_of is not None for one in tables.values())
     given, columns = tables, {}
     if method.split == "columns":
         columns = {name: table.names for name, table in tables.items()}
@@ -430,6 +451,7 @@ def run_method(
         like=None if coded else _like(given, setup),
         columns=columns,
         declared=None if setup.modelled is None else setup.declared,
+        settings={**fitted.settings, **({"sample": sample_words(job.sample)} if drawn else {})},
     )
 
 
@@ -501,7 +523,12 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
     fitted, closing = _run(setup, job, parties)
     write_ledgers(job, setup.roster, closing)
     declared = None if setup.modelled is None else setup.declared
-    return replace(fitted, columns=setup.held, simulated=False, declared=declared)
+    settings = dict(fitted.settings)
+    if samples(setup.synth, job.budget.relation, job.sample) and not setup.counts:
+        settings["sample"] = sample_words(job.sample)
+    return replace(
+        fitted, columns=setup.held, simulated=False, declared=declared, settings=settings
+    )
 
 
 def write_ledgers(job: Job, roster: Sequence[str], closing: Closing) -> None:
@@ -553,14 +580,80 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
     return fitted, closing
 
 
-def _read(name: str, part: Any, setup: Setup) -> Any:
+def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
     """A party's rows; where a method only counts them, what is large stays where it is."""
     if isinstance(part, Codes):
         return part
     with naming_party(name):
-        counts = setup.synth.method.counts and setup.modelled is None
-        kept = unread(part) if counts and _ELSEWHERE.get() is None else None
-        return kept or read(part)
+        kept = unread(part)
+        if setup.counts:
+            return kept if kept and _ELSEWHERE.get() is None else read(part)
+        return rows_to_learn(name, kept or read(part), setup.synth, job, index, _home(job, index))
+
+
+def check_sample(name: str, sample: float) -> None:
+    """Raise InputError for what is neither a share of the rows nor a number of rows."""
+    number(name, sample, 0, inf, "()")
+    if sample > 1 and sample != int(sample):
+        raise InputError(
+            f"{name}={sample!r} must be a share of the rows, up to 1, or a whole number of rows"
+        )
+
+
+def samples(synth: Synthesizer, relation: Relation, sample: float) -> bool:
+    """Whether rows may be drawn for a method that does not only count them.
+
+    Parties with different columns must have the same rows. Where a method keeps a bound and a row
+    more or less makes a neighbour, a chance that follows from the number of rows would show it, so
+    that only a share is drawn, which does not depend on the table.
+    """
+    hidden = synth.method.needs_budget(synth) and relation is Relation.ADD_REMOVE
+    return synth.method.split != "columns" and sample != 1 and (sample < 1 or not hidden)
+
+
+def share_drawn(
+    part: Unread | None, synth: Synthesizer, relation: Relation, sample: float
+) -> float:
+    """The chance with which each row of a party's table takes part; None for one in memory."""
+    if not samples(synth, relation, sample):
+        return 1.0
+    if sample < 1:
+        return sample
+    return 1.0 if part is None else min(1.0, sample / max(part.num_rows, 1))
+
+
+def sample_words(sample: float) -> str:
+    """How rows were drawn, in words that name no number of rows of a party."""
+    if sample < 1:
+        return f"each row took part with a chance of {sample:g}"
+    return f"of a larger table in a database or a Parquet file about {sample:,.0f} rows were drawn"
+
+
+def rows_to_learn(
+    name: str, part: Table | Unread, synth: Synthesizer, job: Job, index: int, home: Path | None
+) -> Table:
+    """The rows that a party gives to a method that needs them: all, or a sample.
+
+    The sample is the same when a run continues: what it is drawn by is in the party's folder.
+    """
+    kept = None if isinstance(part, Table) else part
+    share = share_drawn(kept, synth, job.budget.relation, job.sample)
+    if share == 1 or (isinstance(part, Table) and part.drawn_of is not None):
+        return read(part)
+    if job.noise == _SEEDED:
+        secret = SeededEntropy(f"{job.seed}/{index}/{_DRAWN}".encode()).bytes(32)
+    else:
+        store = FolderStore(home / "store") if home else MemoryStore()
+        secret = store.get(_DRAWN) or OSEntropy().bytes(32)
+        store.put(_DRAWN, secret)
+    table = sampled(part, share, secret)
+    _log.info("%s: %s", name, rows_drawn(table))
+    return table
+
+
+def rows_drawn(table: Table) -> str:
+    """How many rows were drawn of how many."""
+    return f"a sample of {table.num_rows:,} of {table.drawn_of:,} rows takes part"
 
 
 def _like(tables: Mapping[str, Any], setup: Setup) -> Table:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from importlib import import_module
 from math import frexp
 from pathlib import Path
@@ -74,7 +75,7 @@ class Database:
     """A table, or what a query gives, in a database; nothing is read before it is needed.
 
     Methods that only count rows (AIM, TwoRound, FLAIM, PrivMRF, DistAIM) let the database count,
-    and load no row. Everything else loads the table, as `read` does.
+    and load no row. Others load the table, or a sample of it (`sample` of `Synthesizer.fit`).
 
     Args:
         address: ``duckdb:///file.db`` or ``sqlite:///file.db`` (four slashes before an absolute
@@ -232,14 +233,24 @@ class Database:
                     )
         return found
 
-    def read(self, most: int | None = None) -> pl.DataFrame:
-        """The rows as the query orders them; or about `most` that it draws, without a key."""
-        if most == 0:
+    def read(self, share: float = 1.0, secret: bytes = b"") -> pl.DataFrame:
+        """The rows as the query orders them, each with a chance of its own; see `read.sampled`.
+
+        The database draws: a row is there if SHA-256 of the secret and of its place is small.
+        """
+        if not share:
             return pl.DataFrame(schema={n: _FRAMES[kind] for n, (kind, _) in self._columns.items()})
-        some = ""
-        if most is not None and self.num_rows > most:
-            some = f" WHERE {self.sql.random} < {most / self.num_rows:.9f}"
-        return self.frame(f"SELECT * FROM {self.rows}{some}")
+        rows, place = f"SELECT * FROM {self.rows}", quoted("place of siloweave")
+        if share < 1:
+            digest = self.sql.digest.format(f"'{secret.hex()}/' || CAST({place} AS TEXT)")
+            placed = f"SELECT *, ROW_NUMBER() OVER () AS {place} FROM {self.rows}"
+            names = ", ".join(map(quoted, self.names))
+            limit = f"'{int(share * 2**64):016x}'"
+            rows = f"SELECT {names} FROM ({placed}) AS placed WHERE {digest} < {limit}"
+        with self._opened() as line:
+            if self.sql.ordered:
+                line.frame(self.sql.ordered)
+            return line.frame(rows)
 
     @property
     def _source(self) -> str:
@@ -322,7 +333,8 @@ class _Kind(NamedTuple):
     types: Callable[[Callable[[str], pl.DataFrame], str, Sequence[str]], dict[str, str]]
     microseconds: str  # a date or timestamp since 1970, UTC
     nan: str  # whether a number is NaN
-    random: str  # a number from 0 to 1
+    digest: str  # SHA-256 of a text, in hexadecimal
+    ordered: str = ""  # a SELECT after which all of a table comes in one order each time
     divided: str = "/"  # the sign of a division of whole numbers
     fence: str = ""  # ends a subquery that shall be computed once
     together: int = _TOGETHER  # groupings of a query
@@ -381,6 +393,7 @@ def _adbc(cursor: Any) -> _Line:
 def _sqlite(database: Database) -> Iterator[_Line]:
     file = quote(str(Path(database.file or "").absolute()))
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        connection.create_function("sha256", 1, lambda text: sha256(text.encode()).hexdigest())
 
         def names(sql: str) -> list[str]:
             return [one[0] for one in connection.execute(sql).description or ()]
@@ -435,7 +448,7 @@ _KINDS = {
         _duckdb_types,
         "epoch_us({})",
         "isnan({})",
-        "random()",
+        "sha256({})",
         divided="//",
     ),
     "sqlite": _Kind(
@@ -444,7 +457,7 @@ _KINDS = {
         _sqlite_types,
         "",
         "({} IS NULL)",
-        "(0.5 + random() / 18446744073709551616.0)",
+        "sha256({})",
         together=1,
     ),
     "postgresql": _Kind(
@@ -453,7 +466,9 @@ _KINDS = {
         _postgresql_types,
         "CAST(EXTRACT(EPOCH FROM {}) * 1000000 AS BIGINT)",
         "({} = 'NaN')",
-        "random()",
+        "(encode(sha256(convert_to({}, 'UTF8')), 'hex') COLLATE \"C\")",
+        "SELECT set_config('max_parallel_workers_per_gather', '0', TRUE) AS a, "
+        "set_config('synchronize_seqscans', 'off', TRUE) AS b",
         fence=" OFFSET 0",
     ),
 }

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from hashlib import blake2b
+from hashlib import blake2b, shake_256
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
@@ -45,6 +45,7 @@ _EXCEL = ".xlsx"
 _FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL)
 _KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow, .parquet or .xlsx"
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
+_BLOCK = 1 << 16  # rows that are drawn by one digest
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
 _SEPARATORS = (";", "\t", "|", ",")
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
@@ -118,6 +119,7 @@ class _Origin:
     types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
     dialect: Dialect | None = None
     times: NDArray[np.int64] | None = None  # how many rows each row stands for
+    drawn_of: int | None = None
 
     @property
     def text(self) -> bool:
@@ -190,6 +192,11 @@ class Table:
     def missing(self, name: str) -> np.ndarray:
         """Return a mask of one column's missing values, one boolean per row."""
         return self._series(name).is_null().to_numpy()
+
+    @property
+    def drawn_of(self) -> int | None:
+        """How many rows the table has that these were drawn from; None if they were not."""
+        return self._origin.drawn_of
 
     def rows_of(self, mask: NDArray[np.bool_]) -> int:
         """Return how many rows a mask of the table's rows stands for."""
@@ -587,16 +594,50 @@ def unread(source: Any) -> Unread | None:
 
 
 def rows_of(source: Table | Unread, most: int) -> Table:
-    """Return a table as it is, and about `most` random rows of what is larger and not read."""
+    """Return a table as it is, and about `most` random rows of what is larger and not read.
+
+    They are for their owner's eyes: which they are is no secret, and the same each time.
+    """
     if isinstance(source, Table):
         return source
+    if most:
+        share = most / max(source.num_rows, 1)
+        return sampled(source, share, bytes(32)) if share < 1 else read(source)
     if isinstance(source, Database):
-        return Table(_normal(source.read(most)), _Origin())
-    lazy = source._lazy.select(list(source.names))
-    if source.num_rows > most:
-        hashed = pl.int_range(pl.len()).hash(seed=0) / 2.0**64
-        lazy = lazy.filter(hashed < most / source.num_rows)
-    return Table(_normal(lazy.collect(engine="streaming").get_columns()), _Origin())
+        return Table(_normal(source.read(0)), _Origin())
+    return Table(_normal(source._lazy.select(source.names).head(0).collect()), _Origin())
+
+
+def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
+    """Return rows of a table, each of which is there with the same chance, whatever others do.
+
+    A row is drawn by its place and by 32 secret bytes, so the same secret gives the same rows
+    again, if the table gives its rows in the same order. Of a database or a Parquet file, one piece
+    and the drawn rows are in memory.
+
+    **Guarantee**: a table with one row more has the same drawn rows, or these and that one, with
+    equal chances, to whoever does not know the secret: what keeps a bound for rows that are added
+    or removed keeps it for the whole table, if `share` does not depend on the table. Of tables of
+    one size in which a row differs, it may depend on the size. Bits are those of SHAKE-256, and in
+    a database of SHA-256, over the secret and the row's place (NIST 2015, FIPS 202 and 180-4).
+    """
+    if isinstance(source, Database):
+        return Table(_normal(source.read(share, secret)), _Origin(drawn_of=source.num_rows))
+    kept, start = [], 0
+    for piece in [source] if isinstance(source, Table) else source.batches():
+        kept.append(piece._frame.filter(_drawn(secret, start, piece.num_rows, share)))
+        start += piece.num_rows
+    origin = source._origin if isinstance(source, Table) else _Origin()
+    return Table(pl.concat(kept), replace(origin, drawn_of=start))
+
+
+def _drawn(secret: bytes, start: int, count: int, share: float) -> pl.Series:
+    """Which of the rows from `start` on are drawn."""
+    first, last = start // _BLOCK, (start + count) // _BLOCK
+    blocks = (secret + block.to_bytes(8, "big") for block in range(first, last + 1))
+    bits = b"".join(shake_256(block).digest(8 * _BLOCK) for block in blocks)
+    words = np.frombuffer(bits, "<u8")[start - first * _BLOCK :][:count]
+    return pl.Series(words < np.uint64(int(share * 2**64)))
 
 
 def read_batches(
