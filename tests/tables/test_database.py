@@ -22,7 +22,16 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import ParquetFile, Table, digest_of, read, rows_of, unread, write
+from siloweave.tables.read import (
+    ParquetFile,
+    Table,
+    digest_of,
+    read,
+    rows_of,
+    sampled,
+    unread,
+    write,
+)
 
 SECRET = "hunter2"
 
@@ -228,6 +237,17 @@ def test_postgresql_counts_what_the_table_in_memory_has(filled):
     codes, there = encoder.encode(table), counted(database, encoder, pairs)
     for pair in pairs:
         np.testing.assert_array_equal(marginal(there, pair), marginal(codes, pair), pair)
+
+
+@pytest.mark.slow
+def test_postgresql_draws_the_rows_that_sqlite_draws(filled, tmp_path):
+    table, secret = odd_table(), b"s" * 32
+    drawn = [sampled(one, 0.1, secret) for one in (filled(table, "visits"),
+                                                   in_sqlite(table, tmp_path))]  # fmt: skip
+    there, lite = (one.values("id").tolist() for one in drawn)
+    assert there == lite
+    assert 300 < len(there) < 500
+    assert drawn[0].names == table.names
 
 
 @pytest.mark.slow
