@@ -29,6 +29,10 @@ import numpy.typing as npt
 
 from siloweave.tables.codes import Clique, Domain
 
+Array = npt.NDArray[np.float64]
+_Words = npt.NDArray[np.uint64]
+_Ints = npt.NDArray[np.intp]
+
 
 def _bits(mask: int) -> list[int]:
     bits = []
@@ -114,65 +118,110 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
 
 
+def inside(domain: Domain, cliques: Iterable[Clique], more: Iterable[Clique]) -> list[bool]:
+    """Whether each of some sets lies in one of the `maximal_cliques` of others."""
+    bit = {name: 1 << i for i, name in enumerate(domain.names)}
+    held = _triangulated(domain, frozenset(cliques))
+    wanted = (sum(bit[name] for name in clique) for clique in more)
+    return [any(mask & other == mask for other in held) for mask in wanted]
+
+
 def many_tree_cells(
     domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
 ) -> npt.NDArray[np.float64]:
     """`tree_cells` of some cliques with one more, for each of many, (len(more),).
 
-    All graphs are triangulated at once, by the same rule: masks are rows of bytes, and what is
-    added over the attributes of a mask is looked up by byte.
+    All graphs are triangulated at once, by the same rule. Until an attribute of the one more is
+    eliminated, a graph has the steps of the graph without it, as only these attributes weigh more.
     """
-    width, position = -(-len(domain.names) // 8), domain.positions
-    bits = np.zeros((len(domain.names), width), np.uint8)
-    for v in range(len(domain.names)):
-        bits[v, v // 8] = 1 << v % 8
-    base = np.zeros_like(bits)
-
-    def join(graph: npt.NDArray[np.uint8], clique: Clique) -> None:
-        places = [position[name] for name in clique]
-        around = np.bitwise_or.reduce(bits[places], axis=0)
-        for v in places:
-            graph[v] |= around & ~bits[v]
-
+    masks, found = _Masks(domain), [np.empty(0)]
+    base = np.zeros_like(masks.bits)
     for clique in cliques:
-        join(base, clique)
-    found = [np.empty(0)]
+        masks.join(base[None], masks.places([clique]))
     for start in range(0, len(more), _GRAPHS):
-        graphs = np.repeat(base[None], len(more[start : start + _GRAPHS]), axis=0)
-        for graph, clique in zip(graphs, more[start : start + _GRAPHS], strict=True):
-            join(graph, clique)
-        found.append(_cells_of(domain, graphs, bits))
+        found.append(_cells_with(masks, base, masks.places(more[start : start + _GRAPHS])))
     return np.concatenate(found)
 
 
-def _cells_of(
-    domain: Domain, graphs: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]
-) -> npt.NDArray[np.float64]:
-    """Cells of the maximal cliques of each graph's triangulation; graphs are (B, d, bytes)."""
-    count, number, width = graphs.shape
-    sums, products = np.zeros((width, 256)), np.ones((width, 256))
-    for v, (log_size, size) in enumerate(zip(_log_sizes(domain), domain.sizes, strict=True)):
-        held = np.arange(256) >> v % 8 & 1 == 1
-        sums[v // 8, held] += log_size
-        products[v // 8, held] *= size
-    byte, rows = np.arange(width), np.arange(count)
-    weights = sums[byte, graphs | bits].sum(axis=-1)
-    met = np.zeros((number, count, width), np.uint8)
+class _Masks:
+    """Sets of attributes as rows of 64-bit words, and what is added over each."""
+
+    def __init__(self, domain: Domain) -> None:
+        self.positions = domain.positions
+        self.log_sizes = np.asarray(_log_sizes(domain))
+        width = 8 * -(-len(domain.names) // 64)
+        bits = np.zeros((len(domain.names), width), np.uint8)
+        self._sums, self._products = np.zeros((width, 256)), np.ones((width, 256))
+        for v, size in enumerate(domain.sizes):
+            bits[v, v // 8] = 1 << v % 8
+            held = np.arange(256) >> v % 8 & 1 == 1
+            self._sums[v // 8, held] += self.log_sizes[v]
+            self._products[v // 8, held] *= size
+        self.bits = bits.view(np.uint64)
+
+    def places(self, cliques: Sequence[Clique]) -> _Ints:
+        """Positions of the attributes, a row for each clique; short ones repeat their last."""
+        most = max(map(len, cliques))
+        named = [[*q, *q[-1:] * (most - len(q))] for q in cliques]
+        return np.asarray([[self.positions[a] for a in q] for q in named], np.intp)
+
+    def join(self, graphs: _Words, places: _Ints) -> None:
+        """Link the attributes of a row of `places` to each other, each in its own graph."""
+        rows, around = np.arange(len(graphs)), np.bitwise_or.reduce(self.bits[places], axis=1)
+        for v in places.T:
+            graphs[rows, v] |= around & ~self.bits[v]
+
+    def sums(self, sets: _Words) -> Array:
+        """Logarithms of sizes, added over each set."""
+        return np.asarray(self._looked_up(self._sums, sets).sum(axis=-1))
+
+    def products(self, sets: _Words) -> Array:
+        """Sizes, multiplied over each set."""
+        return np.asarray(self._looked_up(self._products, sets).prod(axis=-1))
+
+    def _looked_up(self, values: Array, sets: _Words) -> Array:
+        return values[np.arange(len(values)), sets.view(np.uint8)]
+
+
+def _cells_with(masks: _Masks, base: _Words, places: _Ints) -> Array:
+    """Cells of the maximal cliques of a graph's triangulation, with each row of `places` linked."""
+    number, count = len(base), 1 + len(places)  # the first graph has nothing more
+    graphs, weights = np.empty((count, *base.shape), np.uint64), np.empty((count, number))
+    graphs[0], weights[0] = base, masks.sums(base | masks.bits)
+    met = np.zeros((number, count, base.shape[1]), np.uint64)
+    left, order = np.ones(len(places), np.bool_), np.empty(count - 1, np.intp)
+    begun = 1
     for step in range(number):
-        v = weights.argmin(axis=1)
+        new = np.flatnonzero(left & (places == weights[0].argmin()).any(axis=1))
+        if len(new):
+            left[new], end = False, begun + len(new)
+            order[begun - 1 : end - 1] = new
+            graphs[begun:end], weights[begun:end] = graphs[0], weights[0]
+            met[:step, begun:end] = met[:step, :1]
+            masks.join(graphs[begun:end], places[new])
+            for own in places[new].T:
+                at = np.arange(begun, end), own
+                weights[at] = masks.sums(graphs[at] | masks.bits[own])
+            begun = end
+        rows = np.arange(begun)
+        v = weights[:begun].argmin(axis=1)
         around = graphs[rows, v]
-        met[step] = around | bits[v]
+        met[step, :begun] = around | masks.bits[v]
         weights[rows, v] = np.inf
-        graph, u = np.nonzero((around[:, None] & bits).any(axis=-1))
-        joined = (graphs[graph, u] | around[graph]) & ~(bits[u] | bits[v[graph]])
-        graphs[graph, u] = joined
-        weights[graph, u] = sums[byte, joined | bits[u]].sum(axis=-1)
-    inside = np.zeros((number, count), np.bool_)
+        graph, u = np.nonzero(np.unpackbits(around.view(np.uint8), axis=1, bitorder="little"))
+        before = graphs[graph, u]
+        joined = (before | around[graph]) & ~masks.bits[u]
+        graphs[graph, u] = joined & ~masks.bits[v[graph]]
+        weights[graph, u] -= masks.log_sizes[v[graph]]
+        more = joined & ~before
+        grown = more.any(axis=1)
+        weights[graph[grown], u[grown]] += masks.sums(more[grown])
+    within = np.zeros((number, count), np.bool_)
     for step in range(1, number):  # a clique lies in another if in one that was met before
-        inside[step] = (met[step] & ~met[:step] == 0).all(axis=-1).any(axis=0)
-    cells = products[byte, met].prod(axis=-1)
-    total: npt.NDArray[np.float64] = np.where(inside, 0.0, cells).sum(axis=0)
-    return total
+        within[step] = (met[step] & ~met[:step] == 0).all(axis=-1).any(axis=0)
+    total, found = np.where(within, 0.0, masks.products(met)).sum(axis=0), np.empty(len(places))
+    found[order] = total[1:]
+    return found
 
 
 @dataclass(frozen=True)
@@ -224,7 +273,6 @@ class JunctionTree:
         return home
 
 
-Array = npt.NDArray[np.float64]
 _SMALL = 1024  # cells
 _GRAPHS = 1024  # triangulated at once
 _TINY = 1e-50  # a table whose sum is below may have lost cells that matter

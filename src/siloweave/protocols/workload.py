@@ -18,7 +18,7 @@ from math import comb, pi, sqrt
 from typing import Any, Literal, TypeAlias
 
 from siloweave.errors import CapacityError, InputError
-from siloweave.models.junction_tree import many_tree_cells, maximal_cliques
+from siloweave.models.junction_tree import inside, many_tree_cells
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.bins import value_count
 from siloweave.tables.codes import Clique, Domain, Encoder
@@ -133,24 +133,33 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
     return count - len(_sets(domain, degree, megabytes))
 
 
-def carried(
-    domain: Domain, offered: Mapping[Clique, float], measured: Sequence[Clique]
-) -> dict[Clique, float]:
+def that_pay(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
     """Of the candidates of a workload that is chosen by itself, pairs, and triples that pay.
 
     A triple of columns with two codes each is a candidate: it measures its three pairs with half
-    the precision that one pair would have for the same budget; with more codes it is less. Of more
-    than 256 those are taken of which most pairs lie in measured cliques, in the order of the
-    candidates: so that a round stays short.
+    the precision that one pair would have for the same budget; with more codes it is less.
 
     Args:
         domain: Attributes and sizes.
         offered: Candidates, and their weights.
+    """
+    return {q: w for q, w in offered.items() if len(q) < 3 or max(domain.shape(q)) <= 2}
+
+
+def carried(offered: Mapping[Clique, float], measured: Sequence[Clique]) -> dict[Clique, float]:
+    """The candidates of a round, with 256 triples at most, so that a round stays short.
+
+    Of more those are taken of which most pairs lie in measured cliques, in the order of the
+    candidates.
+
+    Args:
+        offered: Candidates, and their weights.
         measured: What was measured before.
     """
     linked = {pair for clique in measured for pair in combinations(clique, 2)}
-    triples = [q for q in offered if len(q) == 3 and max(domain.shape(q)) <= 2]
-    triples.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
+    triples = [q for q in offered if len(q) == 3]
+    if linked and len(triples) > _TRIPLES:
+        triples.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
     kept = set(triples[:_TRIPLES])
     return {q: weight for q, weight in offered.items() if len(q) < 3 or q in kept}
 
@@ -219,10 +228,9 @@ def fitting(
     domain: Domain, candidates: Mapping[Clique, float], measured: Sequence[Clique], megabytes: float
 ) -> list[Clique]:
     """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
-    limit = megabytes * 1e6 / _CELL_BYTES
-    inside = [set(c) for c in maximal_cliques(domain, measured)]
-    free = {q for q in candidates if any(set(q) <= c for c in inside)}
-    other = [q for q in candidates if q not in free]
+    limit, offered = megabytes * 1e6 / _CELL_BYTES, list(candidates)
+    free = {q for q, held in zip(offered, inside(domain, measured, offered), strict=True) if held}
+    other = [q for q in offered if q not in free]
     cells = many_tree_cells(domain, measured, other)
     fits = {q for q, size in zip(other, cells.tolist(), strict=True) if size <= limit}
     return [q for q in candidates if q in free or q in fits]

@@ -80,6 +80,10 @@ class Domain:
         """Where each attribute stands in the domain order."""
         return {name: i for i, name in enumerate(self.names)}
 
+    @cached_property
+    def _size(self) -> Mapping[str, int]:
+        return dict(zip(self.names, self.sizes, strict=True))
+
     def position(self, name: str) -> int:
         """Return where an attribute stands in the domain order; SchemaError for an unknown one."""
         if name not in self.positions:
@@ -94,7 +98,10 @@ class Domain:
 
     def shape(self, clique: Sequence[str]) -> tuple[int, ...]:
         """Return the sizes of a clique's attributes, in the clique's order."""
-        return tuple(self.sizes[self.position(name)] for name in clique)
+        try:
+            return tuple([self._size[name] for name in clique])
+        except KeyError:
+            return tuple(self.size_of(name) for name in clique)
 
     def size(self, clique: Sequence[str] | None = None) -> int:
         """Return the number of cells of a clique, or of the whole domain; 1 for the empty one."""
