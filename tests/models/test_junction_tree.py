@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.models import JunctionTree, junction_tree, maximal_cliques, tree_cells
-from siloweave.models.junction_tree import many_tree_cells
+from siloweave.models.junction_tree import inside, many_tree_cells
 from siloweave.tables.codes import Domain
 from tests.models.small import cliques_of, domain_of, domains
 
@@ -69,6 +69,15 @@ def test_many_trees_have_the_cells_that_each_has_alone(question):
     more = [q for r in (1, 2, 3) for q in combinations(domain.names, r)]
     found = many_tree_cells(domain, cliques, more)
     assert found.tolist() == [tree_cells(domain, [*cliques, q]) for q in more]
+
+
+@given(questions())
+def test_inside_are_sets_that_a_maximal_clique_holds(question):
+    domain, cliques = question
+    more = [q for r in (1, 2, 3) for q in combinations(domain.names, r)]
+    held = [set(c) for c in maximal_cliques(domain, cliques)]
+    assert inside(domain, cliques, more).tolist() == [any(set(q) <= c for c in held) for q in more]
+    assert inside(domain, cliques, []).shape == (0,)
 
 
 def test_many_trees_of_many_attributes_come_in_batches(monkeypatch):

@@ -118,12 +118,15 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
 
 
-def inside(domain: Domain, cliques: Iterable[Clique], more: Iterable[Clique]) -> list[bool]:
-    """Whether each of some sets lies in one of the `maximal_cliques` of others."""
-    bit = {name: 1 << i for i, name in enumerate(domain.names)}
-    held = _triangulated(domain, frozenset(cliques))
-    wanted = (sum(bit[name] for name in clique) for clique in more)
-    return [any(mask & other == mask for other in held) for mask in wanted]
+def inside(
+    domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
+) -> npt.NDArray[np.bool_]:
+    """Whether each of some sets lies in one of the `maximal_cliques` of others, (len(more),)."""
+    masks, width = _Masks(domain), 8 * -(-len(domain.names) // 64)
+    held = b"".join(m.to_bytes(width, "little") for m in _triangulated(domain, frozenset(cliques)))
+    wanted = masks.sets(masks.places(more))[:, None]
+    missing = wanted & ~np.frombuffer(held, np.uint64).reshape(-1, wanted.shape[-1])
+    return np.asarray((missing == 0).all(axis=-1).any(axis=1))
 
 
 def many_tree_cells(
@@ -161,13 +164,18 @@ class _Masks:
 
     def places(self, cliques: Sequence[Clique]) -> _Ints:
         """Positions of the attributes, a row for each clique; short ones repeat their last."""
-        most = max(map(len, cliques))
+        most = max(map(len, cliques), default=0)
         named = [[*q, *q[-1:] * (most - len(q))] for q in cliques]
-        return np.asarray([[self.positions[a] for a in q] for q in named], np.intp)
+        found = np.asarray([[self.positions[a] for a in q] for q in named], np.intp)
+        return found.reshape(len(cliques), most)
+
+    def sets(self, places: _Ints) -> _Words:
+        """The attributes of each row of `places` as a set."""
+        return np.asarray(np.bitwise_or.reduce(self.bits[places], axis=1))
 
     def join(self, graphs: _Words, places: _Ints) -> None:
         """Link the attributes of a row of `places` to each other, each in its own graph."""
-        rows, around = np.arange(len(graphs)), np.bitwise_or.reduce(self.bits[places], axis=1)
+        rows, around = np.arange(len(graphs)), self.sets(places)
         for v in places.T:
             graphs[rows, v] |= around & ~self.bits[v]
 

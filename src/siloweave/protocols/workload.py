@@ -229,7 +229,8 @@ def fitting(
 ) -> list[Clique]:
     """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
     limit, offered = megabytes * 1e6 / _CELL_BYTES, list(candidates)
-    free = {q for q, held in zip(offered, inside(domain, measured, offered), strict=True) if held}
+    held = inside(domain, measured, offered).tolist()
+    free = {q for q, free in zip(offered, held, strict=True) if free}
     other = [q for q in offered if q not in free]
     cells = many_tree_cells(domain, measured, other)
     fits = {q for q, size in zip(other, cells.tolist(), strict=True) if size <= limit}
