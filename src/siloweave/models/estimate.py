@@ -29,7 +29,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.models.junction_tree import Array, JunctionTree, Link, Propagation
+from siloweave.models.junction_tree import Array, Link, Propagation
 from siloweave.models.mrf import MRF
 from siloweave.tables.codes import Clique, Domain
 
@@ -152,9 +152,10 @@ class _Ascent:
     """Potentials and beliefs of a fit in progress; a sweep visits every clique of the tree."""
 
     def __init__(
-        self, tree: JunctionTree, measured: Sequence[Measurement], total: float, shrinkage: float
+        self, domain: Domain, measured: Sequence[Measurement], total: float, shrinkage: float
     ) -> None:
-        self.plan = Propagation(tree, [m.clique for m in measured])
+        self.plan = Propagation.over(domain, tuple(m.clique for m in measured))
+        tree = self.plan.tree
         self.total = total
         self.targets = [self.plan.inner(i, y) for i, y in enumerate(consistent(measured))]
         self.slack = [max(shrinkage * m.sigma, 1e-6) for m in measured]
@@ -269,8 +270,7 @@ def fit(
     if not measured:
         return MRF.uniform(domain, 1.0 if total is None else total)
     rows = estimate_total(measured) if total is None else max(1.0, total)
-    tree = JunctionTree.build(domain, [m.clique for m in measured])
-    ascent = _Ascent(tree, measured, rows, shrinkage)
+    ascent = _Ascent(domain, measured, rows, shrinkage)
     ascent.start(warm_start)
     for _ in range(sweeps):
         if ascent.sweep() < tolerance:

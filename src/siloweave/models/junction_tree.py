@@ -188,7 +188,8 @@ class _Masks:
         return np.asarray(self._looked_up(self._products, sets).prod(axis=-1))
 
     def _looked_up(self, values: Array, sets: _Words) -> Array:
-        return values[np.arange(len(values)), sets.view(np.uint8)]
+        places = sets.view(np.uint8) + 256 * np.arange(len(values))
+        return values.reshape(-1).take(places)
 
 
 def _cells_with(masks: _Masks, base: _Words, places: _Ints) -> Array:
@@ -216,14 +217,13 @@ def _cells_with(masks: _Masks, base: _Words, places: _Ints) -> Array:
         around = graphs[rows, v]
         met[step, :begun] = around | masks.bits[v]
         weights[rows, v] = np.inf
-        graph, u = np.nonzero(np.unpackbits(around.view(np.uint8), axis=1, bitorder="little"))
+        linked = np.unpackbits(around.view(np.uint8), bitorder="little").view(np.bool_)
+        graph, u = np.divmod(np.flatnonzero(linked), 64 * base.shape[1])
         before = graphs[graph, u]
         joined = (before | around[graph]) & ~masks.bits[u]
         graphs[graph, u] = joined & ~masks.bits[v[graph]]
-        weights[graph, u] -= masks.log_sizes[v[graph]]
         more = joined & ~before
-        grown = more.any(axis=1)
-        weights[graph[grown], u[grown]] += masks.sums(more[grown])
+        weights[graph, u] += masks.sums(more) - masks.log_sizes[v[graph]]
     within = np.zeros((number, count), np.bool_)
     for step in range(1, number):  # a clique lies in another if in one that was met before
         within[step] = (met[step] & ~met[:step] == 0).all(axis=-1).any(axis=0)
@@ -392,6 +392,12 @@ class Propagation:
             Link.between(domain, self.cliques[h], s)
             for h, s in zip(self._homes, scopes, strict=True)
         ]
+
+    @classmethod
+    @lru_cache(maxsize=2)
+    def over(cls, domain: Domain, scopes: tuple[Clique, ...]) -> Propagation:
+        """The plan on the tree of the scopes; laid out once where a model is fitted and asked."""
+        return cls(JunctionTree.build(domain, scopes), scopes)
 
     def inner(self, i: int, table: Array) -> Array:
         """Flat inner table of scope `i` from a table whose axes are in domain order."""

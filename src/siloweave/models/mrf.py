@@ -454,7 +454,7 @@ def sample_given(
         free = Domain(rest, domain.shape(rest))
         cliques = [tuple(a for a in c if a in rest) for c in potentials]
         scopes = list(dict.fromkeys(c for c in cliques if c))
-        plan = Propagation(JunctionTree.build(free, scopes), scopes)
+        plan = Propagation.over(free, tuple(scopes))
         for i, pattern in enumerate(patterns):
             value = dict(zip(names, pattern.tolist(), strict=True))
             beliefs = _conditioned(plan, potentials, value)
@@ -537,15 +537,19 @@ class MRF:
         """The model in which every cell of the domain is equally likely."""
         return cls(domain, {}, total)
 
+    @property
+    def _plan(self) -> Propagation:
+        return Propagation.over(self.domain, tuple(self.potentials))
+
     @cached_property
     def tree(self) -> JunctionTree:
         """The junction tree of the cliques that carry potentials."""
-        return JunctionTree.build(self.domain, self.potentials)
+        return self._plan.tree
 
     @cached_property
     def beliefs(self) -> list[Array]:
         """Probability tables of the tree's cliques (axes in domain order, each sums to 1)."""
-        plan = Propagation(self.tree, tuple(self.potentials))
+        plan = self._plan
         return _beliefs(
             plan, [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
         )
