@@ -139,8 +139,9 @@ def many_tree_cells(
     """
     masks, found = _Masks(domain), [np.empty(0)]
     base = np.zeros_like(masks.bits)
-    for clique in cliques:
-        masks.join(base[None], masks.places([clique]))
+    places = masks.places(list(cliques))
+    for v in places.T:
+        np.bitwise_or.at(base, v, masks.sets(places) & ~masks.bits[v])
     for start in range(0, len(more), _GRAPHS):
         found.append(_cells_with(masks, base, masks.places(more[start : start + _GRAPHS])))
     return np.concatenate(found)

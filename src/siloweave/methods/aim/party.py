@@ -21,6 +21,8 @@ from siloweave.protocols.secure_sums import ROUNDING, ModelMessage, checked_weig
 from siloweave.protocols.workload import expected_l1
 from siloweave.tables.codes import CountedRows, Domain
 
+_GAPS = "gaps"  # in the party's memory: the last model, and how far it is from what was counted
+
 
 @lru_cache(maxsize=2)
 def unpacked(message: ModelMessage, domain: Domain) -> MRF:
@@ -30,17 +32,22 @@ def unpacked(message: ModelMessage, domain: Domain) -> MRF:
 
 def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     """q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), chosen by the exponential mech."""
-    weights = checked_weights(request.candidates, request.model, request.sigma, site)
+    known = checked_weights(request.candidates, request.model, request.sigma, site)
+    weights = np.asarray(known)
     model = unpacked(request.model, site.rows.domain)
-    scores = np.empty(len(weights))
-    answers = model.marginals(request.candidates)
-    new = [r for r in request.candidates if r not in site.memo]
-    site.memo |= zip(new, site.rows.count(new), strict=True)
-    for i, (r, w, answer) in enumerate(zip(request.candidates, weights, answers, strict=True)):
-        gap = float(np.abs(site.memo[r] - answer).sum())
-        scores[i] = w * (gap - expected_l1(request.sigma, model.domain.size(r)))
+    if site.memo.get(_GAPS, (None,))[0] is not model:
+        site.memo[_GAPS] = model, {}
+    gaps = site.memo[_GAPS][1]
+    new = [r for r in request.candidates if r not in gaps]
+    uncounted = [r for r in new if r not in site.memo]
+    site.memo |= zip(uncounted, site.rows.count(uncounted), strict=True)
+    for r, answer in zip(new, model.marginals(new), strict=True):
+        gaps[r] = float(np.abs(site.memo[r] - answer).sum())
+    sizes = map(model.domain.size, request.candidates)
+    noise = [expected_l1(request.sigma, size) for size in sizes]
+    scores = weights * (np.asarray([gaps[r] for r in request.candidates]) - noise)
     unit = l1_score_sensitivity(relation_of(site))
-    sensitivity = max(weights) * unit * (1 + ROUNDING)
+    sensitivity = max(known) * unit * (1 + ROUNDING)
     chosen = site.release(
         Exponential(request.epsilon),
         f"choice among {len(scores)} marginals",
