@@ -6,6 +6,7 @@ import pytest
 
 from siloweave.app.check import forecast
 from siloweave.app.ledgers import ledger_files
+from siloweave.app.plan import _aligning, most_asked
 from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import DataError, InputError, RosterError
@@ -64,6 +65,20 @@ def test_a_method_gets_common_rows_in_one_order_and_no_ids(study, fitted_on):
     pairs = dict(zip(fitted_on["north"]["age"], fitted_on["south"]["sex"], strict=True))
     assert pairs == {10: "f", 20: "m", 30: "m"}
     assert [list(fitted_on[name].columns) for name in ("north", "south")] == [["age"], ["sex"]]
+
+
+def test_a_plan_bounds_every_question_where_the_study_says_how_many_ids_there_are(study):
+    """Else it says "about": how many ids parties have is what they find out first."""
+    rules = FILE["alignment"]
+    guessed = {one.tag for one in _aligning(study(), [4, 4]) if one.guessed}
+    assert guessed == {
+        f"alignment/{name}"
+        for name in ("hide", "store-table", "blind", "raise", "unblind", "name-rows", "store-rows")
+    }
+    declared = list(_aligning(study(alignment=rules | {"most": 100_000}), [4, 4]))
+    assert not any(one.guessed for one in declared)
+    most = most_asked(declared)["alignment"]
+    assert (most["alignment/greet"], most["alignment/blind"], most["alignment/hide"]) == (1, 2, 3)
 
 
 def test_what_was_released_stays_in_the_folder_when_the_method_fails(study, fitted_on):

@@ -1,5 +1,7 @@
 """Parties and coordinators that do not keep to the protocol of an alignment."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 
@@ -251,6 +253,27 @@ def test_a_leader_gets_no_more_points_raised_than_it_announced():
         ask(other, Raise(plan, 2, points[0]), 3)
     with pytest.raises(WireError, match="sent 64 bytes where 1 points take 32"):
         ask(other, Raise(plan, 1, points[0]), 4)
+
+
+def test_a_party_answers_each_part_once():
+    """Also where nothing new would be sent: so every question has a bound, the number of parts."""
+    seen = Counter()
+
+    def change(name, request, answer):
+        if hasattr(request, "part"):
+            tag, site = request.__struct_config__.tag, sites[name]
+            before, words = len(site.ledger.entries), f"{tag}' for part {request.part + 1} twice"
+            with pytest.raises(WireError, match=f"'{words}; it answers each part once"):
+                ask(site, request, 999)
+            assert len(site.ledger.entries) == before
+            seen[tag] += 1
+        return answer
+
+    session, sites, _ = run_of([range(3, 8), range(9), range(1, 9)], change=change)
+    assert align(session, ["id"], chunk=2).common == 5
+    parts = {"blind": 3, "raise": 6, "unblind": 6, "name-rows": 6, "store-rows": 6}
+    assert all(seen[f"alignment/{name}"] == number for name, number in parts.items())
+    assert seen["alignment/hide"] == seen["alignment/store-table"] > 6
 
 
 def test_a_party_that_is_not_the_leader_is_not_asked_to_lead():

@@ -220,6 +220,7 @@ REFUSED = [
     ("MeasureTables", renamed, "that nobody asked for"),
     ("ShareRows", with_fields(start=1), "was asked for rows 1 to"),
     ("ShareRows", with_fields(stop=0), "was asked for rows 0 to 0"),
+    ("ShareRows", with_fields(stop=1), r"'secure/share' once for each [\d,]+ of \d+ rows"),
     ("ShareRows", with_fields(stop=10**6), "was asked for rows 0 to 1000000"),
     ("ShareRows", with_fields(rows=0), "cannot be"),
     ("ShareRows", with_fields(rows=2**31), "cannot be"),
@@ -315,14 +316,23 @@ def test_another_bound_than_the_first_party_sent_opens_nothing(rows, monkeypatch
         study.counts(PAIR)
 
 
+class StoppedError(Exception):
+    """A coordinator that is killed."""
+
+
 def test_rows_are_shared_once_and_all_of_them():
     """A row that is shared twice would count twice; a part of the rows would move with each."""
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
-    half = with_fields(stop=15, proof=lambda k: secure.Array.of(k.numpy()[:15], "<u4"))
+
+    def stopped(request):
+        if request.start:
+            raise StoppedError
+        return request
+
     with pytest.MonkeyPatch.context() as patch:
-        for name in TWO:
-            ask_otherwise(patch, name, "ShareRows", half)
-        with pytest.raises(WireError, match="bytes of rows"):  # the coordinator's own check
+        patch.setattr(secure, "MAX_BYTES", 15 * 4 * (17 + 6) / 0.9)
+        ask_otherwise(patch, "north", "ShareRows", stopped)
+        with pytest.raises(StoppedError):
             study.counts(PAIR)
     with pytest.raises(WireError, match="was asked to count after 15 of its rows were shared"):
         study.counts(PAIR)

@@ -320,7 +320,7 @@ class Recorded(Direct):
         return super().answered(name, question)
 
 
-@cases("two_round", "flaim that learns", "silofuse")
+@cases("two_round", "flaim that learns", "silofuse", "secure_two_round")
 def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
     """Also after a restart of the party; and one that comes again is still answered."""
     case = CASES[name]

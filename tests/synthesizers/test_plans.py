@@ -51,6 +51,7 @@ def test_a_run_sends_what_its_plan_lists_and_no_more_often(name):
     assert real.keys() <= plan.keys()
     assert plan.keys() - real.keys() <= {("method", "privmrf/errors")}  # if there is a choice
     assert all(real[key] <= plan[key] for key in plan)
+    assert {one.tag for one in messages if one.guessed} <= {"secure/share", "md_tgan/judge"}
     fitted = crossed(name)[0]
     count = closes + sum(plan.values())
     assert all(one.messages <= count for one in fitted.cost.parties.values())
@@ -128,3 +129,8 @@ def test_a_plan_counts_the_questions_that_open_sums():
         test_a_run_sends_what_its_plan_lists_and_no_more_often("two_round that survives")
         asked = {(one.stage, one.tag): one.times for one in planned("two_round that survives")[1]}
     assert (asked["bins", "sum/open"], asked["method", "sum/open"]) == (1, 2)
+
+
+def test_a_plan_bounds_how_often_tables_are_measured():
+    asked = {one.tag: one.times for one in planned("secure_two_round")[1]}
+    assert asked["secure/measure"] == 4

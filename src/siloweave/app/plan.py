@@ -363,7 +363,10 @@ def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:
         return
     from siloweave.federation.alignment import expected_questions
 
-    (leader, other), (most, more) = map(expected_questions, (ids, [_FAR**2] * len(ids)))
+    if (bound := study.alignment.most) is not None:  # nobody brings more ids: parties refuse it
+        ids = [bound] * len(ids)
+    far = ids if bound else [_FAR**2] * len(ids)
+    (leader, other), (most, more) = map(expected_questions, (ids, far))
     asked: dict[type[Request[Any]], int] = {**other, **leader, Close: 1}
     by_ids = {_tag(kind) for kind, times in {**more, **most}.items() if times != asked[kind]}
     for one in _described("alignment", asked, (), ""):

@@ -248,6 +248,7 @@ class AlignmentData:
 
 
 Party = Site[AlignmentData]
+_Part = Hide | StoreTable | Blind | Raise | Unblind | NameRows | StoreRows
 
 
 def common_rows(site: Party, run: str) -> Table:
@@ -430,6 +431,20 @@ def _check_common(plan: AlignmentPlan, common: int, site: Party) -> None:
         )
 
 
+def _ask_once(request: _Part, party: str, site: Party) -> None:
+    """Refuse a part that was asked before, in another step: each question has a bound, its parts.
+
+    How many parts there are follows from the plan, which is stored once and names this party's own
+    number of ids. So a question that costs nothing cannot be repeated either.
+    """
+    tag, now = str(request.__struct_config__.tag), site.context.encode()
+    if _once(site, f"part/{tag}/{party}/{request.part}", lambda: now) != now:
+        raise WireError(
+            f"party {site.name!r} was asked {tag!r} for part {request.part + 1} twice; it "
+            "answers each part once. Nothing was released"
+        )
+
+
 # Shares of zero, and F of an id
 
 
@@ -542,6 +557,7 @@ def hide(request: Hide, site: Party) -> Piece:
         return seed + _bytes(cells)
 
     data = _piece(_once(site, "table", table), plan, request.part, VALUE, SEED, site)
+    _ask_once(request, "", site)
     what = f"ids as a hidden table, part {request.part + 1}: readable where the leader has the id"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
@@ -554,6 +570,7 @@ def store_table(request: StoreTable, site: Party) -> Done:
     shape = (curve.cells(plan.size(party)), VALUE, SEED)
     what = f"party {party!r} sent a table of {plan.size(party):,} ids"
     _check_piece(request.data, plan, request.part, shape, site, what)
+    _ask_once(request, party, site)
     site.remember(f"table/{party}/{request.part}", request.data)
     return Done(note)
 
@@ -563,6 +580,7 @@ def blind(request: Blind, site: Party) -> Piece:
     plan = request.plan
     note = _checked(plan, site, leads=True)
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
+    _ask_once(request, "", site)
     chosen = b"".join(_shuffled(site)[0][start:stop])
     what = f"ids as blinded points in random order, part {request.part + 1}"
     points = curve.hashed_powers(chosen, _secret(site, "blinds")[:POINT], site.rows.workers)
@@ -581,6 +599,7 @@ def raise_points(request: Raise, site: Party) -> Raised:
             f"party {site.name!r} raised part {request.part} before, for other points of "
             f"{plan.leader!r}; a leader may not ask for more ids than it announced"
         )
+    _ask_once(request, "", site)
     points = _to_power(request.points, _secret(site, "power"), site.rows.workers, plan.leader)
     return Raised(note, Public(points, "the leader's points; no row of this party enters"))
 
@@ -592,6 +611,7 @@ def unblind(request: Unblind, site: Party) -> Done:
     _check_other(plan, party, site)
     start, stop = plan.part(plan.size(plan.leader), request.part, site.name)
     check_points(request.points, stop - start, party)
+    _ask_once(request, party, site)
     _refuse_echo(request, site)
     points = _to_power(request.points, _secret(site, "blinds")[POINT:], site.rows.workers, party)
     digests = _shuffled(site)[0][start:stop]
@@ -655,6 +675,7 @@ def name_rows(request: NameRows, site: Party) -> Piece:
     key = _pair_keys(plan, site)[request.party]
     tags = _bytes(_hashes(_common(site), key, b"siloweave row"))
     data = _piece(_sealed(_secret(site, "group"), key) + tags, plan, request.part, TAG, _SEAL, site)
+    _ask_once(request, request.party, site)
     what = f"common rows as words that only {request.party} can read, part {request.part + 1}"
     return Piece(note, site.release(_WHY, what, lambda: data))
 
@@ -672,6 +693,7 @@ def store_rows(request: StoreRows, site: Party) -> Done:
     _check_common(plan, request.common, site)
     shape, what = (request.common, TAG, _SEAL), f"party {plan.leader!r} named rows"
     _check_piece(request.data, plan, request.part, shape, site, what)
+    _ask_once(request, "", site)
     site.remember(f"named/{request.part}", request.data)
     return Done(note)
 

@@ -84,6 +84,7 @@ _SLAB, _FULL = 0.9, 0.96  # of a message, for masked rows or planned tables; for
 _MOST_CODES = 2**13  # of all columns
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
 _MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
+_MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of half the width
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 150  # of a cell, in both measurements together
@@ -678,11 +679,12 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
     party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
     slab = (request.start, request.stop)
     sizes = party.codes.domain.sizes
-    words = (request.stop - request.start) * (sum(sizes) + len(sizes))
-    if not (
-        party.shared == request.start < request.stop <= request.rows and 4 * words <= MAX_BYTES
-    ):
-        raise party.refused(f"was asked for rows {request.start} to {request.stop} in one message")
+    most = _slab_of(party.domain)
+    if not party.shared == request.start < request.stop == min(request.rows, request.start + most):
+        raise party.refused(
+            f"was asked for rows {request.start} to {request.stop} in one message; it answers "
+            f"'secure/share' once for each {most:,} of {request.rows:,} rows, in their order"
+        )
     party.take(request.deliveries)
     site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
     masked = products.taken(party.one_hot(slab), party.mask(party.step, slab))
@@ -900,12 +902,13 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     own = width // case.parties  # of a party, and of the proof that they are codes
     coins = 4 * _COINS * (base.workload_cells or 0) // case.parties
     wide, words = _foreseen(synth, case, encoder)
-    slabs, batches = case.rows / _slab_of(encoder.domain), wide / (_SLAB * MAX_BYTES)
-    asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: 1 + max(1, ceil(batches))}
+    slabs = case.rows / _slab_of(encoder.domain)
+    measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
+    asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
     return replace(
         base,
         asked=asked,
-        by_rows=(ShareRows, MeasureTables),
+        by_rows=(ShareRows,),
         memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
         bytes_per_party=width + own + coins + wide,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
