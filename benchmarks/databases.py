@@ -5,6 +5,7 @@
     python benchmarks/databases.py load rows.duckdb           the same, after the table was loaded
     python benchmarks/databases.py parquet rows.parquet       the same over Parquet, in batches
     python benchmarks/databases.py whole rows.parquet         the same, after the file was loaded
+    python benchmarks/databases.py count rows.duckdb default  AIM as it is by default
 
 Each prints one line. The synthetic table of `count` and `load` is the same, as its digest shows.
 """
@@ -36,14 +37,14 @@ def build(path: Path, rows: int) -> None:
     source.unlink()
 
 
-def main(what: str, path: Path) -> None:
+def main(what: str, path: Path, settings: str = "") -> None:
     start, parquet = time.perf_counter(), what in ("parquet", "whole")
     data = path if parquet else sw.Database(f"duckdb:///{path.absolute()}", table="adult")
     if what in ("load", "whole"):
         data = sw.read(data)
     read = time.perf_counter()
     budget = sw.Budget(1.0, 1e-6)
-    synth = sw.AIM(degree=2, bins=16)
+    synth = sw.AIM() if settings == "default" else sw.AIM(degree=2, bins=16)
     fitted = synth.fit(data, adult_schema(), budget=budget, noise="seeded", progress=False)
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = time.perf_counter() - start
@@ -59,4 +60,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "build":
         build(Path(sys.argv[2]), int(float(sys.argv[3])))
     else:
-        main(sys.argv[1], Path(sys.argv[2]))
+        main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
