@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Schema, Table, drawn, read
 from siloweave.tables.detect import SEMANTIC, evidence
-from siloweave.tables.drawn import drawn_anew
+from siloweave.tables.drawn import drawn_anew, drawn_as
 from siloweave.tables.forms import text_form
 
 FLAG = Column("flag", "boolean")
@@ -195,6 +195,16 @@ def test_postcodes_are_whole_numbers_where_the_source_has_them():
     like = read(pd.DataFrame({"x": [10115]}))
     found = values(Column("x", "text", format="postcode"), like=like)
     assert all(isinstance(one, int) for one in found)
+
+
+def test_a_text_may_have_a_form_of_its_own():
+    column = Column("x", "text", format="[0-9]{4} [A-Z]{2}")
+    assert all(re.fullmatch(column.format, one) for one in values(column, count=50))
+    assert drawn_as(column) == "like [0-9]{4} [A-Z]{2}"
+    assert Schema((column,)).to_sdv()["columns"]["x"]["regex_format"] == column.format
+    assert Schema.from_sdv(Schema((column,)).to_sdv())["x"] == column
+    with pytest.raises(SchemaError, match=r"takes no format but email.*or a pattern.*'emial'"):
+        Column("x", "text", format="emial")
 
 
 def test_free_text_is_numbered_or_empty():

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from siloweave.tables.detect import SEMANTIC
 from siloweave.tables.forms import TextForm, text_form
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
@@ -82,7 +83,8 @@ def drawn_as(column: Column) -> str:
         ('like P[0-9]{3}', 'numbered')
     """
     if column.format is not None:
-        return f"{'like' if column.kind == 'id' else 'as'} {column.format}"
+        named = column.kind == "text" and column.format in SEMANTIC
+        return f"{'as' if named else 'like'} {column.format}"
     return "empty" if column.kind == "text" and column.missing else "numbered"
 
 
@@ -100,7 +102,7 @@ def _column(
         return _texts(f"text {i}" for i in range(1, count + 1)), None
     if column.kind == "text" and name in _NUMBERED:
         return _texts(_named(name, count, rng)), None
-    form = text_form(_FORMS[name] if column.kind == "text" else name)
+    form = text_form(_FORMS.get(name, name) if column.kind == "text" else name)
     whole = kind in ("whole numbers", "numbers") and form.longest < _DIGITS
     found = _different(form, count, rng, whole)
     while column.kind == "id" and len(found) < count:

@@ -58,7 +58,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         format: How the column is written as text. Datetimes: ``strptime`` codes; a time of day is
             one of 1970-01-01. Numbers: how 1234.5 (or 1234) is written, such as ``"1.234,5 €"``.
             Ids: a regular expression, such as ``P[0-9]{7}`` (`forms.text_form` lists what it may
-            have). Texts: email, phone, name, address, postcode, iban, url, ip or uuid.
+            have). Texts: email, phone, name, address, postcode, iban, url, ip or uuid, or such an
+            expression with a class, such as ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
@@ -130,10 +131,11 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             if self.kind in ("integer", "continuous"):
                 number_form(form)
-            elif self.kind == "id":
+            elif self.kind == "id" or (self.kind == "text" and {*form} & {*"[\\"}):
                 text_form(form)
             elif self.kind != "text" or form not in SEMANTIC:
-                known = f" but {', '.join(SEMANTIC)}" if self.kind == "text" else ""
+                more = f" but {', '.join(SEMANTIC)} or a pattern such as '[0-9]{{4}} [A-Z]{{2}}'"
+                known = more if self.kind == "text" else ""
                 raise SchemaError(f"a {self.kind} column takes no format{known}, not {form!r}")
         except SchemaError as error:
             raise SchemaError(f"{where}: format: {error}") from None
@@ -333,7 +335,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                 record = {"sdtype": "numerical", "computer_representation": form}
             if column.format is not None and column.kind == "datetime":
                 record["datetime_format"] = column.format
-            elif column.format is not None and column.kind == "id":
+            elif column.kind in ("id", "text") and column.format not in (None, *_PERSONAL):
                 record["regex_format"] = column.format
             elif column.kind == "text":
                 record = {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
