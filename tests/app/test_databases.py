@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from siloweave.app.check import forecast
+from siloweave.app.console import print_summary
 from siloweave.app.network import party_in, provision
 from siloweave.app.run import execute
 from siloweave.app.study import Study
@@ -153,9 +154,11 @@ def test_check_says_why_none_is_drawn(training):
     assert "about 160 of 320 are drawn at random" in " ".join(notes)
 
 
-def test_a_run_trains_from_the_sample_and_its_reports_say_so(training):
+def test_a_run_trains_from_the_sample_and_says_so(training, capsys):
     study, run = Study.load(training.path), training.path / "run"
     summary, _ = execute(study, noise="seeded")
+    print_summary(summary, run, json=False, before=False)
+    assert "Trained from a sample: of a larger table" in " ".join(capsys.readouterr().out.split())
     rows = (run / "synthetic.csv").read_bytes()
     assert 60 < summary.rows < 160  # about 60 and 40, of 360
     public, owner = ((run / f"report{one}.html").read_text() for one in ("", "-owner"))

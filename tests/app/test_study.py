@@ -16,6 +16,8 @@ from siloweave.app.study import Study, method_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
+from siloweave.tables.database import Database
+from siloweave.tables.read import read, write
 
 SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))
 TEXT = """\
@@ -218,6 +220,10 @@ def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypa
     monkeypatch.setattr("siloweave.app.init._MOST", 500)
     (said,) = propose(["sqlite:///my%20ward.sqlite#stays"]).files
     assert re.fullmatch(r"stays: \d+ random rows of 2,000 were read", said)
+    rows = read(Database("sqlite:///my%20ward.sqlite", "stays"))
+    write(rows, tmp_path / "file.parquet")
+    (said,) = propose(["file.parquet"]).files
+    assert re.fullmatch(r"file: \d+ random rows of 2,000 were read", said)
     for word, problem in (
         ("sqlite:///my%20ward.sqlite", "say which table or view"),
         ("sqlite:///nowhere.sqlite#stays", "there is no database 'nowhere.sqlite'"),

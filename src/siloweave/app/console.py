@@ -76,6 +76,8 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
         f"[bold]{escape(summary.study)}[/]: {summary.rows:,} synthetic rows from "
         f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
     )
+    if summary.sample:
+        console.print(f"Trained from a sample: {escape(summary.sample)}")
     console.print(_promise(summary))
     asked = f"{_count(summary.rounds, 'question', 'questions')} to the parties"
     if summary.alignment is not None:

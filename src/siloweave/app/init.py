@@ -25,12 +25,12 @@ from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
-from siloweave.tables.read import Dialect, Table, read, rows_of, write
+from siloweave.tables.read import Dialect, Table, read, rows_of, unread, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
 _SHOWN = 3  # stray texts of a column
-_MOST = 1_000_000  # rows of a database that are read
+_MOST = 1_000_000  # rows of a database or a Parquet file that are read
 
 
 class Proposal(NamedTuple):
@@ -62,7 +62,8 @@ def propose(
 
     Args:
         files: Tables, one for each party; see `siloweave.read` for their kinds. A table of a
-            database is ``address#table``; of a larger one about a million random rows are read.
+            database is ``address#table``. Of a larger one, or a larger Parquet file, about a
+            million random rows are read.
         folder: Where the study file will be; paths in it are relative to this.
         name: Of the study; that of the folder if empty. Letters, digits, spaces, '.', '_', '-'.
         dialect: How CSV files are written; decided from each file where it is not said.
@@ -74,8 +75,7 @@ def propose(
     if not files:
         raise InputError("init needs at least one CSV or Parquet file, one for each party.")
     target, sources = Path(folder), [_source(file) for file in files]
-    asked = asdict(dialect or Dialect())
-    read_in = [rows_of(s, _MOST) if isinstance(s, Database) else read(s, **asked) for s in sources]
+    read_in = [_read(source, dialect or Dialect()) for source in sources]
     tables = dict(zip(_names(sources), read_in, strict=True))
     for party, table in tables.items():
         if table.num_rows == 0:
@@ -94,11 +94,7 @@ def propose(
     where = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
     study = _study(_title(name, target), where, on, tables)
-    said = tuple(
-        f"{party}: {text}"
-        for (party, table), source in zip(tables.items(), sources, strict=True)
-        if (text := _said(table, source))
-    )
+    said = tuple(f"{party}: {text}" for party, table in tables.items() if (text := _said(table)))
     found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
     found += [line for party, table in tables.items() for line in _strays(party, table, schema)]
     if on is None and len(tables) > 1:
@@ -106,6 +102,14 @@ def propose(
         found += [one.said() for one in overlaps(tables)]
     kept = tuple(map(_said_of, schema.constraints))
     return Proposal(study, schema, review, said, kept, tuple(found))
+
+
+def _read(source: Path | Database, dialect: Dialect) -> Table:
+    """A party's rows, or about a million of a larger database's or Parquet file's."""
+    kept = unread(source)
+    if kept is None or (isinstance(source, Path) and dialect != Dialect()):
+        return read(source, **asdict(dialect))
+    return rows_of(kept, _MOST)
 
 
 def _said_of(rule: Constraint) -> str:
@@ -118,10 +122,10 @@ def _said_of(rule: Constraint) -> str:
     return f"{rule.words} in every row: drawn rows will keep it"
 
 
-def _said(table: Table, source: Path | Database) -> str:
-    """How a text file is written, or how much of a database was read, in words."""
-    if isinstance(source, Database) and source.num_rows > table.num_rows:
-        return f"{table.num_rows:,} random rows of {source.num_rows:,} were read"
+def _said(table: Table) -> str:
+    """How a text file is written, or how much of a larger table was read, in words."""
+    if table.drawn_of is not None:
+        return f"{table.num_rows:,} random rows of {table.drawn_of:,} were read"
     if (dialect := table.dialect) is None:
         return ""
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

@@ -60,7 +60,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row.
 
     Parties that `vanished` from it may have sent no ledger; `epsilon` is then the study's whole
-    budget, to which their own ledgers hold them.
+    budget, to which their own ledgers hold them. `sample` says in words which rows took part,
+    where these were drawn from all.
     """
 
     run: str
@@ -82,6 +83,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     split: str = "rows"
     alignment: AlignmentSummary | None = None
     vanished: tuple[str, ...] = ()
+    sample: str = ""
     version: int = 1
 
 

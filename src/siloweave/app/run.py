@@ -456,6 +456,7 @@ def _summary(
         split=info.split,
         alignment=alignment,
         vanished=vanished,
+        sample=str(fitted.settings.get("sample", "")),
     )
 
 
