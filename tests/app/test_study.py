@@ -3,10 +3,12 @@
 import math
 import re
 import sqlite3
+import sys
 import tomllib
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from siloweave.app.check import forecast
@@ -17,7 +19,7 @@ from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.privacy import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
-from siloweave.tables.read import read, write
+from siloweave.tables.read import Dialect, read, write
 
 SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))
 TEXT = """\
@@ -231,6 +233,37 @@ def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypa
     ):
         with pytest.raises(InputError, match=problem):
             propose([word])
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+def test_a_large_parquet_file_is_read_in_pieces_and_not_whole(tmp_path: Path, monkeypatch, folder):
+    monkeypatch.setattr("siloweave.app.init._MOST", 500)
+    monkeypatch.setattr(sys.modules["siloweave.tables.read"], "_BATCH", 300)
+    monkeypatch.setattr("siloweave.app.init.read", None)  # the whole file
+    home = tmp_path / "stays" if folder else tmp_path
+    home.mkdir(exist_ok=True)
+    rows = pl.DataFrame({"age": [20 + i % 40 for i in range(2000)]})
+    rows.write_parquet(home / "stays.parquet")
+    if folder:
+        rows.write_parquet(home / "two.parquet")
+    asked = [home if folder else home / "stays.parquet"]
+    proposal = propose(asked, dialect=Dialect(separator=";"))  # of CSV files beside it
+    (said,) = proposal.files
+    assert re.fullmatch(rf"stays: \d+ random rows of {'4' if folder else '2'},000 were read", said)
+    assert proposal == propose(asked)
+    assert all(column.from_data for column in proposal.schema.columns)
+
+
+def test_large_files_of_one_order_need_as_many_rows_as_each_other(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("siloweave.app.init._MOST", 500)
+    for name, count in {"age": 2000, "size": 2000, "dose": 1999}.items():
+        rows = pl.DataFrame({name: [20 + i % 40 for i in range(count)]})
+        rows.write_parquet(tmp_path / f"{name}.parquet")
+    (tmp_path / "kind.csv").write_text("kind\n" + "\n".join("xy"[i % 2] for i in range(2000)))
+    assert len(propose([tmp_path / "age.parquet", tmp_path / "size.parquet"]).files) == 2
+    propose([tmp_path / "age.parquet", tmp_path / "kind.csv"])  # read whole, and as long
+    with pytest.raises(RosterError, match=r"2000 \('age'\), 1999 \('dose'\) rows"):
+        propose([tmp_path / "age.parquet", tmp_path / "dose.parquet"])
 
 
 @pytest.mark.parametrize("files", [("a",), ("a", "b"), ("a", "c")], ids="-".join)

@@ -18,7 +18,7 @@ import msgspec
 
 from siloweave.app.check import same_columns
 from siloweave.app.files import write_text
-from siloweave.app.parties import differences, overlaps
+from siloweave.app.parties import differences, overlaps, places
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
@@ -107,9 +107,7 @@ def propose(
 def _read(source: Path | Database, dialect: Dialect) -> Table:
     """A party's rows, or about a million of a larger database's or Parquet file's."""
     kept = unread(source)
-    if kept is None or (isinstance(source, Path) and dialect != Dialect()):
-        return read(source, **asdict(dialect))
-    return rows_of(kept, _MOST)
+    return rows_of(kept, _MOST) if kept else read(source, **asdict(dialect))
 
 
 def _said_of(rule: Constraint) -> str:
@@ -138,8 +136,7 @@ def _said(table: Table) -> str:
 
 def _strays(party: str, table: Table, schema: Schema) -> list[str]:
     """Texts in columns of numbers, with their places; to be shown to the owner and nobody else."""
-    found = []
-    first = 2 if table.dialect and table.dialect.header else 1
+    found, place = [], places(table)
     for column in schema.columns:
         if column.name not in table.names or column.kind not in ("integer", "continuous"):
             continue
@@ -148,8 +145,8 @@ def _strays(party: str, table: Table, schema: Schema) -> list[str]:
         marked = table.blanked(column.name, column.missing_values)
         rows = marked.unread(column.name, column.format)[:_SHOWN]
         found += [
-            f"{party}, line {i + first}, {column.name}: {text!r} is no number. Correct it, or list "
-            "it in the column's missing_values"
+            f"{party}, {place(i)}, {column.name}: {text!r} is no number. Correct it, or list it in "
+            "the column's missing_values"
             for i, text in zip(rows.tolist(), table.take(rows).values(column.name), strict=True)
         ]
     return found
@@ -216,8 +213,9 @@ def ids_of(tables: Mapping[str, Table]) -> tuple[str, ...] | None:
     on = tuple(name for name in counted if counted[name] == len(tables))
     if set(counted.values()) - {1, len(tables)} or not _ids(tables, on):
         same_columns(columns)
-    if not on and len({table.num_rows for table in tables.values()}) > 1:
-        rows = ", ".join(f"{table.num_rows} ({party!r})" for party, table in tables.items())
+    held = {party: table.drawn_of or table.num_rows for party, table in tables.items()}
+    if not on and len(set(held.values())) > 1:
+        rows = ", ".join(f"{count} ({party!r})" for party, count in held.items())
         raise RosterError(
             f"parties hold different columns, none in common, and {rows} rows. Give all "
             "files a column of ids, by which rows are aligned, or the same rows in one order."

@@ -306,7 +306,7 @@ def _common_ids(name: str, one: Table, two: Table) -> int:
 def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
     """Rows that the schema does not allow, with places and values; for their owner alone."""
     names = [n for n in table.names if n in schema.names and schema[n].modelled]
-    found, all_odd, place = [], 0, _places(table)
+    found, all_odd, place = [], 0, places(table)
     for name in names:
         odd = _refused(table.select([name]), Encoder(schema.select([name]), bins))
         all_odd += [row for row, _ in odd] == list(range(min(table.num_rows, _SHOWN)))
@@ -328,17 +328,18 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
     """Constraints that rows break, once every value is the schema's."""
     if not schema.constraints:
         return
-    place = _places(table)
+    place = places(table)
     for rule, wrong in Modelled(schema).broken(table).items():
         if rows := np.flatnonzero(wrong).tolist():
             where = ", ".join(map(place, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
             yield f"{party}, {where}: {len(rows):,} rows break {rule}"
 
 
-def _places(table: Table) -> Callable[[int], str]:
+def places(table: Table) -> Callable[[int], str]:
     """Where a row is: its line in a text file, counted as if no field held a line break."""
     if table.dialect is None:
-        return lambda row: f"row {row + 1}"
+        drawn = " of the sample" if table.drawn_of else ""
+        return lambda row: f"row {row + 1}{drawn}"
     first = 2 if table.dialect.header else 1
     return lambda row: f"line {row + first}"
 
