@@ -15,10 +15,10 @@ from siloweave.protocols.histograms import BINS
 from siloweave.protocols.workload import (
     COARSE,
     bins_for,
-    carried,
     queries_of,
-    that_pay,
+    shortlist,
     weights_of,
+    without_costly_triples,
     workload_for,
 )
 from siloweave.statistics.marginals import marginal, random_workload
@@ -137,14 +137,14 @@ def test_triples_of_two_codes_each_pay():
     domain = Domain(NAMES, (2, 2, 2, 2, 3))
     triples = [("a", "b", "c"), ("a", "c", "d"), ("a", "b", "e"), ("a", "d", "e")]
     offered = dict.fromkeys([("a",), ("a", "b"), *triples], 1.0)
-    assert list(that_pay(domain, offered)) == [("a",), ("a", "b"), *triples[:2]]
+    assert list(without_costly_triples(domain, offered)) == [("a",), ("a", "b"), *triples[:2]]
 
 
 def test_of_many_triples_those_are_taken_whose_pairs_were_measured():
     names = tuple(f"c{i:02}" for i in range(20))
     triples = list(combinations(names, 3))
     known = [(names[17], names[18]), (names[18], names[19])]
-    found = list(carried(dict.fromkeys(triples, 1.0), known))
+    found = list(shortlist(dict.fromkeys(triples, 1.0), known))
     assert len(found) == 256
     assert (names[17], names[18], names[19]) in found
     assert sum(set(pair) <= set(q) for q in found for pair in known) == 36

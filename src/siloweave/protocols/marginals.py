@@ -74,8 +74,7 @@ class MarginalSettings:
             is the published benchmark's setting.
         workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
             every pair, and triples that contain the `target`. AIM also measures triples of columns
-            with two codes each (workload.py, `that_pay`), TwoRound and its like those that lower
-            the expected error.
+            with two codes each, TwoRound and its like those that lower the expected error.
         target: A column that is to be predicted from the others.
         bins: Of a column of numbers at most. None: as many as rows, budget and columns make useful
             (workload.py, `bins_for`), and one for each value where there are at most twice as many

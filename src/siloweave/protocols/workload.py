@@ -133,8 +133,8 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
     return count - len(_sets(domain, degree, megabytes))
 
 
-def that_pay(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
-    """Of the candidates of a workload that is chosen by itself, pairs, and triples that pay.
+def without_costly_triples(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
+    """Pairs, and triples that cost little, where the workload is chosen by itself.
 
     A triple of columns with two codes each is a candidate: it measures its three pairs with half
     the precision that one pair would have for the same budget; with more codes it is less.
@@ -146,7 +146,7 @@ def that_pay(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, fl
     return {q: w for q, w in offered.items() if len(q) < 3 or max(domain.shape(q)) <= 2}
 
 
-def carried(offered: Mapping[Clique, float], measured: Sequence[Clique]) -> dict[Clique, float]:
+def shortlist(offered: Mapping[Clique, float], measured: Sequence[Clique]) -> dict[Clique, float]:
     """The candidates of a round, with 256 triples at most, so that a round stays short.
 
     Of more those are taken of which most pairs lie in measured cliques, in the order of the

@@ -23,12 +23,12 @@ from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
 from siloweave.protocols.marginals import marginal_result, require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import (
-    carried,
     check_capacity,
     expected_l1,
     fitting,
-    that_pay,
+    shortlist,
     weights_of,
+    without_costly_triples,
 )
 from siloweave.tables.codes import Clique, Domain
 
@@ -131,7 +131,7 @@ def aim(
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload)
     if settings.chooses:
-        weights = that_pay(domain, weights)
+        weights = without_costly_triples(domain, weights)
     run = _Run(session, domain, exchange_keys(session, domain), settings)
     budget = _Budget(rho, settings.gaussian_share, unit)
     budget.start(settings.rounds_per_column * len(domain.names))
@@ -157,7 +157,7 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     message = ModelMessage.of(model)
     offered, most = weights, 1  # with a workload that is named, AIM is the paper's
     if run.settings.chooses:
-        offered = carried(weights, measured)
+        offered = shortlist(weights, measured)
         most = min(_MOST, 1 + model.tree.cells // _CELLS)
     for _ in range(budget.choices(most)):
         candidates = fitting(run.domain, offered, measured + chosen, allowed)

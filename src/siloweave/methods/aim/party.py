@@ -24,9 +24,9 @@ from siloweave.tables.codes import CountedRows, Domain
 _GAPS = "gaps"  # in the party's memory: the last model, and how far it is from what was counted
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def unpacked(message: ModelMessage, domain: Domain) -> MRF:
-    """The model in a message; parties in one process share it."""
+    """The model in a message, unpacked once for all choices of a round."""
     return message.unpack(domain)
 
 
