@@ -614,7 +614,7 @@ def samples(synth: Synthesizer, relation: Relation, sample: float) -> bool:
 def share_drawn(
     part: Unread | None, synth: Synthesizer, relation: Relation, sample: float
 ) -> float:
-    """The chance with which each row of a party takes part; `part` is None for rows in memory."""
+    """The chance with which each row of a party takes part; rows in memory have no `part`."""
     if not samples(synth, relation, sample):
         return 1.0
     if sample < 1:
