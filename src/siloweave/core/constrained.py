@@ -173,6 +173,8 @@ class _Drawing:
             anchored = made < most / 2
             anchors = self._anchors(found, rows) if anchored and not self.pooled else ()
             new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
+            for rule in self._uniques():
+                broken[rule.words] |= self._repeated(rule, found, np.flatnonzero(~wrong), new)
             for words, mask in broken.items():
                 failed[words] += int(mask.sum())
             good = np.flatnonzero(~_any(broken, len(rows)))
@@ -186,8 +188,6 @@ class _Drawing:
                 values[places] = new.values(name)[chosen]
                 gone[places] = new.missing(name)[chosen]
             wrong[places] = False
-            for rule in self._uniques():
-                wrong |= broken_rows(rule, self.schema, self._table(found, rule.columns))
             made += len(rows)
         if wrong.any():
             raise self._too_rare(int(wrong.sum()), count, made, failed)
@@ -201,6 +201,19 @@ class _Drawing:
 
     def _uniques(self) -> list[Unique]:
         return [rule for rule in self.schema.constraints if isinstance(rule, Unique)]
+
+    def _repeated(
+        self, rule: Unique, found: _Columns, kept: _Rows, new: Table
+    ) -> NDArray[np.bool_]:
+        """Which new rows have values that a kept row has."""
+        both = {
+            name: (
+                np.concatenate([found[name][0][kept], new.values(name)]),
+                np.concatenate([found[name][1][kept], new.missing(name)]),
+            )
+            for name in rule.columns
+        }
+        return broken_rows(rule, self.schema, self._table(both, rule.columns))[len(kept) :]
 
     def _check_room(self, rule: Unique, count: int) -> None:
         """Raise InputError where there are fewer combinations of values than rows."""
