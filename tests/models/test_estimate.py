@@ -12,6 +12,7 @@ from siloweave.models.estimate import (
     estimate_total,
     moved_towards,
     shrink_interactions,
+    shrink_pair,
     solve_block,
 )
 from siloweave.tables.keys import generator
@@ -225,3 +226,21 @@ def test_interactions_are_shrunk_by_what_their_noise_explains(strength):
         kept = np.einsum("ijk,i,j,k", m.counts, wave, wave, wave)
         was = np.einsum("ijk,i,j,k", before.counts, wave, wave, wave)
         assert kept == pytest.approx(was) if strength else abs(kept) <= abs(was)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4, 6), (16, 16)])
+def test_pairs_of_noise_lose_it_and_others_keep_all_and_no_attribute_changes(shape):
+    rng = generator(5)
+    square, noise = np.add.outer(np.arange(shape[0]), np.arange(shape[1])) * 40.0, []
+    link = np.outer(np.linspace(-1, 1, shape[0]), np.linspace(-1, 1, shape[1])) * 900.0
+    for _ in range(200):
+        m = Measurement(("a", "b"), square + 30 * rng.normal(size=shape), 30.0)
+        less = shrink_pair(m)
+        for axis in (0, 1):
+            assert less.counts.sum(axis=axis) == pytest.approx(m.counts.sum(axis=axis))
+        noise.append([np.square(less.counts - square).sum(), np.square(m.counts - square).sum()])
+        real = Measurement(m.clique, m.counts + link, m.sigma)
+        assert shrink_pair(real).counts == pytest.approx(real.counts)
+    freedom = (shape[0] - 1) * (shape[1] - 1)
+    kept, before = np.mean(noise, axis=0) / 30**2
+    assert before - kept > 0.3 * freedom  # of `freedom` that could go

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +112,28 @@ def shrink_interactions(
         Measurement(m.clique, m.counts - b.counts + _assemble(b, known), m.sigma)
         for m, b in zip(measurements, beyond, strict=True)
     ]
+
+
+def shrink_pair(measurement: Measurement) -> Measurement:
+    """A table of two attributes without an interaction that its noise explains.
+
+    Over the noise's variance, the square of noise alone is a chi-square, of mean d and variance
+    2 d for d degrees of freedom. Nothing is kept up to the mean, all of it from a standard
+    deviation beyond (or from twice the mean, where d = 1), and a share between. What the table
+    measures of either attribute alone does not change.
+
+    Example:
+        >>> import numpy as np
+        >>> counts = np.array([[5.0, 3.0], [2.0, 6.0]])
+        >>> shrink_pair(Measurement(("a", "b"), counts, 3.0)).counts.tolist()
+        [[3.5, 4.5], [3.5, 4.5]]
+    """
+    effect = _effect(measurement, measurement.clique)
+    square = float((effect**2).sum()) / max(measurement.sigma, 1e-9) ** 2
+    freedom = max(1, prod(n - 1 for n in effect.shape))
+    kept = (square - freedom) / min(freedom, sqrt(2 * freedom))
+    counts = measurement.counts - (1.0 - min(1.0, max(0.0, kept))) * effect
+    return Measurement(measurement.clique, counts, measurement.sigma)
 
 
 def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, tuple[Array, float]]:

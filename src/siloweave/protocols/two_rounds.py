@@ -4,7 +4,8 @@
    `pairs_share` of the budget.
 2. Plan: add, one by one, the pair that would improve the workload most beyond the noise it would be
    measured with, while the model stays small (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1:
-   weights and score).
+   weights and score). A pair whose first answer noise explains has no interaction here
+   (models/estimate.py, `shrink_pair`).
 3. Choose tables that hold what was planned: pairs, and wider tables where they lower the expected
    error of all triples (`design`). With columns of many codes pairs remain; of two or three codes,
    a few dozen tables of four and five columns hold every triple.
@@ -43,6 +44,7 @@ from siloweave.models.estimate import (
     estimate_total,
     fit,
     shrink_interactions,
+    shrink_pair,
 )
 from siloweave.models.junction_tree import maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
@@ -121,7 +123,8 @@ def plan_and_fit(
     spent = settings.pairs_share * rho
     pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
-    chosen = plan(domain, weights, pairs, rest / unit**2, settings, progress=progress)
+    clear = [shrink_pair(m) if len(m.clique) == 2 else m for m in pairs]
+    chosen = plan(domain, weights, clear, rest / unit**2, settings, progress=progress)
     seen = set(chosen)
     planned = [m for m in pairs if m.clique in seen]
     tables = design(domain, workload, planned, rest / unit**2, settings, allowed)
