@@ -77,8 +77,8 @@ A random half of each table, ε = 1, δ = 1 / rows. Mean total variation of 150 
 three columns to the half that was fitted, of as many rows drawn and of the other half: all pairs in
 16 bins, which were the defaults before decision 0042, and the defaults. FLAIM's rows are spread
 over five parties at random; AIM and TwoRound have one. Whole numbers of up to 32 values stand for
-themselves, others are cut into 20 bins of equal mass. * The rule's factor was chosen on these
-tables.
+themselves, others are cut into 20 bins of equal mass. TwoRound has the plan of decision 0051 in
+both. * The rule's factor was chosen on these tables.
 
 """
 WHOLE_HEAD = """

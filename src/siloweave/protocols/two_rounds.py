@@ -4,8 +4,8 @@
    `pairs_share` of the budget.
 2. Plan: add, one by one, the pair that would improve the workload most beyond the noise it would be
    measured with, while the model stays small (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1:
-   weights and score). A pair whose first answer noise explains has no interaction here
-   (models/estimate.py, `shrink_pair`).
+   weights and score). An interaction that the noise of its answer explains is left out here
+   (models/estimate.py, `shrink_pair`), so that fewer pairs are planned for noise alone.
 3. Choose tables that hold what was planned: pairs, and wider tables where they lower the expected
    error of all triples (`design`). With columns of many codes pairs remain; of two or three codes,
    a few dozen tables of four and five columns hold every triple.
@@ -123,8 +123,8 @@ def plan_and_fit(
     spent = settings.pairs_share * rho
     pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
-    clear = [shrink_pair(m) if len(m.clique) == 2 else m for m in pairs]
-    chosen = plan(domain, weights, clear, rest / unit**2, settings, progress=progress)
+    shrunk = [shrink_pair(m) if len(m.clique) == 2 else m for m in pairs]
+    chosen = plan(domain, weights, shrunk, rest / unit**2, settings, progress=progress)
     seen = set(chosen)
     planned = [m for m in pairs if m.clique in seen]
     tables = design(domain, workload, planned, rest / unit**2, settings, allowed)
@@ -424,8 +424,9 @@ class _Rehearsal:
     def _score(self, q: Clique) -> float:
         """w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
-        What the first answer's own noise moves is not subtracted: that would plan fewer pairs, and
-        the missing ones cost more than the noise that they would have brought.
+        What the first answer's own noise moves is not subtracted here, beyond what `shrink_pair`
+        took from it: that would plan fewer pairs, and the missing ones cost more than the noise
+        that they would have brought.
         """
         now = self.model.marginal(q)
         moved = block_step(self.model, self.open[q], shrinkage=self.settings.shrinkage)
