@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from siloweave.app.cli import main
-from siloweave.app.study import listed
+from siloweave.app.study import (
+    About,
+    AlignmentTable,
+    BudgetTable,
+    Output,
+    PartyTable,
+    SchemaFile,
+    Study,
+    listed,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"demo", "init", "check", "run", "sample", "report", "ledger", "list", "score", "attack"}
@@ -40,6 +49,26 @@ def test_the_python_example_takes_nothing_public_from_rows():
     (line,) = [one for one in example.splitlines() if one.startswith("schema = ")]
     exec(f"from siloweave.datasets import adult_schema\n{line}", names)
     assert not any(column.from_data for column in names["schema"].columns)
+
+
+def test_the_page_of_commands_is_what_the_command_line_gives(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    commands = import_module("commands_page")
+    assert commands.PAGE.read_text("utf-8") == commands.page(), (
+        "the command line changed: run python tools/commands_page.py"
+    )
+
+
+def test_the_page_of_the_study_file_has_every_key():
+    text = (ROOT / "docs/reference/study-file.md").read_text("utf-8")
+    shown = {}
+    for part in text.split("\n## ")[1:]:
+        shown[part.split("\n")[0].strip("[]")] = re.findall(r"^\| `(\w+)` ", part, re.M)
+    tables = {"schema": SchemaFile, "budget": BudgetTable, "parties": PartyTable}
+    tables |= {"study": About, "alignment": AlignmentTable, "output": Output}
+    expected = {name: list(one.__struct_fields__) for name, one in tables.items()}
+    assert shown == {**expected, "method": ["name"]}
+    assert set(shown) == set(Study.__struct_fields__) - {"base"}
 
 
 @pytest.fixture

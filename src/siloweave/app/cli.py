@@ -28,7 +28,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(party)
-app.command()(status)
 
 Names = list[str] | None
 SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
@@ -108,7 +107,7 @@ def init(
     name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     separator: Annotated[str | None, typer.Option(help="What divides fields of a CSV.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="Of a CSV, such as latin-1.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="A CSV's encoding, such as latin-1.")] = None,
     decimal: Annotated[str, typer.Option(help="The mark before decimals of a CSV.")] = ".",
     missing: Annotated[
         Names, typer.Option(help="A text that means a missing value; several times.")
@@ -351,3 +350,4 @@ def list_all(json: AsJson = False) -> None:
 
 
 network_cli.add_to(app)
+app.command()(status)

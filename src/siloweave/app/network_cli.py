@@ -27,7 +27,8 @@ Spool = Annotated[
 Superlink = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Of the coordinator, over a network; needs siloweave[flower]."
+        metavar="HOST:PORT",
+        help="The coordinator's address, over a network; needs siloweave[flower].",
     ),
 ]
 Plaintext = Annotated[

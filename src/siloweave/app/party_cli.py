@@ -14,6 +14,7 @@ party = typer.Typer(name="party", help="One party of a study: its rows, keys, le
 
 PartyFolder = Annotated[Path, typer.Option("--folder", "-f", help="The party's folder.")]
 StudyFolder = Annotated[Path, typer.Argument(help="The study's folder at this party.")]
+End = Annotated[Path, typer.Argument(help="The study's folder at this end.")]
 Rows = Annotated[
     Path | None, typer.Option("--data", help="Its rows; the file of its study.toml if absent.")
 ]
@@ -64,7 +65,7 @@ def approve(
 
 
 @reported()
-def status(folder: StudyFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
+def status(folder: End = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show how far a study between organisations is, at the coordinator or at a party."""
     from siloweave.app.console import print_status
     from siloweave.app.status import status_of
