@@ -122,6 +122,35 @@ def test_spellings_of_missing_values_are_proposed():
     assert Encoder(schema).encode(pl.DataFrame({"x": ["N/A", "b"]})).column("x").tolist() == [3, 1]
 
 
+def test_a_column_of_mostly_numbers_or_dates_says_so():
+    """As laboratories write values outside of what they can measure."""
+    numbers = random().normal(50, 20, ROWS).round(1).astype(str).tolist()
+    column = seen([*numbers[:-40], *["<0.5", ">100"] * 20])
+    assert column.kind == "text"
+    assert "all but 40 rows hold numbers: correct the others" in column.why
+    assert "0.5" not in column.why
+    column = seen([*dates("%Y-%m-%d")[:-40], *["2020-05", "2021"] * 20])
+    assert "all but 40 rows hold dates" in column.why
+    assert "hold" not in seen(["a", "b", "7"] * 100).why
+
+
+def test_durations_are_no_addresses_of_computers():
+    lengths = [f"{i // 60 % 40}:{i % 60:02}:{i * 7 % 60:02}" for i in range(ROWS)]
+    assert seen(lengths).format != "ip"
+    assert seen([f"2001:db8::{i:x}" for i in range(ROWS)]).format == "ip"
+
+
+def test_negative_amounts_in_brackets_are_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("paid,x\n" + "(12.50),1\n8.25,2\n(7.00),3\n9.75,4\n" * 20)
+    column = Schema.detect(read(tmp_path / "a.csv"))["paid"]
+    assert (column.kind, column.format, column.low, column.high) == (
+        "continuous",
+        "1234.5",
+        -12.5,
+        9.75,
+    )
+
+
 def test_one_text_among_numbers_does_not_make_categories():
     numbers = [f"{x:.1f}" for x in random().normal(50, 9, ROWS)]
     column = seen([*numbers, "see note"])

@@ -60,7 +60,7 @@ _DUCKDB_MB = 1000.0  # at most, while it counts
 _VALUE = 16.0  # bytes of a value in memory
 _BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
 _MOST_READ = 1_000_000  # rows of a table in a database or a Parquet file
-_SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
+_SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
 
 
 class StudyForecast(msgspec.Struct, frozen=True):

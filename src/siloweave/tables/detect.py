@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     "uuid": re.compile(r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE),
     "ip": re.compile(
         r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:/\d{1,2})?"
-        r"|(?=.*:.*:)[0-9a-f:]{3,39}",
+        r"|(?=.*:.*:)(?!\d+:\d\d:\d\d$)[0-9a-f:]{3,39}",
         re.IGNORECASE,
     ),
     "iban": re.compile(r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"),
@@ -345,6 +346,8 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         blanks -= unsure
         core |= {text: counted[text] for text in unsure}
         found = _not_modelled(name, core, table.num_rows) or _categories(core, name)
+        if most := _mostly(core):
+            found = replace(found, why=f"{found.why}; {most}")
     spelled = tuple(sorted(text for text in blanks if text))
     if spelled:
         marks = ", ".join(map(repr, spelled))
@@ -362,6 +365,26 @@ def _two_words(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
     return ColumnEvidence(
         name, "boolean", f"{words[0]} and {words[1]}: a boolean", categories=words
     )
+
+
+def _mostly(core: Mapping[str, int]) -> str:
+    """What is said where most rows hold numbers or dates, and too many hold other texts."""
+    probe, forms = list(core)[:_PROBE], Counter[str]()
+    for text in probe[:6]:  # of which one is a date, if most are
+        forms.update(form for form in _MOMENTS + _DAYS if _follows(text, form))
+    form = max(forms, key=forms.__getitem__, default="")
+    tests: dict[str, Callable[[str], Any]] = {"numbers": _NUMBER.fullmatch}
+    tests["dates"] = partial(_follows, form=form)
+    for what, test in tests.items():
+        if 2 * sum(map(bool, map(test, probe))) < len(probe):
+            continue
+        others = sum(count for text, count in core.items() if not test(text))
+        if 0 < others < sum(core.values()) / 3:
+            return (
+                f"all but {others:,} rows hold {what}: correct the others, or declare them as "
+                "missing_values, and it is modelled as such"
+            )
+    return ""
 
 
 def _categories(core: Mapping[str, int], name: str) -> ColumnEvidence:
@@ -471,7 +494,7 @@ def _written_numbers(
     tails = [body.rpartition(decimal)[2] for body in bodies if decimal in body] if decimal else []
     decimals = max(map(len, tails), default=0)
     form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimals else ''}{suffix}"
-    if form in ("1234", "1234.5") and table.frame == "csv":
+    if form in ("1234", "1234.5") and table.frame == "csv" and not any(m["open"] for m in same):
         form = None
     plain = table.blanked(name, (*blanks, *strays))
     other = sum(core[text] for text in strays)

@@ -40,10 +40,12 @@ Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 
 _WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
 _DATETIME = pl.Datetime("us")
-_TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
+_TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 _EXCEL = ".xlsx"
 _FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL)
-_KNOWN_FILES = ".csv, .tsv (or either with .gz or .zst), .jsonl, .ndjson, .arrow, .parquet or .xlsx"
+_KNOWN_FILES = (
+    ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet or .xlsx"
+)
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
 _BLOCK = 1 << 16  # rows that are drawn by one digest
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
@@ -83,7 +85,8 @@ class Dialect:
     Attributes:
         separator: What divides its fields.
         encoding: Of its characters, by Python's name.
-        header: Whether its first line has the columns' names; else they are column_1 and so on.
+        header: Whether its first line has the columns' names; a column without one, as all are
+            then, is column_1 and so on by its place.
         decimal: The mark before the decimals of its numbers.
         missing: Texts that stand for a missing value in every column, beside empty fields.
     """
@@ -694,9 +697,8 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         infer_schema=False,
         glob=False,
     )
-    if not found.header:
-        lazy = lazy.rename(dict(zip(lazy.collect_schema().names(), names, strict=False)))
-    return lazy, _Origin("csv", dialect=found)
+    given = lazy.collect_schema().names()
+    return lazy.rename(dict(zip(given, names, strict=False))), _Origin("csv", dialect=found)
 
 
 def _read(source: Any, dialect: Dialect) -> Table:
@@ -805,7 +807,7 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     """Return a text file's column names, and how it is written: as asked, or as it seems to be.
 
     Raises:
-        DataError: When it is empty, its encoding cannot be decided, or a name repeats or is empty.
+        DataError: When it is empty, its encoding cannot be decided, or a name repeats.
     """
     asked = asked or Dialect()
     encoding = asked.encoding or _encoding(file)
@@ -819,7 +821,8 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     separator = asked.separator or _separator(lines)
     rows = [row for row in csv.reader(lines[:_HEAD_ROWS], delimiter=separator) if row]
     header = _has_header(rows) if asked.header is None else asked.header
-    names = rows[0] if header else [f"column_{i + 1}" for i in range(len(rows[0]))]
+    first = rows[0] if header else [""] * len(rows[0])
+    names = [name if name.strip() else f"column_{i + 1}" for i, name in enumerate(first)]
     check_names(names, repr(str(file)))
     found = replace(asked, separator=separator, encoding=encoding, header=header)
     return names, found
