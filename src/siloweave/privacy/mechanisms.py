@@ -176,7 +176,7 @@ def _places(table: _Table, upper: NDArray[np.uint64]) -> NDArray[np.int64]:
     return places
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)  # the widest takes 20 MB
 def _gaussian_table(sigma: float) -> _Table:
     """exp(-k^2 / (2 sigma^2)) for abs(k) <= 13 sigma; the tail is below 2 e^-84.5 < 2^-120."""
     variance = _EXACT.multiply(Decimal(sigma), Decimal(sigma))
@@ -184,7 +184,7 @@ def _gaussian_table(sigma: float) -> _Table:
     return _table(_EXACT.divide(ratio, Decimal(2)), ratio, math.ceil(13 * sigma) + 1)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _laplace_table(scale: float) -> _Table:
     """exp(-abs(k) / scale) for abs(k) <= 85 scale; the tail is below 2 e^-85 < 2^-121."""
     first = _EXACT.divide(Decimal(1), Decimal(scale))
