@@ -115,7 +115,7 @@ def test_csv_types(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(
         "\ufeffwhole,padded,real,flag,zip,text,gap,none,day\n"
-        '1, 39,0.5,True,01234,"a,b",,,2020-01-01\n'
+        '1, 39,0.5,true,01234,"a,b",,,2020-01-01\n'
         '-2,40,1e3,false,99999,"",7,,2020-01-02\n',
         encoding="utf-8",
     )
@@ -194,6 +194,21 @@ def test_unreadable_files(tmp_path):
         read_batches(tmp_path / "empty.csv", 0)
     with pytest.raises(DataError, match="twice"):
         list(read_batches(tmp_path / "twice.csv", 5))
+
+
+def test_true_and_false_are_drawn_as_they_are_written(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n" + "TRUE,true,True\nFALSE,false,true\n,,FALSE\n" * 9)
+    table = read(tmp_path / "a.csv")
+    assert [table.kind(name) for name in table.names] == ["text", "booleans", "booleans"]
+    schema = Schema.detect(table)
+    assert [one.kind for one in schema.columns] == ["boolean"] * 3
+    assert schema["x"].categories == ("FALSE", "TRUE")
+    both = Table.from_columns({"x": (["TRUE", "FALSE", "True", "False"] * 9, None)})
+    assert Schema.detect(both)["x"] == Column(
+        "x", "boolean", from_data=("kind", "missing"), why="booleans in several spellings"
+    )
+    declared = Encoder(Schema((Column("x", "boolean", missing=True),)), 2)
+    assert declared.encode(table.select(["x"])).column("x")[:3].tolist() == [1, 0, 2]
 
 
 def test_columns_without_a_name_are_named_by_their_place(tmp_path):

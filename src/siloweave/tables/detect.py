@@ -357,6 +357,8 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
 
 
 def _two_words(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+    if len(core) > 2 and {text.lower() for text in core} == {"true", "false"}:
+        return ColumnEvidence(name, "boolean", "booleans in several spellings")
     by_word = {text.lower(): text for text in core} if len(core) == 2 else {}
     pair = next((p for p in _PAIRS if set(p) == set(by_word)), None)
     if pair is None:
