@@ -104,6 +104,10 @@ def test_decimals_are_those_of_the_rows():
     assert seen(random().normal(size=ROWS)).decimals in (None, 15)
     assert seen([0.1, 2.5, 1e-9]).decimals == 9
     assert seen([1e300, 0.5]).decimals is None
+    assert seen(random().normal(size=ROWS) * 1e6).why == "numbers of more than 15 decimals"
+    levels = seen(random().choice([92.201, 93.1, 94.767], ROWS))
+    assert levels.kind == "continuous"
+    assert "3 different ones; if no other can occur, declare it categorical" in levels.why
     whole = seen([1.0, 2.0, 7.0])
     assert (whole.kind, whole.decimals) == ("integer", None)
 

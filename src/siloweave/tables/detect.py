@@ -171,9 +171,12 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
     if table.kind(name) == "numbers" and not (
         (sizes < 2.0**53).all() and (numbers == np.round(numbers)).all()
     ):
-        decimals = _decimals(numbers)
-        digits = "more than 15 decimals" if decimals is None else _plural(decimals, "decimal")
-        return ColumnEvidence(name, "continuous", f"numbers of up to {digits}", decimals=decimals)
+        decimals, kinds = _decimals(numbers), len(np.unique(numbers))
+        most = "more than 15 decimals" if decimals is None else _plural(decimals, "decimal")
+        why = f"numbers of {'' if decimals is None else 'up to '}{most}"
+        if 4 * kinds <= len(numbers) and kinds <= _FEW_CODES:
+            why = f"{why}, {kinds} different ones; if no other can occur, declare it categorical"
+        return ColumnEvidence(name, "continuous", why, decimals=decimals)
     values, _ = table.integers(name)
     values = values[~gone]
     seen, times = np.unique(values, return_counts=True)
