@@ -386,8 +386,8 @@ def _mostly(core: Mapping[str, int]) -> str:
         others = sum(count for text, count in core.items() if not test(text))
         if 0 < others < sum(core.values()) / 3:
             return (
-                f"all but {others:,} rows hold {what}: correct the others, or declare them as "
-                "missing_values, and it is modelled as such"
+                f"all but {others:,} rows hold {what}, and it is modelled as such if the others "
+                "are corrected, or named as missing where the file is read"
             )
     return ""
 
