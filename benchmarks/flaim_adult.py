@@ -69,7 +69,7 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
     fitted = method.fit(data, table.encoder, budget=BUDGET, seed=seed)
     seconds = time.perf_counter() - start
     domain = table.encoder.domain
-    queries = workload_for(domain, *PUBLISHED.values(), None, method.max_model_mb)
+    queries = workload_for(domain, *PUBLISHED.values(), "auto", method.max_model_mb)
     error = workload_errors(table.train, fitted.model.mrf, queries)
     carried = [t.bytes_to_party + t.bytes_from_party for t in fitted.cost.parties.values()]
     return {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from siloweave.evaluate.predictive import SHORT, Trees
+from siloweave.tables import Column, Encoder, Schema, Table
 
 HERE = Path(__file__).parent.parent / "benchmarks"
 
@@ -331,6 +332,19 @@ def split_line(method, parties, seed, distance, **more):
         "megabytes_up": 2.0, "megabytes_down": 3.0, "load": 0.1, "commit": "abc1234",
     }  # fmt: skip
     return row | {f"{k}way": k / 3 * distance for k in (3, 4, 5)} | more
+
+
+def test_a_run_of_the_published_protocol_is_measured(load):
+    table = Table.from_columns({name: ([0, 1, 2, 3] * 50, None) for name in "abcd"})
+    kinds = [Column(name, "categorical", categories=(0, 1, 2, 3)) for name in "abcd"]
+    encoder = Encoder(Schema(tuple(kinds)), 4)
+    codes = encoder.encode(table)
+    split = {name: codes.take(range(k, 200, 3)) for k, name in enumerate("xyz")}
+    module = load("flaim_adult")
+    row = module.one("AugFLAIM (Private)", 0, load("tables").Prepared(encoder, codes, codes), split)
+    assert row["epsilon"] <= 1.0
+    assert 0 < row["queries"] <= 2
+    assert row["rounds"] > 10
 
 
 def test_ratios_of_split_columns_are_judged_by_their_spread(load, tmp_path):
