@@ -196,6 +196,18 @@ def test_unreadable_files(tmp_path):
         list(read_batches(tmp_path / "twice.csv", 5))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n\r\n\r\n"])
+def test_blank_lines_at_the_end_are_no_rows(tmp_path, encoding, end):
+    (tmp_path / "a.tsv").write_bytes(f"x\té\n1\tü\n2\t{end}".encode(encoding))
+    table = read(tmp_path / "a.tsv")
+    assert table.names == ("x", "é")
+    assert table.values("x").tolist() == [1, 2]
+    assert sum(piece.num_rows for piece in read_batches(tmp_path / "a.tsv", 1)) == 2
+    (tmp_path / "b.csv").write_bytes(b"x\n1\n\n")
+    assert read(tmp_path / "b.csv").num_rows == 2  # a missing value, where there is one column
+
+
 def test_true_and_false_are_drawn_as_they_are_written(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n" + "TRUE,true,True\nFALSE,false,true\n,,FALSE\n" * 9)
     table = read(tmp_path / "a.csv")

@@ -688,8 +688,9 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         return pl.scan_ipc(file), _Origin()
     names, found = csv_header(file, asked)
     source: Any = file
-    if not _is_utf8(found.encoding):
-        source = BytesIO(_bytes(file).decode(found.encoding or "").encode())
+    if not _is_utf8(found.encoding) or (len(names) > 1 and _ends_in_blank_lines(file)):
+        text = _bytes(file).decode(found.encoding or "").rstrip("\r\n" if len(names) > 1 else "")
+        source = BytesIO(text.encode())
     lazy = pl.scan_csv(
         source,
         separator=found.separator or ",",
@@ -836,6 +837,13 @@ def _bytes(file: Path, most: int = -1) -> bytes:
         return "".join(f"{line}\n" for line in lines.collect().to_series().to_list()).encode()
     with gzip.open(file) if kind.endswith(".gz") else file.open("rb") as data:
         return data.read(most)
+
+
+def _ends_in_blank_lines(file: Path) -> bool:
+    """Whether a file that is not compressed does; they are no rows."""
+    with file.open("rb") as data:
+        data.seek(max(0, file.stat().st_size - 4))
+        return data.read().replace(b"\r", b"").endswith(b"\n\n")
 
 
 def _is_utf8(encoding: str | None) -> bool:
