@@ -192,6 +192,10 @@ def provision(
 
     folders = make(study, out, _named(key or []), addresses=address or ())
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
+    shown += (
+        "\nThen: send each party its folder. There its owner reads `siloweave party plan`, and "
+        f"runs `siloweave party start`; here: siloweave coordinator {folders['coordinator']}"
+    )
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
 
 
