@@ -193,7 +193,8 @@ def page() -> str:
     for table in PUBLISHED:
         path = HERE / "results" / f"flaim_{table}.jsonl"
         if path.is_file():
-            text += "\n" + section(table, [json.loads(x) for x in path.read_text().splitlines()])
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            text += "\n" + section(table, [row for row in rows if "label" not in row])
     if tail.is_file():
         text += "\n" + tail.read_text()
     results = HERE / "results"
