@@ -57,9 +57,10 @@ line in `results/` names the commit that it was run at; one with a + was run sho
 change was committed. SecureTwoRound measures wider tables since f9f4859. Its older
 runs, all but those over VertiBench's splits and those of cost alone, were run again and bear a
 label: they are kept, and not shown. No other run is left out. TwoRound and SecureTwoRound plan
-fewer pairs that noise alone relates since decision 0051: churn, diabetes and abalone were run again
-with it, and the runs before bear a label. Other tables have figures from before; of Adult and
-bank_marketing there is no run with it under this protocol, of the others a few (in the decision).
+fewer pairs that noise alone relates since decision 0051: every table but br2000, Adult and
+bank_marketing was run again with it, and the runs before bear a label. So do the first runs with it
+on br2000 (two or three of each) and Adult, which are too few to be shown; the decision has what
+they say of br2000.
 
 Published (NLTCS, ε = 0.8, three columns, over VertiBench's splits): VertiMRF-FM 524 to 735,
 VertiMRF-FO 2,340 to 2,960, VertiGAN 4,010 to 4,650. Published costs on Adult, other machines:
