@@ -1,14 +1,17 @@
-"""A party that trains in private rounds encodes its rows by its own facts, whatever it is sent."""
+"""A party encodes its rows by its own facts, whatever it is sent."""
 
 from dataclasses import replace
 
 import msgspec
 import pytest
 
+import siloweave as sw
+from siloweave.core.method import Setup
 from siloweave.errors import WireError
 from siloweave.federation import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining
-from siloweave.tables import Schema
+from siloweave.protocols.schema import LEARNING
+from siloweave.tables import Column, Schema
 from siloweave.tables.features import Features
 from tests.guarantees.test_private_rounds import ENCODER, Study, neighbours
 
@@ -88,3 +91,19 @@ def refused(sent):
     with pytest.raises(WireError, match=r"party 'p0'.*other facts than its own"):
         parties.ask(BeginTraining(sent, 100, 0.1))
     assert not any(len(site.ledger.entries) for site in run.sites.values())
+
+
+@pytest.mark.parametrize("learned", [(), ("low",), ("high", "low"), ("low", "high")])
+def test_bounds_that_a_party_is_sent_are_marked_as_learned(learned):
+    """Rows beyond learned bounds are moved inside; others are refused, which shows, unpaid, that
+    there are some, and a coordinator could ask for one bound after the other."""
+    study = Schema((Column("sex", "boolean"), Column("age", "integer")))
+    setup = Setup(sw.TwoRound(), study, sw.Budget(1.0, 1e-6), ("north", "south"))
+    age = Column("age", "integer", low=0, high=49, learned=learned)
+    sent = replace(setup, schema=Schema((study["sex"], age)))
+    if learned == ("low", "high"):
+        assert LEARNING.accepts(setup, sent).schema == sent.schema
+        return
+    with pytest.raises(WireError, match=r"facts about age .* not marked as learned"):
+        LEARNING.accepts(setup, sent)
+    assert LEARNING.accepts(setup, setup) == setup

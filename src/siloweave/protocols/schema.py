@@ -519,13 +519,16 @@ def _accepts(setup: Setup, found: Setup) -> Setup:
     still_open = open_facts(mine)
     kept = []
     for column in theirs.columns if theirs.names == mine.names else ():
-        own, learned = mine[column.name], (*still_open.get(column.name, ()), "learned")
-        kept.append(changed(column, **{f: getattr(own, f) for f in learned}))
+        own, facts = mine[column.name], still_open.get(column.name, ())
+        if facts and column.learned == facts:  # else rows beyond bounds are refused, not clipped
+            column = changed(column, **{f: getattr(own, f) for f in (*facts, "learned")})
+        kept.append(column)
     if tuple(kept) != mine.columns:
         odd = [a.name for a, b in zip(mine.columns, kept, strict=False) if a != b]
         raise WireError(
-            f"the coordinator says that {', '.join(odd) or 'other columns'} were learned, and "
-            "the study's schema declares them; the party goes by its own schema"
+            f"the coordinator sent other facts about {', '.join(odd) or 'other columns'} than were "
+            "left open and learned: the study's schema declares them, or they are not marked as "
+            "learned. The party goes by its own schema; start both ends again with one study"
         )
     return replace(setup, schema=theirs)
 
