@@ -3,13 +3,18 @@ sees of a query that one party alone chose, and who pays when. Mutants are in te
 """
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from siloweave.errors import BudgetError
-from siloweave.federation import Public, Site
+from siloweave.errors import BudgetError, WireError
+from siloweave.federation import Array, Public, Site
+from siloweave.federation.expected import MOST_ROWS
+from siloweave.methods.flaim import party as flaim_party
+from siloweave.methods.flaim.messages import Baseline, Select
 from siloweave.methods.flaim.method import FLAIM
+from siloweave.models.mrf import MRF
 from siloweave.privacy import (
     Exponential,
     Gaussian,
@@ -17,8 +22,9 @@ from siloweave.privacy import (
     SharedGaussian,
 )
 from siloweave.privacy.budget import rho_for
-from siloweave.protocols.secure_sums import KeyRequest
+from siloweave.protocols.secure_sums import ROUNDING, KeyRequest, ModelMessage
 from siloweave.tables import Column, Schema
+from siloweave.tables.codes import Codes, Domain
 from tests.guarantees.flaim_whole import (
     FAST,
     GENEROUS,
@@ -257,3 +263,40 @@ def test_an_event_says_what_a_sum_costs_without_its_colluders():
         price = one.event.rho
         assert price >= one.event.sensitivity**2 / (2 * claimed_sigma(one.event) ** 2)
     assert any(isinstance(e, Gaussian) for e in run.ledger("p0").events)
+
+
+# Floats
+
+
+WIDE = Domain(("a", "b"), (200, 200))
+
+
+def asked(share):
+    """A choice with the widest noise that a message may state, and the same share in each cell."""
+    tables = [np.full(WIDE.shape(q), share(WIDE.size(q))) for q in (("a",), ("b",), ("a", "b"))]
+    baseline = Baseline(
+        (("a",), ("b",), ("a", "b")), tuple(Array.of(table, "<f4") for table in tables)
+    )
+    model = ModelMessage.of(MRF.uniform(WIDE, 10.0))
+    return Select(model, (("a", "b"),), baseline, float(MOST_ROWS), 1.0, 2.0**39, 1)
+
+
+def site_of(number):
+    codes = np.arange(number) % 200
+    site = SimpleNamespace(name="p", rows=Codes(WIDE, (codes, codes)), memo={})
+    site.ledger = SimpleNamespace(limit=BUDGET)
+    site.keep_private = lambda event, what, draw: 2**40
+    return site
+
+
+def test_no_message_makes_scores_so_large_that_their_rounding_shows_a_row():
+    with pytest.raises(WireError, match="sum to more than 1"):
+        flaim_party._check_baseline(asked(lambda cells: 1.0), site_of(1))
+    request = asked(lambda cells: 1 / cells)
+    flaim_party._check_baseline(request, site_of(1))
+    size = flaim_party._noisy_size(site_of(1), request.size_sigma)
+    model = request.model.unpack(WIDE)
+    scores = [
+        flaim_party._scores(request, [1.0], site_of(number), model, size)[0] for number in range(50)
+    ]
+    assert np.abs(np.diff(scores)).max() <= 2 * (1 + ROUNDING)

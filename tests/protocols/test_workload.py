@@ -10,11 +10,13 @@ import pytest
 import siloweave as sw
 from siloweave.core.method import Case, Setup
 from siloweave.errors import CapacityError, InputError, SchemaError, WireError
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import BINS
 from siloweave.protocols.workload import (
     COARSE,
     bins_for,
+    expected_l1,
     queries_of,
     shortlist,
     weights_of,
@@ -242,3 +244,9 @@ def test_a_party_refuses_more_bins_than_a_study_may_have():
 def test_settings_out_of_bounds_are_named(wrong):
     with pytest.raises(InputError, match=f"{next(iter(wrong))}="):
         sw.AIM(**wrong)
+
+
+def test_noise_in_a_score_leaves_room_for_what_a_row_moves():
+    """A score of 2^53 or more is a multiple of two: one row would move it by two, or not at all."""
+    noise = expected_l1(float(MOST_ROWS), 10**7)
+    assert all((gap + 1 - noise) - (gap - noise) == 1 for gap in range(9))

@@ -18,6 +18,7 @@ from math import comb, pi, sqrt
 from typing import Any, Literal, TypeAlias
 
 from siloweave.errors import CapacityError, InputError
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.models.junction_tree import inside, many_tree_cells
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.bins import value_count
@@ -192,8 +193,12 @@ def _asked(
 
 
 def expected_l1(sigma: float, cells: int) -> float:
-    """Expected L1 norm of Gaussian noise of standard deviation `sigma` on `cells` numbers."""
-    return sqrt(2.0 / pi) * sigma * cells
+    """Expected L1 norm of Gaussian noise of standard deviation `sigma` on `cells` numbers.
+
+    At most `MOST_ROWS`: what is larger hides any table, and in the score of a choice it would be
+    rounded by more than `ROUNDING` (secure_sums.py) allows for.
+    """
+    return min(sqrt(2.0 / pi) * sigma * cells, float(MOST_ROWS))
 
 
 def weights_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, float]:

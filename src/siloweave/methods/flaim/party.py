@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.errors import WireError
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.flaim.messages import Baseline, Chosen, Exact, MeasureQueries, Reveal, Select
@@ -37,6 +38,7 @@ from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
 Floats = npt.NDArray[np.float64]
+_FLOAT32 = 1e-3  # far more than rounding adds to shares that sum to 1
 
 
 @lru_cache(maxsize=4)
@@ -71,7 +73,7 @@ def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
         "own number of rows, to scale the model with",
         lambda: int(mechanisms.add_gaussian(np.array([n]), sigma, entropy=site.entropy)[0]),
     )
-    return max(1.0, float(noisy))
+    return min(max(1.0, float(noisy)), float(MOST_ROWS))  # else scores round more than a row moves
 
 
 def _skew(site: Site[CountedRows], q: Clique, baseline: Baseline, size: float) -> float:
@@ -95,10 +97,10 @@ def _scores(
 
 
 def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
-    """Refuse shares that are negative, above 1, or of other tables than the party's.
+    """Refuse shares that are negative, sum to more than 1, or of other tables than the party's.
 
     Raises:
-        WireError: Naming the party; scores would move further than is paid for.
+        WireError: Naming the party; scores would move, or be rounded, further than is paid for.
     """
     if (baseline := request.baseline) is None:
         return
@@ -108,14 +110,14 @@ def _check_baseline(request: Select, site: Site[CountedRows]) -> None:
     alone = all((name,) in baseline.cliques for q in request.candidates for name in q)
     if not (fits and alone and all(_is_share(table) for table in baseline.tables)):
         raise WireError(
-            f"party {site.name!r} was sent shares of rows that are not from 0 to 1, or not of "
-            "every column"
+            f"party {site.name!r} was sent shares of rows that are below 0, sum to more than 1, or "
+            "are not of every column"
         )
 
 
 def _is_share(table: Array) -> bool:
     values = np.asarray(table.numpy(), dtype=np.float64)
-    return bool((values >= 0).all() and (values <= 1).all())
+    return bool((values >= 0).all() and values.sum() <= 1 + _FLOAT32)
 
 
 def select(request: Select, site: Site[CountedRows]) -> Chosen:
