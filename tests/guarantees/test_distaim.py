@@ -300,6 +300,33 @@ def test_the_coordinator_cannot_find_the_tosses_of_the_servers(monkeypatch):
     assert all(explained(*opened_by_last()))
 
 
+def test_a_coordinator_that_deals_other_words_reads_counts(monkeypatch):
+    """So the claim, and the page on who sees what, are for one that follows the protocol.
+
+    With r = -2^15 a coin's noise is z (2^16 + 1) and a number that is known: the upper half of an
+    opened word shows the tosses, and the lower one the count."""
+    r, seen = 2**32 - 2**15, []
+
+    def dealt(self, release, secret, clique, coins):
+        name, cells = "\0".join((release, *clique)), self.domain.size(clique)
+        S = products.coin_masks(secret, name, cells, coins, party.MODULUS)
+        return np.uint32(r) - S
+
+    def opened(parts, half, modulus):
+        words = (parts[0].astype(np.int64) + half - 2 * half * r) % modulus
+        seen.append(words - (words >> 16) * (2**16 + 1))
+        return seen[-1]
+
+    monkeypatch.setattr(coordinator._Servers, "_dealt", dealt)
+    monkeypatch.setattr(products, "opened", opened)
+    rows = random_rows(np.random.default_rng(1), 30)
+    run = Study()({"p0": codes(rows[:10]), "p1": codes(rows[10:])})
+    cliques = [q for asked in opening(run)[::2] for q in asked.cliques]
+    assert len(seen) == len(cliques)
+    for clique, counts in zip(cliques, seen, strict=True):
+        np.testing.assert_array_equal(counts, marginal(codes(rows), clique).reshape(-1))
+
+
 def test_tables_that_are_opened_at_another_price_are_random(tables):
     def dearer(request):
         price = msgspec.structs.replace(request.price, total=1.1 * request.price.total)
