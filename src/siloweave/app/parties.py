@@ -93,7 +93,7 @@ def costs(times: int, budget: Budget | None) -> str:
     """What several rows of a person at different parties mean, in a sentence."""
     rows = f"A person with a row at each of {times} parties"
     if budget is None or not budget.private:
-        return f"{rows} has {times} times the ε of a row."
+        return f"{rows} has {times} times the ε of a row, at a larger δ."
     epsilon, delta = words.of_rows(budget.epsilon, budget.delta, times)
     return (
         f"{rows} has ε = {words.epsilon(epsilon)} at δ = {words.small(delta)}, not "
