@@ -94,6 +94,22 @@ def test_a_party_makes_its_own_key_and_keeps_it(folder):
         pass
 
 
+@pytest.mark.parametrize("name", ["party.key", "policy.toml"])
+def test_a_folder_that_brings_a_key_or_a_policy_is_refused_where_the_party_has_its_own(ends, name):
+    """Else whoever made the folder decides what the party allows."""
+    home = ends["north"].parent
+    for one in ("party.key", "policy.toml"):
+        (home / one).write_bytes((ends["north"] / one).read_bytes())
+        (home / one).chmod(0o600)
+        if one != name:
+            (ends["north"] / one).unlink()
+    with pytest.raises(InputError, match=rf"north.{name}: this party has"), party_in(ends["north"]):
+        pass
+    (ends["north"] / name).unlink()
+    with party_in(ends["north"]):
+        pass
+
+
 @pytest.mark.parametrize("word", ["", "x", b64encode(b"short").decode(), "%%%"])
 def test_a_word_that_is_no_key_is_named(word):
     with pytest.raises(InputError, match="no pair of public keys"):

@@ -295,15 +295,23 @@ def plan_in(folder: Path, data: Path | None = None) -> Plan:
 def home_of(folder: Path) -> Path:
     """Where a party's key and policy lie: in a study's folder, or above all of its studies'.
 
-    InputError if there is no key in either.
+    InputError if there is no key in either, or the study's folder, which someone else made, brings
+    a key or a policy beside the party's own.
     """
-    for home in (folder, folder.absolute().parent):
-        if (home / KEY_FILE).exists():
-            return home
-    raise InputError(
-        f"{folder}: there is no {KEY_FILE}, here or in the folder above. Make the party's key with "
-        "`siloweave party key`, or ask the coordinator for the whole folder"
-    )
+    above = folder.absolute().parent
+    places = [one for one in (folder, above) if (one / KEY_FILE).exists()]
+    if not places:
+        raise InputError(
+            f"{folder}: there is no {KEY_FILE}, here or in the folder above. Make the party's key "
+            "with `siloweave party key`, or ask the coordinator for the whole folder"
+        )
+    for file in (folder / KEY_FILE, folder / POLICY_FILE) if above in places else ():
+        if file.exists():
+            raise InputError(
+                f"{file}: this party has its key and policy in {above}, and a study's folder may "
+                "bring no others. Ask whoever made the folder, and remove the file"
+            )
+    return places[-1]
 
 
 def other_studies(home: Path, folder: Path) -> list[Budget]:
