@@ -7,9 +7,11 @@ import pytest
 
 from siloweave.app.cli import main
 from siloweave.app.network import party_in, plan_in, provision
-from siloweave.app.plan import APPROVAL
+from siloweave.app.plan import APPROVAL, approve
 from siloweave.app.policy import POLICY_FILE
+from siloweave.app.status import status_of
 from siloweave.errors import InputError
+from siloweave.privacy.ledger import Identity
 
 E2E = """\
 [study]
@@ -45,10 +47,10 @@ def printed(capsys, *words):
     return capsys.readouterr().out
 
 
-def started(end):
+def started(end, data=None):
     """The refusal of a party that is started; empty if it takes part."""
     try:
-        with party_in(end):
+        with party_in(end, data):
             return ""
     except InputError as error:
         return str(error)
@@ -115,6 +117,41 @@ def test_more_rows_alone_need_no_new_yes(ends, capsys):
     rows = (north / "north.csv").read_text().splitlines()
     (north / "north.csv").write_text("\n".join([*rows, *rows[1:]]))
     assert started(north) == ""
+
+
+def test_the_number_of_rows_is_no_part_of_an_approval_for_any_method(ends):
+    """A critic of MD-TGAN judges as often as the rows of all parties say."""
+    file = ends["north"] / "study.toml"
+    text = file.read_text().replace("[budget]\nepsilon = 1\ndelta = 1e-5\n", "")
+    text = text.replace('"flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4', '"md_tgan"')
+    file.write_text(text)
+    rows = (ends["north"] / "north.csv").read_text()
+    few = plan_in(ends["north"])
+    (ends["north"] / "north.csv").write_text(rows + 1000 * rows.split("\n", 1)[1])
+    many = plan_in(ends["north"])
+    assert many.rounds > few.rounds
+    assert many.digest == few.digest == plan_in(ends["north"], sized=False).digest
+
+
+def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
+    north = ends["north"]
+    rows = (north / "north.csv").rename(north.parent / "rows.csv")
+    shown = printed(capsys, "party", "plan", north, "--data", rows)
+    digest = re.findall("[0-9a-f]{24}", shown)[-1]
+    assert status_of(north).state == "not approved"
+    printed(capsys, "party", "approve", north, digest)
+    assert status_of(north).state == "waiting for questions"
+    assert started(north, rows) == ""
+
+
+def test_an_approval_that_comes_with_the_folder_is_none(ends):
+    """Whoever made the folder can write all of it but the signature."""
+    north, plan = ends["north"], plan_in(ends["north"])
+    approve(north, plan, plan.digest, Identity.create())
+    assert "was not signed by the key of party 'north'" in started(north)
+    file = north / APPROVAL
+    file.write_text(json.dumps(json.loads(file.read_text())["plan"]))
+    assert "holds no approval" in started(north)
 
 
 def test_a_damaged_approval_is_none(ends):

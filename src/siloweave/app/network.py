@@ -220,7 +220,7 @@ def party_in(
 
     plan = plan_in(folder, data)
     if policy.studies.approval == "by hand":
-        require_approved(folder, plan)
+        require_approved(folder, plan, identity)
     facts, common = agreed(study.facts()), None
     if (asked := study.alignment) is not None:
         rule = IdPolicy(asked.missing, asked.duplicates)
@@ -282,14 +282,20 @@ def refusal_in(folder: Path) -> str:
     return ""
 
 
-def plan_in(folder: Path, data: Path | None = None) -> Plan:
-    """What the study in a party's folder will send; arguments and errors as of `party_in`."""
+def plan_in(folder: Path, data: Path | None = None, *, sized: bool = True) -> Plan:
+    """What the study in a party's folder will send; arguments and errors as of `party_in`.
+
+    If not `sized`, no file of rows is needed: what follows from its size, and from others' alike,
+    is not right, and is not what an approval is of.
+    """
     study, _, roster, _, entry = member(folder)
-    setup, source = study.setup(), data or study.source(entry)
-    columns = setup.held.get(entry.name, setup.declared.names)
-    rows = [rows_taken(study, source, len(columns))] * len(study.names)
-    found = forecast_of(setup, study.schema.learn, rows)
-    return plan_of(study, setup, entry.name, rows, found, roster)
+    setup, rows = study.setup(), 2
+    if sized:
+        columns = setup.held.get(entry.name, setup.declared.names)
+        rows = rows_taken(study, data or study.source(entry), len(columns))
+    of_all = [rows] * len(study.names)
+    found = forecast_of(setup, study.schema.learn, of_all)
+    return plan_of(study, setup, entry.name, of_all, found, roster)
 
 
 def home_of(folder: Path) -> Path:

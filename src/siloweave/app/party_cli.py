@@ -55,11 +55,11 @@ def approve(
 ) -> None:
     """Say yes to a plan; a study that differs from it in anything needs a new yes."""
     from siloweave.app.console import print_result
-    from siloweave.app.network import plan_in
+    from siloweave.app.network import member, plan_in
     from siloweave.app.plan import approve as store
 
-    plan = plan_in(folder, data)
-    file = store(folder, plan, digest)
+    plan = plan_in(folder, data, sized=data is not None)
+    file = store(folder, plan, digest, member(folder)[3])
     text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
     print_result({"approved": plan.digest, "file": str(file)}, text, json=json)
 

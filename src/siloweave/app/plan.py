@@ -32,7 +32,7 @@ from siloweave.federation.frames import Roster
 from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
 from siloweave.federation.session import Close, Traffic
 from siloweave.privacy.journal import write_whole
-from siloweave.privacy.ledger import spelled_key
+from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded
 from siloweave.protocols.schema import open_facts
 from siloweave.tables.schema import Column, Schema
@@ -51,6 +51,7 @@ _MADE = "made of what the run has released before, and of no row"
 _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
+_PURPOSE = b"siloweave approval"
 
 
 class PlannedField(msgspec.Struct, frozen=True):
@@ -138,6 +139,8 @@ class Plan(msgspec.Struct, frozen=True):
         found: dict[str, Any] = msgspec.to_builtins(self)
         for guess in ("size", "seconds"):
             del found[guess]
+        if any(one.guessed for one in self.messages):
+            del found["rounds"]  # as the rows of all make it
         for one in found["messages"]:
             one["times"] = "by rows" if one["guessed"] else one["times"]
         return found
@@ -377,8 +380,17 @@ def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:
 # Approval
 
 
-def approve(folder: Path, plan: Plan, digest: str) -> Path:
+class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A plan that a party's owner said yes to, and the party's signature of it."""
+
+    plan: msgspec.Raw
+    signature: bytes
+
+
+def approve(folder: Path, plan: Plan, digest: str, identity: Identity) -> Path:
     """Store the owner's yes to the plan of this digest in the study's folder.
+
+    The party's key signs it, as the folder comes from somebody else.
 
     Raises:
         InputError: The plan has another digest: it is not what was shown.
@@ -388,27 +400,34 @@ def approve(folder: Path, plan: Plan, digest: str) -> Path:
             f"{digest!r} is another plan than that of {folder}, which is {plan.digest!r}. Read "
             f"what `siloweave party plan {folder}` prints, and approve that."
         )
-    file = folder / APPROVAL
-    write_whole(file, msgspec.json.format(agreed(plan.approved)) + b"\n")
+    file, yes = folder / APPROVAL, agreed(plan.approved)
+    approval = Approval(msgspec.Raw(yes), identity.sign(_PURPOSE, yes))
+    write_whole(file, msgspec.json.format(msgspec.json.encode(approval)) + b"\n")
     return file
 
 
-def require_approved(folder: Path, plan: Plan) -> None:
+def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
     """Refuse a plan that the owner has not approved, and say what differs from one that was.
 
     Raises:
-        InputError: There is no approval of this plan, or its file is damaged.
+        InputError: There is no approval of this plan by this party's key, or its file is damaged.
     """
     file, name = folder / APPROVAL, plan.facts["study"]["name"]
     see = f"Nothing was released. Read what `siloweave party plan {folder}` prints, and approve it."
     if not file.is_file():
         raise InputError(f"party {plan.party!r}: its owner has not approved study {name!r}. {see}")
     try:
-        odd = differences(file.read_bytes(), agreed(plan.approved))
+        found = msgspec.json.decode(file.read_bytes(), type=Approval)
+        odd = differences(found.plan, agreed(plan.approved))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: holds no approval ({error}). {see}") from error
     if odd:
         raise InputError(
             f"party {plan.party!r}: study {name!r} is not as its owner approved it (as approved, "
             f"and there now): {'; '.join(odd[:5])}. {see}"
+        )
+    if not verify(identity.public, _PURPOSE, agreed(plan.approved), found.signature):
+        raise InputError(
+            f"{file}: was not signed by the key of party {plan.party!r}, so somebody else wrote "
+            f"it. {see}"
         )

@@ -202,7 +202,7 @@ def _at_party(folder: Path, study: Study, data: Path | None) -> PartyStatus:
         plan: Plan | None = plan_in(folder, data)
     except InputError:  # the file of rows lies elsewhere
         plan = None
-    state, why = _hindrance(folder, plan)
+    state, why = _hindrance(folder)
     file, nonces = folder / LEDGER_FILE, folder / NONCES
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
     answered = nonces.stat().st_size // KEY if nonces.exists() else 0
@@ -227,13 +227,13 @@ def _at_party(folder: Path, study: Study, data: Path | None) -> PartyStatus:
     )
 
 
-def _hindrance(folder: Path, plan: Plan | None) -> tuple[str, str]:
+def _hindrance(folder: Path) -> tuple[str, str]:
     """What keeps a party from taking part, and why; empty for nothing."""
     if why := refusal_in(folder):
         return "refused by the policy", why
-    if plan is not None and read_policy(home_of(folder)).studies.approval == "by hand":
+    if read_policy(home_of(folder)).studies.approval == "by hand":
         try:
-            require_approved(folder, plan)
+            require_approved(folder, plan_in(folder, sized=False), member(folder)[3])
         except InputError as error:
             return "not approved", str(error)
     return "", ""
