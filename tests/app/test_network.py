@@ -1,6 +1,7 @@
 """The ends of a study between organisations: their folders, and what each is told that is wrong."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError, RosterError, SchemaError, SiloweaveError
 from siloweave.federation.frames import keys_for
+from siloweave.federation.site import FolderStore
 from siloweave.privacy.ledger import Identity
 from tests.synthesizers.networked import over_files
 
@@ -108,6 +110,21 @@ def test_a_folder_that_brings_a_key_or_a_policy_is_refused_where_the_party_has_i
     (ends["north"] / name).unlink()
     with party_in(ends["north"]):
         pass
+
+
+def test_a_folder_that_brings_what_a_party_remembers_is_refused(ends):
+    """Its secret for masks, for example, which whoever made the folder would know."""
+    run = Study.load(ends["north"]).run_name
+    FolderStore(ends["north"] / "store").put(f"secret/{run}", bytes(32))
+    with (
+        pytest.raises(InputError, match="has store, and this party never"),
+        party_in(ends["north"]),
+    ):
+        pass
+    shutil.rmtree(ends["north"] / "store")
+    for _ in range(2):  # what it began itself continues
+        with party_in(ends["north"]):
+            assert (ends["north"] / "store").is_dir()
 
 
 @pytest.mark.parametrize("word", ["", "x", b64encode(b"short").decode(), "%%%"])

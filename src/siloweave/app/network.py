@@ -13,6 +13,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``engine``          certificates and keys by which the engine's processes meet, over a network
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
 ``synthetic.csv``   at a party: its synthetic columns, where they stay with their parties
+``begun``           at a party: its signature, by which it knows that all this is its own
 ==================  ==========================================================================
 
 **Guarantee**: none of its own; see core/party.py, federation/frames.py, and the method.
@@ -34,7 +35,7 @@ from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_a
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
-from siloweave.core.party import Host, agreed, parties_over
+from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
 from siloweave.core.run import Parties
 from siloweave.errors import InputError, RosterError, naming_party
 from siloweave.federation import engine
@@ -66,6 +67,8 @@ NONCES = "nonces"
 """In a party's folder: of the questions that it has answered."""
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
+_BEGUN = "begun"
+_REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
 _log = logging.getLogger("siloweave")
 
 
@@ -207,6 +210,7 @@ def party_in(
     """
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
+    _require_begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     setup, job = study.setup(), study.job(noise=noise)
     with naming_party(name):
@@ -241,6 +245,23 @@ def party_in(
         yield host, seals
     finally:
         host.close()
+
+
+def _require_begun(folder: Path, study: Study, identity: Identity) -> None:
+    """Refuse a folder that comes with what a party remembers, such as its secret for masks.
+
+    InputError if the party did not begin the study there; else its signature is there from now on.
+    """
+    mark, own = folder / _BEGUN, identity.sign(b"siloweave begun", study.study.name.encode())
+    if mark.is_file() and mark.read_bytes() == own:
+        return
+    if came := [one.name for what in _REMEMBERED for one in folder.glob(what)]:
+        raise InputError(
+            f"{folder}: has {', '.join(came)}, and this party never began study "
+            f"{study.study.name!r} there. Whoever wrote that would know what protects the rows. "
+            "Ask the coordinator for the folder again, and use a new one"
+        )
+    write_whole(mark, own)
 
 
 def member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
