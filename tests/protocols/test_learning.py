@@ -7,7 +7,8 @@ import pytest
 from siloweave.errors import CapacityError, InputError, SchemaError
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Ledger, SharedGaussian
-from siloweave.tables import Column, Schema, Table, write
+from siloweave.protocols.schema import coded_part
+from siloweave.tables import Column, Encoder, Schema, Table, read, write
 from tests.synthesizers.families import SYNTHESIZERS
 from tests.tables.databases import in_sqlite
 
@@ -147,3 +148,33 @@ def test_categories_are_learned_as_the_declared_type_whatever_a_frames_column_is
     fit = method.fit([frame, frame], Schema((town,)), budget=BUDGET, learn=0.2)
     assert fit.model.encoder.schema["town"].categories == (1, 2, 0)
     assert fit.sample(5)["town"].dtype == "Int64"
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [
+        ({"kind": "continuous", "low": 2.0**-20, "high": 1.0, "format": "1.234,5"}, "0"),
+        ({"kind": "continuous", "low": 2.0**-8, "high": 1.0, "decimals": 2}, "0,00"),
+        ({"kind": "continuous", "low": 0.0, "high": 2.0**-6, "decimals": 2}, "0,50"),
+        ({"kind": "continuous", "low": 0.0, "high": 2.0**62, "format": "1.234,5"}, "9" * 25),
+        ({"kind": "integer", "low": 1, "high": 2**20 - 1, "format": "1.234"}, "-5"),
+    ],
+)
+def test_a_row_beyond_learned_bounds_is_coded_however_it_is_written(column, written):
+    """A refusal would show it, unpaid: bounds are where many rows are, and one may be beyond."""
+    facts = {"format": "1.234,5", "learned": ("low", "high"), **column}
+    schema = Schema((Column("x", **facts),))
+    frame = pd.DataFrame({"x": ["2", "3", "3", written]})
+    codes = coded_part(read(frame), Encoder(schema, bins=4))
+    assert codes.num_rows == 4
+
+
+def test_a_file_of_grouped_numbers_is_read_once_where_bounds_were_learned(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n12.345,1\n12.400,2\n99.000,1\n")
+    facts = {"format": "1.234", "learned": ("low", "high")}
+    schema = Schema((
+        Column("x", "continuous", low=0.0, high=2.0**16, **facts),
+        Column("y", "integer", low=1, high=2),
+    ))  # fmt: skip
+    codes = coded_part(read(tmp_path / "a.csv"), Encoder(schema, bins=8))
+    assert codes.column("x").tolist() == [1, 1, 7]

@@ -37,7 +37,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import SharedGaussian
-from siloweave.protocols.schema import clipped, coded_part
+from siloweave.protocols.schema import coded_part
 from siloweave.protocols.secure_sums import (
     OPENING,
     Cohort,
@@ -281,11 +281,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
 def _prepare(table: Any, setup: Setup, place: Place) -> HistogramData:
     """The columns to cut, once all rows are known to fit the schema."""
     fine: Any = setup.encoder
-    if isinstance(table, Table):
-        table = clipped(table, setup.schema)
-        Encoder(setup.schema).encode(table)
-    else:
-        coded_part(table, Encoder(setup.schema))
+    coded_part(table, Encoder(setup.schema))
     own = table.select([n for n in fine.schema.names if n in table.names])
     return HistogramData(rows_of(own, 0), fine, coded_part(own, fine))
 

@@ -446,7 +446,7 @@ def coded_part(
         SchemaError, DataError: As of `Encoder.encode`.
     """
     if isinstance(part, Table):
-        return encoder.encode(clipped(part, encoder.schema))
+        return encoder.encode(part)
     if isinstance(part, Database):
         return counted(part, encoder, planned)
     try:

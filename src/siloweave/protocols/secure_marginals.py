@@ -67,7 +67,6 @@ from siloweave.protocols import secure_products as products
 from siloweave.protocols.columns import ColumnsData, parts_of
 from siloweave.protocols.histograms import NoisyHistogram, columns_to_cut
 from siloweave.protocols.marginals import marginal_forecast
-from siloweave.protocols.schema import clipped
 from siloweave.protocols.secure_sums import checked_cliques
 from siloweave.protocols.two_rounds import design
 from siloweave.protocols.workload import queries_of
@@ -662,8 +661,7 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
     encoder = Encoder(plan.parts[site.name], synth.bins, cuts=cuts)
-    table = clipped(site.rows.table, plan.parts[site.name])
-    codes = encoder.encode(table)
+    codes = encoder.encode(site.rows.table)
     widest = Encoder(plan.schema, synth.bins).domain
     fits = len(agreed.sizes) == len(widest.sizes)
     if not fits or any(n > m for n, m in zip(agreed.sizes, widest.sizes, strict=True)):

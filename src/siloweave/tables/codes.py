@@ -344,7 +344,8 @@ class Encoder:
 
         Raises:
             SchemaError: When columns differ from the schema's, or rows hold a value outside it
-                (says how many, never which); an unseen category goes to ``other`` if declared.
+                (says how many, never which); an unseen category goes to ``other`` if declared,
+                and a number beyond bounds that were learned is moved inside.
         """
         table = read(table)
         check_columns(self.schema, table)
@@ -360,7 +361,10 @@ class Encoder:
 
     def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
         edges = self._edges[column.name]
+        values: Any
         values, gone = numbers_of(column, table)
+        if {"low", "high"} <= set(column.learned):  # a refusal would show a row beyond, unpaid
+            values = np.clip(values, edges[0], last_of(column))
         check_values(column, table, values, gone, edges[0], last_of(column))
         return np.searchsorted(edges[1:-1], values, side="right"), gone
 
