@@ -1,3 +1,6 @@
+from _thread import interrupt_main
+from threading import Event, Timer
+
 import msgspec
 import pytest
 
@@ -64,6 +67,36 @@ def test_a_missing_party_is_an_error_not_a_smaller_answer():
     transport = InProcess({"a": site_of("a")}, HANDLERS)
     with pytest.raises(RosterError, match=r"party 'b' is not there; present are \['a'\]"):
         Session(["a", "b"], transport, run="r1").ask(Hello())
+
+
+class Late:
+    """Parties on other machines that do not answer while a test waits."""
+
+    def __init__(self, far):
+        self.asked, self.ended, self.over, self.far = [], [], Event(), far
+
+    def send(self, name, frame):
+        self.asked.append(name)
+        if len(self.asked) == 2:
+            Timer(0.1, interrupt_main).start()
+        self.over.wait(20 if self.far else 1)
+        self.ended.append(name)
+        raise RosterError(f"party {name!r} did not answer")
+
+
+def test_an_interrupt_waits_for_no_party_on_another_machine():
+    late = Late(far=True)
+    with pytest.raises(KeyboardInterrupt):
+        Session(["a", "b"], late, run="r1", at_once=2).ask(Hello())
+    assert not late.ended
+    late.over.set()
+
+
+def test_after_an_interrupt_parties_in_this_process_finish_and_nobody_else_is_asked():
+    late = Late(far=False)
+    with pytest.raises(KeyboardInterrupt):
+        Session(["a", "b", "c"], late, run="r1").ask(Hello(), at_once=2)
+    assert sorted(late.ended) == late.asked == ["a", "b"]
 
 
 def test_replies_come_in_the_order_asked():

@@ -25,10 +25,11 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -58,7 +59,9 @@ from siloweave.privacy.ledger import Entry, check_chain, written
 
 Entries = tuple[Entry, ...]
 R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
 _WHY = "a ledger holds no value that came from rows"
+_LOOK_S = 0.2  # after so long, an interrupt is seen
 
 
 class Closed(Reply, frozen=True):
@@ -292,12 +295,7 @@ class Session:
                 self.gone.add(one.to)
                 return None
 
-        at_once = max(at_once, self._at_once)
-        if at_once == 1:
-            answers = [sent(one) for one, _ in envelopes]
-        else:
-            with ThreadPoolExecutor(at_once) as pool:
-                answers = list(pool.map(sent, [one for one, _ in envelopes]))
+        answers = self._each(sent, [one for one, _ in envelopes], at_once)
         self._require(requests, may_vanish)
         if self._absences is not None:
             for name in self.gone.intersection(asked):
@@ -326,12 +324,47 @@ class Session:
         self._along = bool(then)
         asked = self._envelopes(requests, self.rounds, then)
         self.rounds += 1
-        at_once = max(at_once, self._at_once)
-        if at_once == 1:
+        if max(at_once, self._at_once) == 1:
             return [self._received(one, kind, *self._sent(one)) for one, kind in asked]
-        with ThreadPoolExecutor(at_once) as pool:
-            sent = [(one, kind, pool.submit(self._sent, one)) for one, kind in asked]
-        return [self._received(one, kind, *done.result()) for one, kind, done in sent]
+        envelopes = list(asked)
+        answers = self._each(self._sent, [one for one, _ in envelopes], at_once)
+        return [
+            self._received(one, kind, *answer)
+            for (one, kind), answer in zip(envelopes, answers, strict=True)
+        ]
+
+    def _each(
+        self, send: Callable[[Envelope], T], asked: Sequence[Envelope], at_once: int
+    ) -> list[T]:
+        """What a function gives for each question, some at the same time; an error is the first's.
+
+        An interrupt waits for no party on another machine: that may take an hour.
+        """
+        if (at_once := max(at_once, self._at_once)) == 1:
+            return [send(one) for one in asked]
+        found: list[Future[T]] = [Future() for _ in asked]
+        left = iter(list(zip(asked, found, strict=True)))
+
+        def work() -> None:
+            for one, future in left:
+                future.set_running_or_notify_cancel()
+                try:
+                    future.set_result(send(one))
+                except BaseException as error:  # noqa: BLE001 - raised where the result is read
+                    future.set_exception(error)
+
+        for _ in range(min(at_once, len(found))):
+            Thread(target=work, daemon=True).start()
+        try:
+            while wait(found, _LOOK_S).not_done:
+                pass
+        except BaseException:
+            for _, future in left:  # nobody else is asked
+                future.cancel()
+            if self._at_once == 1:  # what a party in this process has begun, it finishes
+                wait([one for one in found if not one.cancelled()])
+            raise
+        return [future.result() for future in found]
 
     def _envelopes(
         self, requests: Mapping[str, Request[R]], step: int, then: bytes = b""
