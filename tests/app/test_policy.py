@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace as replace_in
 
 from siloweave.app.cli import main
+from siloweave.app.network import other_studies
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import Study
 from siloweave.errors import BudgetError, InputError
@@ -195,6 +196,20 @@ def test_epsilons_and_deltas_of_studies_add_up(tmp_path):
         policy.check(study, *study.checked(), others=[replace_in(one, delta=1e-7)] * 3)
     with pytest.raises(InputError, match="the deltas of 4 studies add up to 1"):
         policy.check(study, *study.checked(), others=[replace_in(one, epsilon=0.1)] * 3)
+
+
+def test_what_another_study_has_spent_counts_where_its_file_asks_for_less_by_now(tmp_path):
+    flu = tmp_path / "flu"
+    flu.mkdir()
+    study_in(flu, epsilon="2.0", delta="1e-6")
+    with Ledger("north", path=flu / "ledger.jsonl", limit=Budget(2.0, 1e-6)) as ledger:
+        (before,) = other_studies(tmp_path, tmp_path / "asthma")
+        assert before == Budget(2.0, 1e-6)  # it may still continue
+        ledger.charge(Gaussian(sigma=3.0, sensitivity=1.0), run="r", step="0", what="w", to="c")
+        spent = ledger.epsilon()
+    study_in(flu, epsilon="0.1", delta="1e-6")  # made anew, in the same folder
+    (counted,) = other_studies(tmp_path, tmp_path / "asthma")
+    assert counted.epsilon == spent > 1.0
 
 
 def test_a_study_whose_guarantee_fails_counts_as_infinite(tmp_path):

@@ -10,7 +10,14 @@ import pytest
 
 from siloweave.core.party import Host, StageFacts, agreed, parties_over
 from siloweave.core.run import run_over
-from siloweave.errors import DataError, InputError, SiloweaveError, StudyError, WireError
+from siloweave.errors import (
+    DataError,
+    InputError,
+    LedgerError,
+    SiloweaveError,
+    StudyError,
+    WireError,
+)
 from siloweave.federation import messages
 from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Envelope, Public
@@ -210,12 +217,13 @@ def test_a_party_that_keeps_another_number_of_rows_is_named(tmp_path, monkeypatc
         fit_over_frames(CASES["silofuse apart"], tmp_path, rows=_ROWS)
 
 
-def test_a_policy_is_asked_before_every_stage(tmp_path):
+@pytest.mark.parametrize("kind", [InputError, LedgerError])
+def test_a_policy_is_asked_before_every_stage(tmp_path, kind):
     case = CASES["two_round"]
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
 
         def forbidden(ledger):
-            raise InputError("policy.toml does not allow it: study 'asthma' has spent 2.0")
+            raise kind("policy.toml does not allow it: study 'asthma' has spent 2.0")
 
         for host, _ in hosts.values():
             host._allow = forbidden

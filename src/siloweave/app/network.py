@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from siloweave.app.check import check_columns, check_rows, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
@@ -345,11 +347,17 @@ def other_studies(home: Path, folder: Path) -> list[Budget]:
     """What each other study that a party has started may spend.
 
     Every study has a ledger of its own, so that no coordinator is sent what others have asked for.
-    It counts with all of its budget, since it may still continue.
+    It counts with all of its budget, since it may still continue, or with what its ledger holds if
+    that is more: its file may have asked for more before.
     """
     ledgers = sorted(home.glob(f"*/{LEDGER_FILE}")) if home != folder else []
-    others = [one.parent for one in ledgers if one.parent.absolute() != folder.absolute()]
-    return [promised(Study.load(one)) for one in others]
+    return [_reserved(one) for one in ledgers if one.parent.absolute() != folder.absolute()]
+
+
+def _reserved(ledger: Path) -> Budget:
+    budget = promised(Study.load(ledger.parent))
+    spent = Ledger.read(ledger).epsilon(budget.delta) if ledger.stat().st_size else 0.0
+    return replace(budget, epsilon=max(budget.epsilon, spent))
 
 
 @dataclass(frozen=True)
