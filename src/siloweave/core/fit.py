@@ -336,21 +336,28 @@ class Ledgers:
     Attributes:
         entries: What every party released, in order.
         delta: At which epsilon is computed.
+        split: What parties hold: with "columns", a row is in all ledgers.
     """
 
     entries: Mapping[str, tuple[Entry, ...]]
     delta: float
+    split: str = "rows"
 
     @property
     def epsilons(self) -> dict[str, float]:
         """Epsilon of every party, recomputed from its ledger."""
         return {n: epsilon([e.event for e in es], self.delta) for n, es in self.entries.items()}
 
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of a row: the largest of any party, or of all where a row is in all ledgers."""
+        return epsilon_of_row(self.entries, self.split, self.delta)
+
     def __repr__(self) -> str:
-        count, costs = sum(map(len, self.entries.values())), self.epsilons
-        most = _up(max(costs.values(), default=0.0))
+        count, most = sum(map(len, self.entries.values())), _up(self.epsilon)
+        whose = "epsilon of a row over all" if self.split == "columns" else "largest epsilon"
         return (
-            f"Ledgers({len(costs)} parties, {count} releases, largest epsilon {most} at delta "
+            f"Ledgers({len(self.entries)} parties, {count} releases, {whose} {most} at delta "
             f"{self.delta:g})"
         )
 
@@ -365,6 +372,8 @@ class Ledgers:
             f"{name}: {len(self.entries[name])} releases, epsilon {_up(cost)}, delta {self.delta:g}"
             for name, cost in self.epsilons.items()
         ]
+        if self.split == "columns":
+            lines.append(f"a row over all: epsilon {_up(self.epsilon)}, delta {self.delta:g}")
         return "\n".join(lines)
 
 
@@ -567,7 +576,7 @@ class Fit:
     @property
     def ledger(self) -> Ledgers:
         """What every party released and what that cost, for people to read."""
-        return Ledgers(self.ledgers, self.budget.delta)
+        return Ledgers(self.ledgers, self.budget.delta, self.info.split)
 
     def sample(
         self,

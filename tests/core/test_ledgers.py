@@ -1,0 +1,21 @@
+"""What the ledgers of a fit say when they are printed."""
+
+from siloweave.core.fit import Ledgers
+from siloweave.privacy import Gaussian, Ledger
+from siloweave.privacy.accountants import epsilon
+
+
+def test_the_epsilon_that_is_printed_is_that_of_a_row_wherever_it_lies():
+    """With split columns a row is in all ledgers, and the largest of them is less than it costs."""
+    entries = {}
+    for name in ("north", "south"):
+        ledger = Ledger(name)
+        ledger.charge(Gaussian(10.0, 1.0), run="r", step="0", what="counts", to="coordinator")
+        entries[name] = ledger.entries
+    one, both = (epsilon([Gaussian(10.0, 1.0)] * times, 1e-6) for times in (1, 2))
+    rows, columns = Ledgers(entries, 1e-6), Ledgers(entries, 1e-6, "columns")
+    assert (rows.epsilon, columns.epsilon) == (one, both)
+    assert f"largest epsilon {one:.2f}" in repr(rows)
+    assert f"epsilon of a row over all {both:.2f}" in repr(columns)
+    assert len(str(rows).splitlines()) == 2
+    assert str(columns).splitlines()[-1].startswith(f"a row over all: epsilon {both:.2f}")
