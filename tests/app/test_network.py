@@ -376,6 +376,19 @@ def test_an_end_is_asked_how_questions_travel(ends, folder):
             code, _, said = folder.call(*words, str(ends[name]), *more)
             assert code == 2
             assert "--spool FOLDER" in said
+        for wait in ("0", "-5", "nan"):
+            code, _, said = folder.call(*words, ends[name], "--spool", "s", "--wait", wait)
+            assert (code, "must be a number in (0, 1e+09]" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("where", ["gone", "ends", "ends/coordinator"])
+def test_a_folder_that_is_not_a_partys_is_named_and_nothing_is_written_there(ends, folder, where):
+    before = folder.files()
+    code, _, said = folder.call("party", "start", where, "--spool", "s")
+    assert code == 2
+    assert where in said
+    assert "Errno" not in said
+    assert folder.files() == before
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in, party_in
 from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
-from siloweave.errors import RosterError
+from siloweave.errors import InputError, RosterError
 from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
 from tests.synthesizers.networked import over_files
 
@@ -87,6 +87,12 @@ def test_a_party_says_what_keeps_it_from_taking_part(ends):
     found = status_of(ends["north"])
     assert found.state == "refused by the policy"
     assert "epsilon_per_study = 0.1" in found.why
+
+
+def test_a_schema_that_cannot_be_read_is_not_said_to_be_refused_by_the_policy(ends):
+    (ends["north"] / "schema.json").write_text("{")
+    with pytest.raises(InputError, match=r"schema\.json"):
+        status_of(ends["north"])
 
 
 def test_stages_add_up_and_a_new_process_starts_anew(tmp_path):

@@ -297,9 +297,9 @@ def refusal_in(folder: Path) -> str:
     """What the policy in a party's folder says against its study; empty where it allows it."""
     study, home, _, _, entry = member(folder)
     ledger, others = folder / LEDGER_FILE, other_studies(home, folder)
-    entries = Ledger.read(ledger).entries if ledger.exists() else ()
+    entries, setup = Ledger.read(ledger).entries if ledger.exists() else (), study.setup()
     try:
-        _check(read_policy(home), study, study.setup(), entry.name, entries, others)
+        _check(read_policy(home), study, setup, entry.name, entries, others)
     except InputError as error:
         return str(error)
     return ""

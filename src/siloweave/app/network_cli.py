@@ -100,13 +100,14 @@ def start(
     attached: Attached = False,
 ) -> None:
     """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue."""
-    from siloweave.app.network import party_in
+    from siloweave.app.network import member, party_in
     from siloweave.app.status import log_into
     from siloweave.federation import engine
     from siloweave.federation import spool as files
 
-    _check_way(spool, superlink)
+    _check_way(spool, superlink, wait)
     _end_with_starter(attached)
+    member(folder)  # nothing is written into a folder that is not a party's
     log_into(folder)
     with party_in(folder, data, noise=_noise(seeded_noise)) as (host, seals):
         where = spool or superlink
@@ -117,10 +118,11 @@ def start(
             engine.serve(folder, seals, host.reply, superlink, plaintext=plaintext, seconds=wait)
 
 
-def _check_way(spool: Path | None, superlink: str | None) -> None:
-    """Refuse an end whose questions travel in no way, or in two."""
-    from siloweave.errors import InputError
+def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:
+    """Refuse an end whose questions travel in no way, or in two, or are awaited for no time."""
+    from siloweave.errors import InputError, number
 
+    number("--wait", wait, 0, 1e9, "(]")
     if (spool is None) == (superlink is None):
         raise InputError(
             "say how questions travel: --spool FOLDER, of files that something carries, or "
@@ -148,7 +150,7 @@ def coordinator(
     from siloweave.federation.spool import Spool as Files
     from siloweave.progress import Bar
 
-    _check_way(spool, superlink)
+    _check_way(spool, superlink, wait)
     _end_with_starter(attached)
     office = office_in(folder)
     log_into(folder)
