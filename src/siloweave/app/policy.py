@@ -16,7 +16,8 @@ still continue, epsilons add up and deltas add up, whatever their mechanisms are
 Vadhan & Zhang 2023, "Concurrent composition theorems for differential privacy"). `check` refuses a
 study that would pass the bound, before anything of it is released. A study whose guarantee is not
 "dp" counts as infinite. Neighbours are those of each study. Assumed: nobody has more rows here than
-`rows_per_person`, and all studies lie in folders beside each other.
+`rows_per_person`, and all studies lie in folders below the one of the party's key and policy: a
+study's folder with a key of its own counts alone.
 """
 
 from __future__ import annotations
