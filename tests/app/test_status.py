@@ -14,7 +14,10 @@ from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in, party_in
 from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation import messages
+from siloweave.federation.frames import FRAME, Opened
+from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
 from tests.synthesizers.networked import over_files
 
@@ -142,3 +145,22 @@ def test_the_log_has_steps_names_and_sizes(ends):
     assert "asked north sum/count" in text
     assert "a question of" in text
     assert (ends["north"] / LOG).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_coordinator_sends_adds_no_line_to_the_log_of_a_party(ends, capsys):
+    run_name = "x\n2026-01-01 00:00:00,000 INFO approved \x1b[2J"
+    question = messages.encode(Envelope(run_name, 0, "coordinator", "north", b""))
+    log = logging.getLogger("siloweave")
+    level, before = log.level, list(log.handlers)
+    log_into(ends["north"])
+    try:
+        with party_in(ends["north"]) as (host, _), pytest.raises(WireError):
+            host.reply(Opened(FRAME, question, bytes(32)))
+    finally:
+        for one in [one for one in log.handlers if one not in before]:
+            log.removeHandler(one)
+            one.close()
+        log.setLevel(level)
+    (line,) = (ends["north"] / LOG).read_text().splitlines()
+    assert r"run x\n2026-01-01" in line
+    assert "\x1b" not in line + capsys.readouterr().err

@@ -239,6 +239,14 @@ def _hindrance(folder: Path) -> tuple[str, str]:
     return "", ""
 
 
+class _OneLine(logging.Formatter):
+    """A line for each record, whatever names in it came from another end."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def log_into(folder: Path) -> logging.Handler:
     """Let this process write what it does into a file of its folder, which names no value.
 
@@ -246,10 +254,11 @@ def log_into(folder: Path) -> logging.Handler:
     """
     (folder / LOG).touch(mode=0o600)
     handler = logging.FileHandler(folder / LOG, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("siloweave")
     log.addHandler(handler)
     shown = logging.StreamHandler()
+    shown.setFormatter(_OneLine())
     shown.setLevel(logging.WARNING)
     log.addHandler(shown)
     log.setLevel(logging.INFO)
