@@ -1,4 +1,5 @@
 from _thread import interrupt_main
+from signal import SIGINT, default_int_handler, signal
 from threading import Event, Timer
 
 import msgspec
@@ -84,6 +85,15 @@ class Late:
         raise RosterError(f"party {name!r} did not answer")
 
 
+@pytest.fixture
+def interrupts():
+    """That Ctrl-C interrupts, which a process that was started in the background ignores."""
+    before = signal(SIGINT, default_int_handler)
+    yield
+    signal(SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_waits_for_no_party_on_another_machine():
     late = Late(far=True)
     with pytest.raises(KeyboardInterrupt):
@@ -92,6 +102,7 @@ def test_an_interrupt_waits_for_no_party_on_another_machine():
     late.over.set()
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_after_an_interrupt_parties_in_this_process_finish_and_nobody_else_is_asked():
     late = Late(far=False)
     with pytest.raises(KeyboardInterrupt):
