@@ -126,6 +126,20 @@ def test_spellings_of_missing_values_are_proposed():
     assert Encoder(schema).encode(pl.DataFrame({"x": ["N/A", "b"]})).column("x").tolist() == [3, 1]
 
 
+def test_fields_of_spaces_alone_are_missing(tmp_path):
+    """As fixed-width exports have them; and empty texts of a frame."""
+    (tmp_path / "a.csv").write_text("age,ward,born\n" + "41.5, a,2020-01-31\n , ,  \n" * 30)
+    frame = pl.DataFrame({"age": ["41.5", " "], "ward": ["a", ""], "born": ["2020-01-31", "  "]})
+    for table in (read(tmp_path / "a.csv"), frame[[0, 1] * 30]):
+        schema = Schema.detect(table)
+        assert [one.kind for one in schema.columns] == ["continuous", "categorical", "datetime"]
+        assert [one.missing for one in schema.columns] == [True, True, True]
+        assert len(schema["ward"].categories) == 1
+        codes = Encoder(schema).encode(table)
+        gone = [column.tolist()[1] for column in codes.columns]
+        assert gone == [size - 1 for size in codes.domain.sizes]
+
+
 def test_a_column_of_mostly_numbers_or_dates_says_so():
     """As laboratories write values outside of what they can measure."""
     numbers = random().normal(50, 20, ROWS).round(1).astype(str).tolist()

@@ -351,8 +351,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         found = _not_modelled(name, core, table.num_rows) or _categories(core, name)
         if most := _mostly(core):
             found = replace(found, why=f"{found.why}; {most}")
-    spelled = tuple(sorted(text for text in blanks if text))
-    if spelled:
+    if spelled := tuple(sorted(blanks)):
         marks = ", ".join(map(repr, spelled))
         why = f"{found.why}; {marks} taken for a missing value: correct missing_values if it is not"
         found = replace(found, why=why, missing_values=spelled)

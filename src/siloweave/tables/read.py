@@ -951,11 +951,10 @@ def _blank(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
 
 
 def _without(frame: pl.DataFrame, missing: Sequence[str]) -> pl.DataFrame:
-    """Make empty texts missing, and some others."""
+    """Make texts without a character but spaces missing, and some others."""
     text = pl.col(pl.String)
-    frame = frame.with_columns(text.replace("", None))
-    blank = text.str.strip_chars().is_in(list(missing))
-    return frame.with_columns(pl.when(~blank).then(text)) if missing else frame
+    blank = text.str.strip_chars().is_in(["", *missing])
+    return frame.with_columns(pl.when(~blank).then(text))
 
 
 def _sheet(path: Path, asked: Dialect) -> pl.DataFrame:
