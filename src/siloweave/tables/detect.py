@@ -359,7 +359,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
 
 
 def _two_words(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
-    if len(core) > 2 and {text.lower() for text in core} == {"true", "false"}:
+    if 2 < len(core) < _PROBE and {text.lower() for text in core} == {"true", "false"}:
         return ColumnEvidence(name, "boolean", "booleans in several spellings")
     by_word = {text.lower(): text for text in core} if len(core) == 2 else {}
     pair = next((p for p in _PAIRS if set(p) == set(by_word)), None)
@@ -374,8 +374,9 @@ def _two_words(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
 def _mostly(core: Mapping[str, int]) -> str:
     """What is said where most rows hold numbers or dates, and too many hold other texts."""
     probe, forms = list(core)[:_PROBE], Counter[str]()
-    for text in probe[:6]:  # of which one is a date, if most are
-        forms.update(form for form in _MOMENTS + _DAYS if _follows(text, form))
+    texts = [text for text in probe[:6] if re.search(r"\d", text)]  # one is a date, if most are
+    for form in _MOMENTS + _DAYS if texts else ():
+        forms[form] = sum(_follows(text, form) for text in texts)
     form = max(forms, key=forms.__getitem__, default="")
     tests: dict[str, Callable[[str], Any]] = {"numbers": _NUMBER.fullmatch}
     tests["dates"] = partial(_follows, form=form)

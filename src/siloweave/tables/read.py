@@ -1017,10 +1017,10 @@ def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
         return text  # 1.234 beside 567, or digits of an identifier, which no double holds
     if stripped.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0:
         return stripped.cast(pl.Float64)
-    flags, spelled = _flags(text), values.unique()
+    spelled = values.unique()
     lower = spelled.str.to_lowercase()
     kept = not lower.equals(spelled) and lower.n_unique() == len(spelled)  # TRUE, drawn so again
-    return text if kept or flags.null_count() > text.null_count() else flags
+    return text if kept or _flags(spelled).has_nulls() else _flags(text)
 
 
 def _has_thousands(values: pl.Series) -> bool:
