@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -74,6 +76,34 @@ def test_identifiers_are_known_by_name_by_gapless_numbers_and_by_chance():
     assert seen(shuffled.astype(float)).kind == "integer"
     assert seen([*shuffled.astype(float), None]).kind == "id"  # as pandas holds whole numbers
     assert seen([f"K-{n:04d}/A" for n in shuffled]).format == "K-0[0-9]{3}/A"
+
+
+def test_long_numbers_of_people_are_identifiers_and_no_bound_shows_one():
+    """Of phones, whose area codes are few; one is in two rows, as at a family's doctor."""
+    areas = np.array([212, 310, 617]) * 10**7
+    phones = areas[random().integers(3, size=ROWS)] + random().permutation(10**7)[:ROWS]
+    cards = (4 + 11 * random().integers(2, size=ROWS)) * 10**14
+    cards += random().permutation(10**6)[:ROWS]
+    for values in (phones, cards, [*phones, phones[0]]):
+        column = seen(values)
+        assert (column.kind, column.low, column.high) == ("id", None, None)
+    assert seen(phones).format == "[1-9][0-9]{9}"
+    assert seen(phones, "timestamp").kind == "integer"
+    assert seen((10**9 * random().lognormal(3, 1, ROWS)).astype(int)).kind == "integer"  # GDP
+
+
+@pytest.mark.parametrize("digits", [19, 20, 38])
+def test_numbers_of_more_digits_than_are_modelled_are_identifiers(tmp_path, digits):
+    """Hashes and accounts, also where a person has several rows; init stopped at them."""
+    first = 9 * 10 ** (digits - 1)
+    for values in ([first + n * n for n in range(ROWS)], [first + n % 60 for n in range(ROWS)]):
+        (tmp_path / "a.csv").write_text("account,x\n" + "".join(f"{v},1\n" for v in values))
+        for table in (read(tmp_path / "a.csv"), pl.DataFrame({"account": map(str, values)})):
+            column = Schema.detect(table)["account"]
+            assert (column.kind, column.categories, column.low) == ("id", (), None)
+            assert column.format is None or re.fullmatch(column.format, str(values[7]))
+    with_int64 = seen([-(2**63) + 5, 2**63 - 1] * ROWS)
+    assert (with_int64.kind, with_int64.low) == ("id", None)
 
 
 def test_near_unique_text_is_never_listed():

@@ -26,6 +26,7 @@ _SOME = 20  # rows from which shares of distinct values mean something
 _NEAR = 0.95  # share of distinct values from which a column is nearly unique
 _STRAY = 0.02  # share of rows that may hold something else in a column of numbers
 _FEW_CODES = 40  # whole numbers that are codes have no more different values, unless the name says
+_HUGE = 2**62  # from which on a schema has no bounds
 _LONG = 4  # digits of identifiers that are no running numbers
 _ROWS = 5000  # by which order in other columns is judged
 
@@ -54,7 +55,7 @@ _CODES = _lexicon(
 _COUNTS = _lexicon(
     "num number count counts n age year years month months day days hour hours week weeks minute "
     "minutes second seconds time times amount total sum qty quantity size score rate rank "
-    "percent pct length width height weight distance price cost"
+    "percent pct length width height weight distance price cost timestamp epoch"
 )
 _NAMES = _lexicon(
     "name surname lastname firstname fullname forename nachname vorname nom prénom prenom nombre "
@@ -244,17 +245,24 @@ def _is_key(words: Sequence[str], values: _Ints, kinds: int) -> str:
     rows = len(values)
     if rows > 1 and kinds >= _NEAR * rows and (_IDS & {*words} or words[-1] in _NUMBERED):
         return "named as one"
-    if kinds < rows or rows < _SOME or _COUNTS & {*words}:
+    low, high = int(values.min()), int(values.max())
+    if max(-low, high) >= _HUGE:
+        return "of more digits than are modelled"
+    if rows < _SOME or _COUNTS & {*words}:
         return ""
-    width = int(values.max()) - int(values.min()) + 1
+    if kinds >= _NEAR * rows and low >= 10**9 and high < 20 * low:
+        return "of ten digits or more, nearly all different"  # of cards, phones, people
+    if kinds < rows:
+        return ""
+    width = high - low + 1
     if width == rows:
         return "without a gap"
     if (np.diff(values) > 0).all():
         return "rising from row to row"
     if rows * rows / (2.0 * width) > 8.0:
         return "where chance would have repeated some"
-    digits = {len(str(one)) for one in (int(values.min()), int(values.max()))}
-    level = (np.sort(values) - values.min() + 0.5) / width
+    digits = {len(str(one)) for one in (low, high)}
+    level = (np.sort(values) - low + 0.5) / width
     even = float(np.abs(level - (np.arange(rows) + 0.5) / rows).max()) < 1.4 / rows**0.5
     if len(digits) == 1 and min(digits) >= 5 and even:
         return "all of as many digits and evenly spread"
@@ -498,6 +506,11 @@ def _written_numbers(
     thousands, decimal = marks
     tails = [body.rpartition(decimal)[2] for body in bodies if decimal in body] if decimal else []
     decimals = max(map(len, tails), default=0)
+    if not (thousands or decimals) and any(len(body) > 18 for body in bodies):
+        pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
+        why = f"{_different(len(core))} in {rows:,} rows, of more digits than are modelled: an"
+        why = f"{why} identifier, left out of the model and drawn anew; {_if_not('categorical')}"
+        return ColumnEvidence(name, "id", why, format=pattern)
     form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimals else ''}{suffix}"
     if form in ("1234", "1234.5") and table.frame == "csv" and not any(m["open"] for m in same):
         form = None
