@@ -142,6 +142,15 @@ def test_decimals_are_those_of_the_rows():
     assert (whole.kind, whole.decimals) == ("integer", None)
 
 
+@pytest.mark.parametrize("kind", ["polars", "pandas", "arrow", "Float32"])
+def test_numbers_of_32_bits_have_the_decimals_that_they_were_given(kind):
+    frame = pl.DataFrame({"x": [8.9, 0.1, None] * 9}, schema={"x": pl.Float32})
+    given = {"polars": frame, "arrow": frame.to_arrow()}.get(kind, frame.to_pandas())
+    table = read(given.astype(kind) if kind == "Float32" else given)
+    assert table.values("x")[:2].tolist() == [8.9, 0.1]
+    assert Schema.detect(table)["x"].decimals == 1
+
+
 def test_spellings_of_missing_values_are_proposed():
     numbers = [str(n) for n in random().integers(100, size=ROWS)]
     for mark in ("NA", "n/a", "-", "?", "NULL", ".", "none"):

@@ -1060,8 +1060,10 @@ def _normal(columns: Iterable[pl.Series]) -> pl.DataFrame:
 
 
 def _normal_series(series: pl.Series) -> pl.Series:
+    if series.dtype == pl.Float32:  # by its digits: 8.9, not 8.899999618530273
+        series = series.cast(pl.String).cast(pl.Float64)
     dtype = series.dtype
-    if dtype == pl.Float64 or dtype == pl.Float32 or isinstance(dtype, pl.Decimal):
+    if dtype == pl.Float64 or isinstance(dtype, pl.Decimal):
         return series.cast(pl.Float64).fill_nan(None)
     if dtype in _WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == _DATETIME:
         return series
@@ -1130,7 +1132,8 @@ def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
         return series.to_numpy("datetime64[us]"), mask
     if kind in _PLAIN:
         filled = series.fillna(kind != "b" and 0) if mask.any() else series
-        return filled.to_numpy(dtype=_PLAIN[kind]), mask
+        plain = np.float32 if str(series.dtype).lower() == "float32" else _PLAIN[kind]
+        return filled.to_numpy(dtype=plain), mask
     return series.astype(object).to_numpy(), mask
 
 
