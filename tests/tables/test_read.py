@@ -9,6 +9,7 @@ import pytest
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, read_batches, write
+from siloweave.tables.read import Dialect, names_in
 
 
 def pandas_frame():
@@ -434,6 +435,17 @@ def test_thousands_of_points_are_read_where_no_small_number_is_beside_them(tmp_p
         assert table.integers("sold", "1.234")[0].tolist() == [12340, 1000]
         assert table.floats("sold", "1.234,5")[0].tolist() == [12340.0, 1000.0]
     assert read(path).floats("sold")[0].tolist() == [12.34, 1.0]
+
+
+def test_columns_that_a_table_cannot_hold_can_be_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"x": 1, "tags": ["p", "q"], "y": "u"}\n' * 3)
+    with pytest.raises(DataError, match="'tags' has type List"):
+        read(path)
+    assert read(path, columns=["y", "x"]).names == ("y", "x")
+    assert names_in(path, Dialect()) == ("x", "tags", "y")
+    with pytest.raises(DataError, match="no column 'z'; it has x, tags, y"):
+        read(path, columns=["x", "z"])
 
 
 def test_other_files(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,20 +33,15 @@ from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import (
-    Dialect,
     ParquetFile,
     Table,
     Unread,
-    csv_header,
     file_kind,
-    is_text_file,
-    read,
-    read_batches,
+    names_in,
     rows_of,
     stored,
     table_file,
     unread,
-    unreadable,
 )
 from siloweave.tables.schema import Schema
 
@@ -303,7 +297,7 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
     """A party's column names, from the head of its file."""
     source = study.source(party)
     with naming_party(party.name):
-        names = source.names if isinstance(source, Database) else _head(source, party.dialect)
+        names = source.names if isinstance(source, Database) else names_in(source, party.dialect)
     absent = [name for name in party.columns if name not in names]
     if absent:
         where = source.address if isinstance(source, Database) else party.data
@@ -312,17 +306,6 @@ def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
             f"columns = [...] names; it has {', '.join(names)}."
         )
     return party.columns or names
-
-
-def _head(path: Path, dialect: Dialect) -> tuple[str, ...]:
-    file = table_file(path)
-    try:
-        if is_text_file(file):
-            return tuple(csv_header(file, dialect)[0])
-    except UnicodeError as error:
-        raise unreadable(file, error) from None
-    first = next(islice(read_batches(file, 1), 1), None)
-    return (read(file) if first is None else first).names
 
 
 def same_columns(columns: Mapping[str, Sequence[str]]) -> None:

@@ -448,8 +448,7 @@ class Table:
         return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
 
     def _series(self, name: str) -> pl.Series:
-        if name not in self._frame.columns:
-            raise DataError(f"the table has no column {name!r}; it has {', '.join(self.names)}")
+        _check_there(name, self.names)
         return self._frame[name]
 
     def _numeric(self, series: pl.Series, wanted: str, form: str | None) -> pl.Series:
@@ -538,7 +537,7 @@ def read(
     """
     if table or query:
         source = Database(str(source), table, query)
-    found = _read(source, Dialect(separator, encoding, header, decimal, tuple(missing)))
+    found = _read(source, Dialect(separator, encoding, header, decimal, tuple(missing)), columns)
     return found if columns is None else found.select(columns)
 
 
@@ -702,16 +701,16 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     return lazy.rename(dict(zip(given, names, strict=False))), _Origin("csv", dialect=found)
 
 
-def _read(source: Any, dialect: Dialect) -> Table:
+def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
     if isinstance(source, Table):
         return source
     if isinstance(source, Database):
         return Table(_normal(source.read()), _Origin())
     if isinstance(source, ParquetFile):
-        return _read_file(source.path, dialect).select(source.names)
+        return _read_file(source.path, dialect, source.columns)
     if isinstance(source, str | os.PathLike):
         unread(source)  # refuses the address of a database alone
-        return _read_file(table_file(source), dialect)
+        return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
         return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
     package = type(source).__module__.partition(".")[0]
@@ -730,19 +729,26 @@ def _read(source: Any, dialect: Dialect) -> Table:
     )
 
 
-def _read_file(file: Path, dialect: Dialect) -> Table:
+def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> Table:
     try:
         lazy, origin = _scanned(file, dialect)
+        if columns is not None:
+            there = lazy.collect_schema().names()
+            for name in columns:
+                _check_there(name, there)
+            lazy = lazy.select(*dict.fromkeys(columns))
         raw = lazy.collect()
     except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
         raise unreadable(file, error) from None
-    columns = _blank(raw, origin)
+    read_in = _blank(raw, origin)
     if origin.text:
-        columns = [
-            _typed(column, dialect.decimal) if column.dtype == pl.String else column
-            for column in columns
-        ]
-    return Table(_normal(columns), origin)
+        read_in = [_typed(c, dialect.decimal) if c.dtype == pl.String else c for c in read_in]
+    return Table(_normal(read_in), origin)
+
+
+def _check_there(name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise DataError(f"the table has no column {name!r}; it has {', '.join(names)}")
 
 
 def check_whole(name: str, wrong: int) -> None:
@@ -799,6 +805,20 @@ def unreadable(file: Path, error: Exception) -> DataError:
         else:
             why = "a line cannot be parsed; look for a quotation mark that is not closed"
     return DataError(f"cannot read {str(file)!r} as a table: {why}")
+
+
+def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
+    """Return a file's column names, also of columns that a table cannot hold; DataError as `read`.
+
+    Of a text file no more than the head is read.
+    """
+    file = table_file(path)
+    try:
+        if is_text_file(file):
+            return tuple(csv_header(file, dialect)[0])
+        return tuple(_scanned(file, dialect)[0].collect_schema().names())
+    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
+        raise unreadable(file, error) from None
 
 
 # How a text file is written
