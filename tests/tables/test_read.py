@@ -419,6 +419,17 @@ def test_decimal_commas_and_missing_values_as_declared(tmp_path):
     assert table.missing("y").tolist() == [False, True, False]
 
 
+def test_with_decimal_commas_points_divide_thousands(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;b;c;d\n12.340;1.234,5;1.5;12345678901234567890\n-1.000;7;2.25;1\n")
+    table = read(path, decimal=",")
+    assert table.values("a").tolist() == [12340.0, -1000.0]  # had been 12.34 and -1.0
+    assert table.values("b").tolist() == [1234.5, 7.0]
+    assert table.values("c").tolist() == ["1.5", "2.25"]
+    assert table.values("d")[0] == "12345678901234567890"
+    assert Schema.detect(table)["c"].kind == "continuous"
+
+
 def test_no_digit_is_lost_of_what_is_no_number(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("account,sold\n12345678901234567890,1.250\n1,20\n22,3.000\n")

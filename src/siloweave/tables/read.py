@@ -1031,10 +1031,15 @@ def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
         return text
     if values.cast(pl.Int64, strict=False).null_count() == 0:
         return stripped.cast(pl.Int64)
+    if values.str.contains(r"^[+-]?\d{17,}$").any():
+        return text  # digits of an identifier, which no double holds
     if decimal != ".":
-        stripped = stripped.str.replace(decimal, ".", literal=True)
-    elif _has_thousands(values) or values.str.contains(r"^[+-]?\d{17,}$").any():
-        return text  # 1.234 beside 567, or digits of an identifier, which no double holds
+        pointed = values.filter(values.str.contains(".", literal=True))
+        if not pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$").all():
+            return text
+        stripped = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".")
+    elif _has_thousands(values):
+        return text  # 1.234 beside 567
     if stripped.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0:
         return stripped.cast(pl.Float64)
     spelled = values.unique()
