@@ -430,6 +430,34 @@ def test_with_decimal_commas_points_divide_thousands(tmp_path):
     assert Schema.detect(table)["c"].kind == "continuous"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_lines_that_end_in_a_carriage_return_alone_are_lines(tmp_path, encoding):
+    """As old Macs and some laboratory devices write them; they were one line, and no row."""
+    path = tmp_path / "t.csv"
+    path.write_bytes("x,ort\r1,Köln\r2,Graz\r".encode(encoding))
+    assert read(path).values("x").tolist() == [1, 2]
+    assert read(path).names == ("x", "ort")
+
+
+def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("sep=;\na;b\n1;2\n3;4\n")
+    with pytest.raises(DataError, match=r"line 1 .* names the separator.* delete that line"):
+        read(path)
+    path.write_text("Stays of 2024\n\na,b\n1,2\n3,4\n")
+    with pytest.raises(DataError, match="delete lines above the names"):
+        read(path)
+
+
+def test_a_folder_whose_files_differ_is_refused_in_plain_words(tmp_path):
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "1.parquet")
+    for other in ({"a": [1.5]}, {"a": [1], "b": [2]}):
+        pl.DataFrame(other).write_parquet(tmp_path / "2.parquet")
+        with pytest.raises(DataError, match="must have the same columns, of the same types") as no:
+            read(tmp_path)
+        assert "hint" not in str(no.value)
+
+
 def test_no_digit_is_lost_of_what_is_no_number(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("account,sold\n12345678901234567890,1.250\n1,20\n22,3.000\n")

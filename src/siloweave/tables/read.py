@@ -690,9 +690,11 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     if not _is_utf8(found.encoding) or (len(names) > 1 and _ends_in_blank_lines(file)):
         text = _bytes(file).decode(found.encoding or "").rstrip("\r\n" if len(names) > 1 else "")
         source = BytesIO(text.encode())
+    head = _bytes(file, _HEAD)
     lazy = pl.scan_csv(
         source,
         separator=found.separator or ",",
+        eol_char="\r" if b"\r" in head and b"\n" not in head else "\n",
         has_header=bool(found.header),
         infer_schema=False,
         glob=False,
@@ -801,9 +803,15 @@ def unreadable(file: Path, error: Exception) -> DataError:
         if isinstance(error, UnicodeError) or "utf-8" in why.lower():
             why = "it is not in the encoding that was given; leave it out, or name another"
         elif "more fields" in why:
-            why = "a line has more fields than the first one; put values that hold commas in quotes"
+            why = (
+                "a line has more fields than the first one; put values that hold the separator in "
+                "quotes, and delete lines above the names, such as a title"
+            )
         else:
             why = "a line cannot be parsed; look for a quotation mark that is not closed"
+    elif file.is_dir() and isinstance(error, pl.exceptions.SchemaError):
+        why = why.partition(", hint")[0]
+        why = f"its files must have the same columns, of the same types ({why})"
     return DataError(f"cannot read {str(file)!r} as a table: {why}")
 
 
@@ -839,6 +847,11 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
     if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
+    if re.fullmatch('"?sep=."?', lines[0].strip()):
+        raise DataError(
+            f"line 1 of {str(file)!r} names the separator, for Excel alone: delete that line, so "
+            "that the columns' names come first"
+        )
     separator = asked.separator or _separator(lines)
     rows = [row for row in csv.reader(lines[:_HEAD_ROWS], delimiter=separator) if row]
     header = _has_header(rows) if asked.header is None else asked.header
