@@ -8,12 +8,13 @@ import sys
 import time
 from base64 import b64encode
 from contextlib import ExitStack
+from fnmatch import fnmatch
 from pathlib import Path
 from stat import S_IMODE
 
 import pytest
 
-from siloweave.app.network import keys_in, office_in, party_in, provision, spelled_keys
+from siloweave.app.network import _REMEMBERED, keys_in, office_in, party_in, provision, spelled_keys
 from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError, RosterError, SchemaError, SiloweaveError
@@ -125,6 +126,18 @@ def test_a_folder_that_brings_what_a_party_remembers_is_refused(ends):
     for _ in range(2):  # what it began itself continues
         with party_in(ends["north"]):
             assert (ends["north"] / "store").is_dir()
+
+
+def test_whatever_a_party_writes_is_refused_in_a_folder_that_it_did_not_begin(ends, folder):
+    """Or it is signed, or does no harm where somebody else puts it; a new file is one of these."""
+    brought = {one.name for one in ends["north"].iterdir()}
+    run(ends)
+    written = {one.name for one in ends["north"].iterdir()} - brought
+    refused = {name for name in written if any(fnmatch(name, one) for one in _REMEMBERED)}
+    signed = {"begun", "ledger.jsonl"}
+    harmless = {"nonces", "seeded"}  # questions count as answered, and the run as not private
+    assert written - refused - signed <= harmless
+    assert "store" in refused
 
 
 @pytest.mark.parametrize("word", ["", "x", b64encode(b"short").decode(), "%%%"])

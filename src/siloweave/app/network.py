@@ -327,20 +327,20 @@ def home_of(folder: Path) -> Path:
     InputError if there is no key in either, or the study's folder, which someone else made, brings
     a key or a policy beside the party's own.
     """
-    above = folder.absolute().parent
-    places = [one for one in (folder, above) if (one / KEY_FILE).exists()]
-    if not places:
-        raise InputError(
-            f"{folder}: there is no {KEY_FILE}, here or in the folder above. Make the party's key "
-            "with `siloweave party key`, or ask the coordinator for the whole folder"
-        )
-    for file in (folder / KEY_FILE, folder / POLICY_FILE) if above in places else ():
-        if file.exists():
+    own, above = folder / KEY_FILE, folder.absolute().parent
+    if (above / KEY_FILE).exists():
+        if brought := [one for one in (own, folder / POLICY_FILE) if one.exists()]:
             raise InputError(
-                f"{file}: this party has its key and policy in {above}, and a study's folder may "
-                "bring no others. Ask whoever made the folder, and remove the file"
+                f"{brought[0]}: this party has its key and policy in {above}, and a study's folder "
+                "may bring no others. Ask whoever made the folder, and remove the file"
             )
-    return places[-1]
+        return above
+    if own.exists():
+        return folder
+    raise InputError(
+        f"{folder}: there is no {KEY_FILE}, here or in the folder above. Make the party's key with "
+        "`siloweave party key`, or ask the coordinator for the whole folder"
+    )
 
 
 def other_studies(home: Path, folder: Path) -> list[Budget]:

@@ -15,12 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
-from siloweave.app.options import AsJson, StudyFile, reported
-from siloweave.app.party_cli import party
+from siloweave.app.options import AsJson, EndFolder, StudyFile, reported
+from siloweave.app.party_cli import Rows, party
 
-Folder = Annotated[
-    Path, typer.Argument(help="This end's folder, as `siloweave provision` makes it.")
-]
 Spool = Annotated[
     Path | None, typer.Option(help="A folder of files that something carries between both ends.")
 ]
@@ -88,10 +85,8 @@ def key(
 @party.command("start")
 @reported()
 def start(
-    folder: Folder,
-    data: Annotated[
-        Path | None, typer.Option(help="Its rows; the file that its study.toml names if absent.")
-    ] = None,
+    folder: EndFolder,
+    data: Rows = None,
     spool: Spool = None,
     superlink: Superlink = None,
     plaintext: Plaintext = False,
@@ -132,7 +127,7 @@ def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:
 
 @reported()
 def coordinator(
-    folder: Folder,
+    folder: EndFolder,
     spool: Spool = None,
     superlink: Superlink = None,
     plaintext: Plaintext = False,
@@ -195,8 +190,9 @@ def provision(
     folders = make(study, out, _named(key or []), addresses=address or ())
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += (
-        "\nThen: send each party its folder. There its owner reads `siloweave party plan`, and "
-        f"runs `siloweave party start`; here: siloweave coordinator {folders['coordinator']}"
+        "\nThen: send each party its folder. There its owner approves what `siloweave party "
+        "plan` shows, and runs `siloweave party start`; here: siloweave coordinator "
+        f"{folders['coordinator']}"
     )
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
 

@@ -13,6 +13,9 @@ import typer
 from siloweave.errors import SiloweaveError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+EndFolder = Annotated[
+    Path, typer.Argument(help="This end's folder, as `siloweave provision` makes it.")
+]
 StudyFile = Annotated[Path, typer.Argument(help="A study file, or the folder of a study.toml.")]
 
 

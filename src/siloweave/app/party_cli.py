@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from siloweave.app.options import AsJson, reported
+from siloweave.app.options import AsJson, EndFolder, reported
 
 #: Commands below ``siloweave party``.
 party = typer.Typer(name="party", help="One party of a study: its rows, keys, ledger and policy.")
 
 PartyFolder = Annotated[Path, typer.Option("--folder", "-f", help="The party's folder.")]
-StudyFolder = Annotated[Path, typer.Argument(help="The study's folder at this party.")]
-End = Annotated[Path, typer.Argument(help="The study's folder at this end.")]
 Rows = Annotated[
     Path | None, typer.Option("--data", help="Its rows; the file of its study.toml if absent.")
 ]
@@ -37,7 +35,7 @@ def policy(folder: PartyFolder = Path(), json: AsJson = False) -> None:
 
 @party.command()
 @reported()
-def plan(folder: StudyFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
+def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan
     from siloweave.app.network import plan_in, refusal_in
@@ -48,7 +46,7 @@ def plan(folder: StudyFolder = Path(), data: Rows = None, json: AsJson = False) 
 @party.command()
 @reported()
 def approve(
-    folder: StudyFolder,
+    folder: EndFolder,
     digest: Annotated[str, typer.Argument(help="What `siloweave party plan` printed last.")],
     data: Rows = None,
     json: AsJson = False,
@@ -65,7 +63,7 @@ def approve(
 
 
 @reported()
-def status(folder: End = Path(), data: Rows = None, json: AsJson = False) -> None:
+def status(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show how far a study between organisations is, at the coordinator or at a party."""
     from siloweave.app.console import print_status
     from siloweave.app.status import status_of

@@ -39,14 +39,7 @@ from siloweave.core.run import (
     site_of,
     task_of,
 )
-from siloweave.errors import (
-    NAMES_NO_ROW,
-    InputError,
-    LedgerError,
-    SiloweaveError,
-    StudyError,
-    WireError,
-)
+from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.frames import Opened
@@ -241,7 +234,7 @@ class Host:
     def _check_allowed(self) -> None:
         try:
             self._allow(self.ledger)
-        except (InputError, LedgerError) as error:  # its text may name other studies
+        except SiloweaveError as error:  # its text may name other studies
             _log.warning("%s", error)
             raise StudyError(
                 f"party {self.name!r}: its policy does not allow the study any more. Nothing was "

@@ -425,10 +425,7 @@ def clipped(table: Table, schema: Schema) -> Table:
     for c in learned:
         numbers, missing = numbers_of(c, table)
         kept: Any = np.clip(numbers, c.low, c.high)
-        columns[c.name] = (
-            as_written(c, kept, table),
-            missing,
-        )
+        columns[c.name] = as_written(c, kept, table), missing
     return Table.from_columns(columns, like=table)
 
 
