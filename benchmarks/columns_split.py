@@ -17,7 +17,8 @@ are taken as public, and no identifiers.
 
 Every run is one line of `results/columns_split.jsonl`; a run that was stopped goes on where it was.
 With `--utility` a run that is there without errors of SVMs is done once more, and both count.
-Give a line a `label` by hand once its method has changed: it is then kept, and no longer shown.
+Give a line a `label` by hand once its method has changed, and move it to
+`results/columns_split_before.jsonl`: it is then kept, and no longer shown.
 """
 
 from __future__ import annotations

@@ -54,13 +54,13 @@ or removed. VertiMRF here is ours after the paper; its file says where it depart
 weighting estimates by their noise. The rule by which TwoRound and SecureTwoRound choose wider
 tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
 line in `results/` names the commit that it was run at; one with a + was run shortly before the
-change was committed. SecureTwoRound measures wider tables since f9f4859. Its older
-runs, all but those over VertiBench's splits and those of cost alone, were run again and bear a
-label: they are kept, and not shown. No other run is left out. TwoRound and SecureTwoRound plan
-fewer pairs that noise alone relates since decision 0051: every table but br2000, Adult and
-bank_marketing was run again with it, and the runs before bear a label. So do the first runs with it
-on br2000 (two or three of each) and Adult, which are too few to be shown; the decision has what
-they say of br2000.
+change was committed. SecureTwoRound measures wider tables since f9f4859. Its older runs, all but
+those over VertiBench's splits and those of cost alone, were run again. TwoRound and SecureTwoRound
+plan fewer pairs that noise alone relates since decision 0051: every table but br2000, Adult and
+bank_marketing was run again with it. Runs before either are kept in `columns_split_before.jsonl`
+with a label, and not shown. So are the first runs with decision 0051 on br2000 (two or three of
+each) and Adult, which are too few to be shown; the decision has what they say of br2000. No other
+run is left out.
 
 Published (NLTCS, ε = 0.8, three columns, over VertiBench's splits): VertiMRF-FM 524 to 735,
 VertiMRF-FO 2,340 to 2,960, VertiGAN 4,010 to 4,650. Published costs on Adult, other machines:
