@@ -28,12 +28,8 @@ PAGE = ROOT / "docs" / "reference" / "scaling.md"
 IMAGES = ROOT / "docs" / "reference" / "images"
 EPSILON, DELTA, SEED = 1.0, 1e-5, 571
 ROWS = 48_842
-MODEL_MB = (
-    8.0  # AIM grows its model into whatever it may take; held, so that a sweep moves one thing
-)
-CLOSURE_BYTES = 24  # three tables of 8 bytes a cell: the model's answers, the counts, their gap
 REPLY_BYTES = 150  # names, kinds and lengths around what a reply says
-LARGE = {"method": "aim", "model_mb": 80.0}
+ENTRY_BYTES = 600  # of a ledger, which is sent at the end; every answer but two has an entry
 
 Point = dict[str, object]
 
@@ -49,10 +45,8 @@ def points() -> Iterator[Point]:
         every = {"parties": k, "participation": 1.0}
         yield {"sweep": "parties", "series": "everyone", "at": k, **every}
     for n in (1_000, 10_000, 100_000, 1_000_000):
-        yield {"sweep": "rows", "series": "flaim", "at": n, "rows": n}
-    for n in (1_000, 10_000, 100_000):
-        yield {"sweep": "rows", "series": "aim", "at": n, "rows": n, "method": "aim"}
-    yield {"sweep": "rows", "series": "aim-80", "at": 10_000, "rows": 10_000, **LARGE}
+        for method in ("flaim", "aim"):
+            yield {"sweep": "rows", "series": method, "at": n, "rows": n, "method": method}
     for d in (5, 10, 20, 40):
         for method in ("flaim", "aim"):
             made = {"columns": d, "bins": 8, "rows": 10_000, "method": method}
@@ -64,8 +58,6 @@ def points() -> Iterator[Point]:
     for n in (100_000, 1_000_000, 10_000_000):
         for kind in ("parquet", "csv"):
             yield {"sweep": "stream", "series": kind, "at": n}
-    yield {"sweep": "rows", "series": "aim-80", "at": 100_000, "rows": 100_000, **LARGE}
-    yield {"sweep": "rows", "series": "aim", "at": 1_000_000, "rows": 1_000_000, "method": "aim"}
 
 
 def name_of(point: Point) -> str:
@@ -120,14 +112,12 @@ def fit(point: Point) -> Point:
     start = time.perf_counter()
     if point.get("method") == "aim":
         parties = 1
-        aim = AIM(degree=3, queries=64, max_model_mb=float(point.get("model_mb", MODEL_MB)))
-        fitted = aim.fit(codes, encoder, budget=budget)
+        fitted = AIM().fit(codes, encoder, budget=budget)
     else:
         order = generator(SEED).permutation(codes.num_rows)
         parts = [codes.take(p) for p in np.array_split(order, parties)]
         share = float(point.get("participation", 0.1))
-        flaim = FLAIM(degree=3, queries=64, participation=share)
-        fitted = flaim.fit(parts, encoder, budget=budget)
+        fitted = FLAIM(participation=share).fit(parts, encoder, budget=budget)
     seconds = time.perf_counter() - start
     start = time.perf_counter()
     fitted.model.codes(ROWS, 0)
@@ -167,16 +157,7 @@ def traffic_of(fitted, parties: int) -> Point:
         "model_cells": model.mrf.tree.cells,
         "potentials": sum(t.size for t in model.mrf.potentials.values()),
         "queries": len(model.workload),
-        "closure_cells": closure_cells(fitted),
     }
-
-
-def closure_cells(fitted) -> int:
-    from siloweave.statistics import closure
-
-    model = fitted.model
-    domain = model.encoder.domain
-    return sum(domain.size(q) for q in closure(model.workload, domain))
 
 
 def make_stream(folder: Path, rows: int) -> None:
@@ -258,8 +239,7 @@ def run_missing(output: Path, limit: float, only: str | None) -> dict[str, Point
 
 LABELS = {
     "flaim": "FLAIM, 100 parties",
-    "aim": "AIM, 8 MB",
-    "aim-80": "AIM, 80 MB",
+    "aim": "AIM",
     "parquet": "Parquet",
     "csv": "CSV",
 }
@@ -279,8 +259,9 @@ def curves(found: dict[str, Point], sweep: str, value) -> dict[str, list[tuple[f
 
 
 def sent_formula(made: Point) -> float:
-    """Bytes that a party sends: numbers of 32 bits, and a frame around every reply."""
-    return float(made["sent_formula"]) + REPLY_BYTES * float(made["messages"])
+    """Bytes that a party sends: numbers of 32 bits, a frame around every reply, and its ledger."""
+    replies = float(made["messages"])
+    return float(made["sent_formula"]) + REPLY_BYTES * replies + ENTRY_BYTES * (replies - 2)
 
 
 def rising(line: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -299,10 +280,6 @@ def expected(found: dict[str, Point], sweep: str) -> tuple[list, list, list]:
         return [rising(v) for v in seconds.values()], sent, [rising(v) for v in memory.values()]
     if sweep == "rows":
         return [rising(seconds[LABELS["flaim"]])], sent, [rising(memory[LABELS["flaim"]])]
-    if sweep == "bins":
-        least = {name: line[0][1] for name, line in memory.items()}
-        tables = curves(found, sweep, lambda m: CLOSURE_BYTES * m["closure_cells"] / 1e6)
-        return [], sent, [[(a, least[n] + mb) for a, mb in tables[n]] for n in least]
     return [], sent, []
 
 

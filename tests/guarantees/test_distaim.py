@@ -344,7 +344,7 @@ def test_tables_that_are_opened_at_another_price_are_random(tables):
 
 
 def test_settings_that_do_not_exist_are_refused():
-    with pytest.raises(InputError, match="selection='secret' must be 'planned' or 'simulated'"):
+    with pytest.raises(InputError, match="selection='secret' must be one of planned, simulated"):
         DistAIM(selection="secret")
     with pytest.raises(InputError, match="variant='public' must be one of private, naive"):
         FLAIM(variant="public")

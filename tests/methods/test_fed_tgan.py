@@ -349,7 +349,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
     [
         (sw.FedTGAN, {"rounds": 0}, "rounds=0 must be a whole number"),
         (sw.FedTGAN, {"epochs": 1.5}, "epochs=1.5 must be a whole number"),
-        (sw.FedTGAN, {"weights": "mine"}, "weights='mine' is unknown"),
+        (sw.FedTGAN, {"weights": "mine"}, "weights='mine' must be one of"),
         (sw.FedTGAN, {"wings": 2}, "FedTGAN takes no wings"),
         (sw.FedTGAN, {"target": "sex"}, "FedTGAN takes no target"),
         (sw.MDTGAN, {"average": 0.5}, r"average=0\.5.*MD-TGAN has"),

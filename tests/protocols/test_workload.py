@@ -11,6 +11,7 @@ import siloweave as sw
 from siloweave.core.method import Case, Setup
 from siloweave.errors import CapacityError, InputError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS
+from siloweave.models.junction_tree import tree_cells
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import BINS
 from siloweave.protocols.workload import (
@@ -76,6 +77,21 @@ def test_pairs_that_do_not_fit_are_left_out_and_said():
     (note,) = aim.method.forecast(aim, Case(schema(*wide), BUDGET, 2)).notes
     assert "1 sets of 2 columns do not fit into 0.016 MB" in note
     assert not sw.FLAIM.method.forecast(sw.FLAIM(bins=9), Case(schema(*wide), BUDGET, 2)).notes
+
+
+def test_what_many_parties_choose_at_once_stays_within_the_model():
+    parts = [table().take(range(i, i + 6)) for i in range(0, 54, 2)]  # 3^5 cells at most
+    limit = 8 * 60e-6
+    flaim = sw.FLAIM(participation=1.0, rounds=2, local_steps=2, max_model_mb=limit)
+    fitted = flaim.fit(parts, schema(), budget=sw.Budget(0.1, 1e-5))
+    model = fitted.model
+    measured = [q for one in model.measured for q in one.cliques]
+    assert tree_cells(model.encoder.domain, measured) <= 60
+    assert {len(q) for q in measured} == {1, 2}
+    everything = sw.FLAIM(participation=1.0, rounds=2, local_steps=2)
+    model = everything.fit(parts, schema(), budget=sw.Budget(0.1, 1e-5)).model
+    chosen = [q for one in model.measured for q in one.cliques]
+    assert tree_cells(model.encoder.domain, chosen) > 60  # the same parties choose more than fits
 
 
 def test_a_column_whose_every_pair_is_too_large_is_a_query_by_itself():

@@ -31,7 +31,17 @@ from itertools import chain
 from math import inf
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
@@ -203,12 +213,17 @@ class Synthesizer:
 
     def __post_init__(self) -> None:
         """Build settings that were given as mappings, then let every part check its own."""
+        hints = get_type_hints(type(self))
         for one in fields(self):
-            value = getattr(self, one.name)
-            factory = one.default_factory
+            value, hint, factory = getattr(self, one.name), hints[one.name], one.default_factory
             default = one.default if factory is MISSING else factory()
             if is_dataclass(default):
-                object.__setattr__(self, one.name, _built(type(self), one.name, value, default))
+                object.__setattr__(self, one.name, _built(hint, one.name, value, default))
+            elif hint is bool or get_origin(hint) is Literal:
+                few = get_args(hint) or (True, False)
+                if value not in few:
+                    names = ", ".join(map(str, few))
+                    raise InputError(f"{one.name}={value!r} must be one of {names}")
         for kind in type(self).__mro__:
             if kind is not Synthesizer and "__post_init__" in vars(kind):
                 vars(kind)["__post_init__"](self)
@@ -290,9 +305,8 @@ class Synthesizer:
         return run_method(self, data, schema, job, names)
 
 
-def _built(kind: type, name: str, value: Any, default: Any) -> Any:
+def _built(hint: Any, name: str, value: Any, default: Any) -> Any:
     """A setting that is a dataclass: as it is, or from a mapping of what differs from a default."""
-    hint = get_type_hints(kind)[name]
     kinds = [one for one in (hint, *get_args(hint)) if is_dataclass(one)]
     if isinstance(value, tuple(kinds)):  # type: ignore[arg-type]
         return value

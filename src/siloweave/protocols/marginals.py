@@ -104,9 +104,10 @@ class MarginalSettings:
         return self.workload == "auto" and self.degree is self.queries is None
 
     def __post_init__(self) -> None:
-        for name in ("degree", "bins", "queries"):
-            if getattr(self, name) is not None:
+        for name in ("degree", "bins", "queries", "plan_sweeps", "sweeps", "final_sweeps"):
+            if getattr(self, name, None) is not None:
                 whole(name, getattr(self, name), 1)
+        number("shrinkage", getattr(self, "shrinkage", 0), 0, inf, "[)")
         workload: Any = self.workload
         if workload is None or (isinstance(workload, str) and workload != "auto"):
             raise InputError(

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from siloweave.errors import CapacityError, InputError
 from siloweave.federation.expected import MOST_ROWS
-from siloweave.models.junction_tree import inside, many_tree_cells
+from siloweave.models.junction_tree import inside, many_tree_cells, tree_cells
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.bins import value_count
 from siloweave.tables.codes import Clique, Domain, Encoder
@@ -227,6 +227,11 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
                 f"the model may take {megabytes:g} MB. Use fewer bins for these columns, leave the "
                 "query out of the workload, or raise max_model_mb"
             )
+
+
+def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
+    """Whether the junction tree of all these keeps within `megabytes`."""
+    return tree_cells(domain, cliques) <= megabytes * 1e6 / _CELL_BYTES
 
 
 def fitting(

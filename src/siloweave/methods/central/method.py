@@ -406,10 +406,6 @@ def _fit_scored(work: Training) -> Generator:
     return _ScoredGAN(gan, scores)
 
 
-def _check_family(synth: CopulaGAN) -> None:
-    CopulaSettings(family=synth.family)
-
-
 @dataclass(frozen=True)
 class CopulaGAN(Synthesizer, GANSettings):
     """CTGAN on normal scores: numbers go through their own distribution first, and back through it.

@@ -55,7 +55,7 @@ from siloweave.core.method import (
     masked_sums,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.errors import InputError, number, whole
+from siloweave.errors import number, whole
 from siloweave.methods.distaim.coordinator import coordinate
 from siloweave.methods.distaim.messages import OpenTables, SendCounts, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS
@@ -65,10 +65,7 @@ from siloweave.protocols.two_rounds import TwoRoundSettings
 
 
 def _check(synth: DistAIM) -> None:
-    if synth.selection not in ("planned", "simulated"):
-        raise InputError(f"selection={synth.selection!r} must be 'planned' or 'simulated'")
     whole("rounds", synth.rounds, 1)
-    whole("sweeps", synth.sweeps, 1)
     number("participation", synth.participation, 0, 1, "(]")
     number("gaussian_share", synth.gaussian_share, 0, 1, "()")
 

@@ -451,8 +451,6 @@ def _latent_length(synth: DPTLDM) -> tuple[int, int]:
 
 
 def _check_latent(synth: DPTLDM) -> None:
-    if synth.scope not in ("end-to-end", "autoencoder"):
-        raise InputError(f"scope={synth.scope!r} is neither 'end-to-end' nor 'autoencoder'")
     LatentSettings(numbers=synth.numbers)
     _refuse_unpaid(synth.diffusion, "diffusion.")
     if not synth.autoencoder.divergence > 0:

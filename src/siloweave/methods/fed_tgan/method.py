@@ -63,7 +63,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, whole
-from siloweave.methods.fed_tgan.coordinator import WEIGHTS, Weights, coordinate, coordinate_critics
+from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordinate_critics
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
@@ -112,10 +112,6 @@ class RoundsSettings:
     def __post_init__(self) -> None:
         for name in ("rounds", "epochs"):
             whole(name, getattr(self, name), 1)
-        if self.weights not in WEIGHTS:
-            raise InputError(
-                f"weights={self.weights!r} is unknown; use one of {', '.join(WEIGHTS)}"
-            )
 
 
 def _views(

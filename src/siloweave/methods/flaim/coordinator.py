@@ -19,6 +19,7 @@ Who joins when is drawn before the run, from the roster and the key alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
@@ -44,7 +45,7 @@ from siloweave.protocols.secure_sums import (
     exchange_keys,
     noisy_marginals,
 )
-from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
+from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -139,13 +140,26 @@ class _Run:
 
     def measure(self, chosen: Mapping[str, Sequence[Clique]], sigma: float, rows: float) -> None:
         """Measure what the parties of a cohort chose, each only over those who chose it."""
-        queries = tuple(dict.fromkeys(q for mine in chosen.values() for q in mine))
+        if not (queries := self.together(chosen)):
+            return
         tables, total, parties = self.counted(list(chosen), queries, sigma, MeasureQueries)
         rows *= len(parties) / len(chosen)
         for q, y in zip(queries, tables, strict=True):
             if behind := sum(q in chosen[name] for name in parties):
                 n = _rows_behind(y, total, behind, len(parties), rows)
                 self.taken.append(_Taken(q, y, total, n))
+
+    def together(self, chosen: Mapping[str, Sequence[Clique]]) -> tuple[Clique, ...]:
+        """What was chosen; what fewest parties chose is left out where the model would not fit."""
+        votes = Counter(q for mine in chosen.values() for q in mine)
+        held = [t.clique for t in self.taken]
+        if fits(self.domain, [*held, *votes], self.settings.max_model_mb):
+            return tuple(votes)
+        kept: list[Clique] = []
+        for q, _ in votes.most_common():
+            if fits(self.domain, [*held, *kept, q], self.settings.max_model_mb):
+                kept.append(q)
+        return tuple(kept)
 
     def pooled(self) -> list[_Taken]:
         """One sum per clique: cohorts add up, so that a row counts alike in whichever it was."""

@@ -55,12 +55,8 @@ from siloweave.methods.flaim.party import HANDLERS
 from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
 from siloweave.protocols.secure_sums import Count, KeyRequest
 
-_VARIANTS = ("private", "naive", "oracle", "random", "naive_bayes")
-
 
 def _check(synth: FLAIM) -> None:
-    if synth.variant not in _VARIANTS:
-        raise InputError(f"variant={synth.variant!r} must be one of {', '.join(_VARIANTS)}")
     for name in ("participation", "gaussian_share"):
         number(name, getattr(synth, name), 0, 1, "(]")
     for name in ("rounds", "local_steps", "cap"):

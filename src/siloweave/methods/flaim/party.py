@@ -76,22 +76,21 @@ def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
     return min(max(1.0, float(noisy)), float(MOST_ROWS))  # else scores round more than a row moves
 
 
-def _skew(site: Site[CountedRows], q: Clique, baseline: Baseline, size: float) -> float:
-    """tau_k(q): the party's own distance from everyone, exact (Oracle) or by one-ways (Private)."""
-    shares = _shares(baseline)
-    if q in shares and len(q) > 1:
-        return _distance(site, q, size * shares[q])
-    return sum(_distance(site, (j,), size * shares[(j,)]) for j in q) / len(q)
-
-
 def _scores(
     request: Select, weights: Sequence[float], site: Site[CountedRows], model: MRF, size: float
 ) -> Floats:
-    """u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - sqrt(2/pi) sigma n_q)."""
+    """u_k(q) = w_q (||M_q(D_k) - n_k p_q||_1 - tau_k(q) - sqrt(2/pi) sigma n_q).
+
+    tau_k(q) is the party's own distance from everyone: exact (Oracle), or the mean of its columns'
+    (Private).
+    """
+    shares = _shares(request.baseline) if request.baseline else {}
+    own = {q: _distance(site, q, size * p) for q, p in shares.items()}
     scores = np.empty(len(weights))
     for i, (q, w) in enumerate(zip(request.candidates, weights, strict=True)):
         gap = _distance(site, q, model.marginal(q) * (size / model.total))
-        tau = _skew(site, q, request.baseline, size) if request.baseline else 0.0
+        alone = [own[(j,)] for j in q] if own else [0.0]
+        tau = own[q] if q in own else sum(alone) / len(alone)
         scores[i] = w * (gap - tau - expected_l1(request.sigma, model.domain.size(q)))
     return scores
 

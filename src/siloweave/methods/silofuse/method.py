@@ -118,7 +118,6 @@ _COMMON: Mapping[str, Any] = {
     "trains_at": ("coordinator", "party"),
 }
 _INVERTED = "nothing: codes may be inverted"
-_PRIVACY = ("none", "latents", "training")
 _KINDS: Mapping[str, type[Any]] = {
     "points": SphereCodeSettings,
     "autoencoders": AutoencoderSettings,
@@ -146,10 +145,6 @@ def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) ->
 
 
 def _check(synth: SiloFuse) -> None:
-    known = {"coder": tuple(_KINDS), "privacy": _PRIVACY}
-    for name, names in known.items():
-        if getattr(synth, name) not in names:
-            raise InputError(f"{name}={getattr(synth, name)!r} must be {' or '.join(names)}")
     if synth.privacy == "training":
         raise NotImplementedError(
             "privacy='training' needs clipped gradients of latents that no one sees, summed under "

@@ -62,7 +62,7 @@ from siloweave.core.method import (
     own_columns,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.errors import CapacityError, InputError, number, whole
+from siloweave.errors import CapacityError, number, whole
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.methods.vertimrf.coordinator import coordinate
 from siloweave.methods.vertimrf.messages import (
@@ -86,8 +86,6 @@ _KNOWN = "nothing sound: sketches of a row share one hash"
 
 
 def _check(synth: VertiMRF) -> None:
-    if synth.encoding not in ("fm", "fo"):
-        raise InputError(f"encoding={synth.encoding!r} must be 'fm' or 'fo'")
     coded = () if synth.encoded_bins is None else ("encoded_bins",)
     for name in ("repetitions", "bins", "refine_steps", *coded):
         whole(name, getattr(synth, name), 1)
