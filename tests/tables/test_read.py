@@ -1,5 +1,6 @@
 import gzip
 from datetime import UTC, date, datetime
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -207,6 +208,57 @@ def test_blank_lines_at_the_end_are_no_rows(tmp_path, encoding, end):
     assert sum(piece.num_rows for piece in read_batches(tmp_path / "a.tsv", 1)) == 2
     (tmp_path / "b.csv").write_bytes(b"x\n1\n\n")
     assert read(tmp_path / "b.csv").num_rows == 2  # a missing value, where there is one column
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.zst"])
+def test_blank_lines_between_rows_are_no_rows(tmp_path, name, end):
+    """Lines of separators alone are rows; a line break in quotes is no line's end."""
+    text = end.join(["", "x,y,z", '1,"a', "", 'b",', "   ", "2,é,", "", ",,", "", ""])
+    zstd = partial(pa.compress, codec="zstd", asbytes=True)
+    packed = {"gz": gzip.compress, "zst": zstd}.get(name[6:], bytes)
+    (tmp_path / name).write_bytes(packed(text.encode()))
+    if end == "\r" and name.endswith("zst"):
+        return  # polars, which decompresses it, knows no such lines
+    table = read(tmp_path / name)
+    assert table.num_rows == sum(one.num_rows for one in read_batches(tmp_path / name, 1)) == 3
+    assert table.missing("y").tolist() == [False, False, True]
+    assert table.values("y")[0].split() == ["a", "b"]
+    (tmp_path / "b.csv").write_text("\n\nx,y\n1,2\n\n3,4\n5,\n\n6,7\n")
+    assert list(map(read(tmp_path / "b.csv").line, range(4))) == [4, 6, 7, 9]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,c\n1,2,3\n4,5,6\n7,8", "line 4 of .* has 2 of 3 fields. Complete it, or delete"),
+        ("a,b,c\n1,2,3\n4\n5,6,7\n8,9\n", "line 3 of .* has 1 of 3 fields, and 1 more lines"),
+        ("a;b;c\n1;2\n\n3\n4;5\n", "line 4 of .* has 1 of 2 fields"),
+        ('a,b,c\n1,"2\n2",3\n4,x\ny,5\n', "line 4 of .* line break in quotes"),
+        ("1,2,3\n1,2,4\n1,3", "line 3 of .* separators, as polars.read_csv"),
+    ],
+)
+def test_a_line_with_too_few_fields_is_named(tmp_path, text, words):
+    (tmp_path / "a.csv").write_text(text)
+    for whole in (True, False):
+        with pytest.raises(DataError, match=words):
+            read(tmp_path / "a.csv") if whole else list(read_batches(tmp_path / "a.csv", 2))
+    again = pl.read_csv(tmp_path / "a.csv", infer_schema=False, separator=text[1])
+    again.write_csv(tmp_path / "b.csv")
+    assert read(tmp_path / "b.csv").num_rows == again.height
+
+
+def test_separators_that_all_lines_leave_off_at_their_end_are_no_fault(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b,c,\n1,2\n\n3,4\n5,\n")
+    table = read(tmp_path / "a.csv")
+    assert table.num_rows == 3
+    assert [table.missing(name).sum() for name in table.names] == [0, 1, 3, 3]
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text('a,b\n1,"2\n' + "3,4\n" * 50_000)
+    with pytest.raises(DataError, match="quotation mark that is not closed"):
+        read(tmp_path / "a.csv")
 
 
 def test_true_and_false_are_drawn_as_they_are_written(tmp_path):

@@ -341,8 +341,7 @@ def places(table: Table) -> Callable[[int], str]:
     if table.dialect is None:
         drawn = " of the sample" if table.drawn_of else ""
         return lambda row: f"row {row + 1}{drawn}"
-    first = 2 if table.dialect.header else 1
-    return lambda row: f"line {row + first}"
+    return lambda row: f"line {table.line(row)}"
 
 
 def _refused(table: Table, encoder: Encoder) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ import csv
 import gzip
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from functools import cached_property
 from hashlib import blake2b, shake_256
 from importlib import import_module
 from importlib.util import find_spec
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -59,6 +60,7 @@ _ODD = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
+_UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 _POLARS: dict[type, Any] = {
     bool: pl.Boolean,
@@ -121,6 +123,7 @@ class _Origin:
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
     dialect: Dialect | None = None
+    blank: tuple[int, ...] = ()  # lines of a text file that are no rows
     times: NDArray[np.int64] | None = None  # how many rows each row stands for
     drawn_of: int | None = None
 
@@ -217,6 +220,13 @@ class Table:
     def dialect(self) -> Dialect | None:
         """How the text file was written that the table was read from; None for anything else."""
         return self._origin.dialect
+
+    def line(self, row: int) -> int:
+        """Return the line of a text file where a row is, as if no field held a line break."""
+        line = row + 1 + bool(self.dialect and self.dialect.header)
+        for blank in self._origin.blank:
+            line += blank <= line
+        return line
 
     def blanked(self, name: str, spellings: Sequence[str]) -> Table:
         """Return the same rows, where these texts of a column are missing values."""
@@ -652,8 +662,8 @@ def read_batches(
     """Read a file in pieces of some rows, in order, without holding it whole.
 
     Columns of a CSV stay text here, since no piece knows the types of the next; coding them by a
-    schema reads the numbers. A CSV in another encoding than UTF-8, or one that ends in blank lines,
-    is held whole.
+    schema reads the numbers. A CSV in another encoding than UTF-8, or one with blank lines, is held
+    whole.
 
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.
@@ -672,7 +682,7 @@ def _batches(
             lazy = lazy.select(list(columns))
         for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
             yield Table(_normal(_blank(frame, origin)), origin)
-    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
+    except _UNREADABLE as error:
         raise unreadable(file, error) from None
 
 
@@ -687,21 +697,27 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     if kind not in _TEXT:
         return pl.scan_ipc(file), _Origin()
     names, found = csv_header(file, asked)
-    source: Any = file
-    if not _is_utf8(found.encoding) or (len(names) > 1 and _ends_in_blank_lines(file)):
-        text = _bytes(file).decode(found.encoding or "").rstrip("\r\n" if len(names) > 1 else "")
-        source = BytesIO(text.encode())
     head = _bytes(file, _HEAD)
-    lazy = pl.scan_csv(
-        source,
-        separator=found.separator or ",",
-        eol_char="\r" if b"\r" in head and b"\n" not in head else "\n",
-        has_header=bool(found.header),
-        infer_schema=False,
-        glob=False,
-    )
+    facts: Any = {
+        "separator": found.separator or ",",
+        "eol_char": "\r" if b"\r" in head and b"\n" not in head else "\n",
+        "has_header": bool(found.header),
+        "infer_schema": False,
+        "glob": False,
+    }
+    source: Any = file
+    if not _is_utf8(found.encoding):
+        source = BytesIO(_bytes(file).decode(found.encoding or "").encode())
+    lazy, blank = pl.scan_csv(source, **facts), frozenset[int]()
+    if len(names) > 1 and lazy.select(pl.last().null_count()).collect().item():
+        blank = _blank_lines(file, len(names), found)
+    if blank:
+        with _lines(file, found.encoding) as lines:
+            kept = "".join(line for i, line in enumerate(lines, 1) if i not in blank)
+        lazy = pl.scan_csv(BytesIO(kept.encode()), **facts)
     given = lazy.collect_schema().names()
-    return lazy.rename(dict(zip(given, names, strict=False))), _Origin("csv", dialect=found)
+    origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)))
+    return lazy.rename(dict(zip(given, names, strict=False))), origin
 
 
 def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
@@ -741,7 +757,7 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
                 _check_there(name, there)
             lazy = lazy.select(*dict.fromkeys(columns))
         raw = lazy.collect()
-    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
+    except _UNREADABLE as error:
         raise unreadable(file, error) from None
     read_in = _blank(raw, origin)
     if origin.text:
@@ -826,7 +842,7 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
         if is_text_file(file):
             return tuple(csv_header(file, dialect)[0])
         return tuple(_scanned(file, dialect)[0].collect_schema().names())
-    except (pl.exceptions.PolarsError, OSError, UnicodeError) as error:
+    except _UNREADABLE as error:
         raise unreadable(file, error) from None
 
 
@@ -865,19 +881,50 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
 
 def _bytes(file: Path, most: int = -1) -> bytes:
     """The first bytes of a file, or all, decompressed."""
+    with _opened(file, _HEAD_ROWS if most > 0 else None) as data:
+        return bytes(data.read(most))
+
+
+def _opened(file: Path, rows: int | None = None) -> Any:
+    """A file's bytes, decompressed; of a .zst file no more than so many lines."""
     kind = file_kind(file)
     if kind.endswith(".zst"):  # polars decompresses it; it must be UTF-8
-        lines = pl.scan_lines(file).head(_HEAD_ROWS) if most > 0 else pl.scan_lines(file)
-        return "".join(f"{line}\n" for line in lines.collect().to_series().to_list()).encode()
-    with gzip.open(file) if kind.endswith(".gz") else file.open("rb") as data:
-        return data.read(most)
+        lines = pl.scan_lines(file, n_rows=rows).collect().to_series().to_list()
+        return BytesIO("".join(f"{line}\n" for line in lines).encode())
+    return gzip.open(file) if kind.endswith(".gz") else file.open("rb")
 
 
-def _ends_in_blank_lines(file: Path) -> bool:
-    """Whether a file that is not compressed does; they are no rows."""
-    with file.open("rb") as data:
-        data.seek(max(0, file.stat().st_size - 4))
-        return data.read().replace(b"\r", b"").endswith(b"\n\n")
+def _lines(file: Path, encoding: str | None) -> TextIOWrapper:
+    return TextIOWrapper(_opened(file), encoding, newline="")
+
+
+def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
+    """Which lines of a text file hold nothing, counted from 1.
+
+    DataError where a line has fewer fields than others: it may be cut off. If all lines below the
+    names have as few, separators at their end were left off.
+    """
+    blank, first, counts = [], dict[int, int](), Counter[int]()
+    with _lines(file, found.encoding) as lines:
+        reader = csv.reader(lines, delimiter=found.separator or ",")
+        for row in reader:
+            if not "".join(row).strip() and len(row) < 2:
+                blank.append(reader.line_num)
+                continue
+            first.setdefault(len(row), reader.line_num)
+            counts[len(row)] += 1
+    counts[fields] -= bool(found.header)
+    most = max((width for width in counts if counts[width] and width <= fields), default=0)
+    if short := sorted((line, width) for width, line in first.items() if width < most):
+        (line, width), many = short[0], sum(counts[width] for _, width in short)
+        raise DataError(
+            f"line {line} of {str(file)!r} has {width} of {most} fields"
+            f"{f', and {many - 1} more lines have too few' if many > 1 else ''}. Complete it, or "
+            "delete it if the file was cut off there; put a value that holds a line break in "
+            "quotes. If empty fields at the end were left off, write their separators, as "
+            "polars.read_csv(file, infer_schema=False).write_csv(new_file) does"
+        )
+    return frozenset(blank)
 
 
 def _is_utf8(encoding: str | None) -> bool:
@@ -895,7 +942,7 @@ def _encoding(file: Path) -> str:
     if any(zeros):
         return "utf-16-be" if zeros[0] else "utf-16-le"
     decoder = codecs.getincrementaldecoder("utf-8")()
-    with gzip.open(file) if file_kind(file).endswith(".gz") else file.open("rb") as data:
+    with _opened(file) as data:
         try:
             while chunk := data.read(1 << 22):
                 decoder.decode(chunk)
