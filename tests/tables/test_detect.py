@@ -165,6 +165,35 @@ def test_spellings_of_missing_values_are_proposed():
     assert Encoder(schema).encode(pl.DataFrame({"x": ["N/A", "b"]})).column("x").tolist() == [3, 1]
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["yes no", "YES No", "oui non", "ja nein", "si no", "sí no", "vrai faux", "Wahr Falsch"],
+)
+def test_two_words_are_booleans_and_are_drawn_as_they_are_written(tmp_path, words):
+    true, false = words.split()
+    for spaces in ("", " "):
+        (tmp_path / "a.csv").write_text("x,y\n" + f"{spaces}{true},1\n{spaces}{false},2\n" * 9)
+        table = read(tmp_path / "a.csv")
+        schema = Schema.detect(table)
+        column = schema["x"]
+        assert (column.kind, column.categories) == ("boolean", (spaces + false, spaces + true))
+        encoder = Encoder(schema)
+        drawn = encoder.decode(encoder.encode(table), key=0, like=table)
+        assert drawn.values("x").tolist() == [spaces + true, spaces + false] * 9
+
+
+def test_categories_that_differ_in_capitals_or_spaces_alone_are_pointed_out(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "yes,a\nYes, a\nNO,b\nno,c\n" * 9)
+    table = read(tmp_path / "a.csv")
+    schema = Schema.detect(table)
+    assert [one.kind for one in schema.columns] == ["categorical"] * 2
+    assert "2 differ from another in capital letters or spaces alone" in schema["x"].why
+    assert "1 differs from another" in schema["y"].why
+    assert "write them alike in the file if they mean the same" in schema["y"].why
+    assert Encoder(schema).encode(table).column("y")[:4].tolist() == [1, 0, 2, 3]
+    assert "differ from" not in seen(["a", "b", "b c"] * 9).why
+
+
 def test_fields_of_spaces_alone_are_missing(tmp_path):
     """As fixed-width exports have them; and empty texts of a frame."""
     (tmp_path / "a.csv").write_text("age,ward,born\n" + "41.5, a,2020-01-31\n , ,  \n" * 30)

@@ -40,7 +40,8 @@ _MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})  # may well be categor
 _PAIRS = (
     ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
     ("no", "sí"), ("no", "si"), ("no", "sì"), ("nee", "ja"), ("nej", "ja"), ("não", "sim"),
-    ("off", "on"),
+    ("off", "on"), ("faux", "vrai"), ("falsch", "wahr"), ("falso", "vero"), ("onwaar", "waar"),
+    ("falso", "verdadero"), ("falso", "verdadeiro"),
 )  # fmt: skip
 
 # Words in the names of columns.
@@ -349,14 +350,17 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         spelled = tuple(sorted(blanks))
         why = "nothing but marks of missing values: not modelled, and drawn empty"
         return ColumnEvidence(name, "text", why, missing_values=spelled)
-    found = _two_words(name, core) or _written_numbers(table, name, core, blanks)
+    written = [text for text in table.counts(name)[0] if text.strip() in core]
+    found = _two_words(table, name, written) or _written_numbers(table, name, core, blanks)
     found = found or _written_dates(table, name, core, blanks)
     if found is None:
         unsure = {text for text in blanks if text.lower() in _MAYBE}
         unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
         blanks -= unsure
         core |= {text: counted[text] for text in unsure}
-        found = _not_modelled(name, core, table.num_rows) or _categories(core, name)
+        written += [text for text in table.counts(name)[0] if text.strip() in unsure]
+        found = _not_modelled(name, core, table.num_rows)
+        found = found or _categories(name, written, sum(core.values()))
         if most := _mostly(core):
             found = replace(found, why=f"{found.why}; {most}")
     if spelled := tuple(sorted(blanks)):
@@ -366,14 +370,16 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
     return found
 
 
-def _two_words(name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
-    if 2 < len(core) < _PROBE and {text.lower() for text in core} == {"true", "false"}:
-        return ColumnEvidence(name, "boolean", "booleans in several spellings")
-    by_word = {text.lower(): text for text in core} if len(core) == 2 else {}
+def _two_words(table: Table, name: str, texts: Sequence[str]) -> ColumnEvidence | None:
+    by_word = {text.strip().lower(): text for text in texts} if len(texts) < _PROBE else {}
+    if len(texts) > 2:  # in a frame a boolean has one spelling
+        if table.frame == "csv" and set(by_word) == {"true", "false"}:
+            return ColumnEvidence(name, "boolean", "booleans in several spellings")
+        return None
     pair = next((p for p in _PAIRS if set(p) == set(by_word)), None)
     if pair is None:
         return None
-    words = by_word[pair[0]], by_word[pair[1]]
+    words = by_word[pair[0]], by_word[pair[1]]  # as they are written
     return ColumnEvidence(
         name, "boolean", f"{words[0]} and {words[1]}: a boolean", categories=words
     )
@@ -400,10 +406,13 @@ def _mostly(core: Mapping[str, int]) -> str:
     return ""
 
 
-def _categories(core: Mapping[str, int], name: str) -> ColumnEvidence:
-    if len(core) == 1:
+def _categories(name: str, texts: Sequence[str], rows: int) -> ColumnEvidence:
+    if len(texts) == 1:
         return ColumnEvidence(name, "categorical", "constant: one text in every row")
-    why = f"{_different(len(core), 'texts')} in {sum(core.values()):,} rows: categories"
+    why = f"{_different(len(texts), 'texts')} in {rows:,} rows: categories"
+    if alike := len(texts) - len({" ".join(text.split()).casefold() for text in texts}):
+        why += f"; {alike} differ{'s' * (alike == 1)} from another in capital letters or spaces "
+        why += "alone: write them alike in the file if they mean the same"
     return ColumnEvidence(name, "categorical", why)
 
 
