@@ -166,6 +166,31 @@ def test_spellings_of_missing_values_are_proposed():
 
 
 @pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        ("iban", "DE## #### #### #### #### ##"),
+        ("iban", "NO## #### #### ###"),
+        ("phone", "+1 (555) ###-####"),
+        ("phone", "001-###-###-####x##"),
+        ("phone", "###-###-####"),
+        ("phone", "+4917########"),
+        ("phone", "0044 20 #### ####"),
+        ("phone", "(###)###-####|###.###.####|##########|+1-###-###-####x###|001-###-###-####"),
+        (None, "AB##########"),  # an identifier that is too short for an IBAN
+        (None, "00####-###"),
+    ],
+)
+def test_accounts_and_phones_are_known_in_their_usual_forms(form, written):
+    digits, forms = random(), written.split("|")
+    texts = [
+        re.sub("#", lambda _: str(digits.integers(10)), forms[i % len(forms)]) for i in range(ROWS)
+    ]
+    column = seen(texts)
+    assert column.kind == ("text" if form else "id")
+    assert column.format == form or form is None
+
+
+@pytest.mark.parametrize(
     "words",
     ["yes no", "YES No", "oui non", "ja nein", "si no", "sí no", "vrai faux", "Wahr Falsch"],
 )

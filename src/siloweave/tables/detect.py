@@ -84,9 +84,12 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
         r"|(?=.*:.*:)(?!\d+:\d\d:\d\d$)[0-9a-f:]{3,39}",
         re.IGNORECASE,
     ),
-    "iban": re.compile(r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"),
+    "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"),
 }
-_PHONE = re.compile(r"(?:\+|00?|\()?[\d][\d\s()/.\u2013-]{5,20}\d")
+_PHONE = re.compile(
+    r"(?:\+|00?|\()?\d[\d\s()/.\u2013-]{5,20}\d(?:\s?(?:x|ext\.?)\s?\d{1,6})?", re.IGNORECASE
+)
+_DIALLED = re.compile(r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)")
 _POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
 _PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
 _STREET = re.compile(
@@ -449,7 +452,7 @@ def _personal(words: set[str], probe: Sequence[str], share: float) -> str | None
     """Which personal kind texts are by their form, or by the column's name and their form."""
     digits = [sum(one.isdigit() for one in text) for text in probe]
     phones = _most(probe, _PHONE.fullmatch) and min(digits) >= 5
-    if phones and (_PHONES & words or _most(probe, lambda text: text.startswith(("+", "(")))):
+    if phones and (_PHONES & words or 2 * sum(map(bool, map(_DIALLED.match, probe))) > len(probe)):
         return "phone"
     if _POST & words or _most(probe, _POSTCODE.fullmatch):
         return "postcode"
@@ -497,7 +500,8 @@ def _written_numbers(
     table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
 ) -> ColumnEvidence | None:
     probe = list(core)[:_PROBE]
-    if sum(bool(_NUMBER.fullmatch(text)) for text in probe) < 0.9 * len(probe):
+    phones = _most(probe, re.compile(r"\+[1-9]\d{9,14}").fullmatch)  # as E.164 has them
+    if phones or sum(bool(_NUMBER.fullmatch(text)) for text in probe) < 0.9 * len(probe):
         return None
     parsed = [match for match in map(_NUMBER.fullmatch, core) if match is not None]
     affixes = Counter((m["prefix"] or "", m["suffix"] or "") for m in parsed)
