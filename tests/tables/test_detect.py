@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from siloweave.errors import SchemaError
-from siloweave.tables import Column, Encoder, Schema, read
+from siloweave.tables import Column, Encoder, Schema, Table, read
 from siloweave.tables.forms import number_form
 
 ROWS = 400
@@ -339,6 +339,59 @@ def test_every_form_of_time_is_read_and_written_again():
         first, _ = read(frame).datetimes("x", form)
         assert np.abs(again - first).max() <= 1e6 * 86_400 * 2, form
         assert type(drawn.values("x")[0]) is str
+
+
+ZONED = "%Y-%m-%dT%H:%M:%S"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "form", "drawn"),
+    [
+        ("2024-01-05T10:00:00Z", "2024-02-06T11:30:00+02:00", f"{ZONED}%z", r".*:\d\d\+00:00"),
+        ("2024-01-05T10:00:00Z", "2024-02-06T11:30:00Z", f"{ZONED}Z", r".*:\d\dZ"),
+        ("2024-01-05 10:00:00 UTC", "2024-02-06 11:30:10 UTC", "%Y-%m-%d %H:%M:%S UTC", ".* UTC"),
+        ("Fri, 05 Jan 2024 10:00:00 +0000", "Tue, 06 Feb 2024 11:30:10 +0100",
+         "%a, %d %b %Y %H:%M:%S %z", r"\w{3}, \d\d (Jan|Feb) 2024 \d\d:\d\d:\d\d \+0000"),
+        ("05 Jan 2024 10:00:00 GMT", "06 Feb 2024 11:30:10 GMT", "%d %b %Y %H:%M:%S GMT", ".*GMT"),
+        ("3.1.2020", "14.11.2021", "%-d.%-m.%Y", r"[1-9]\d?\.[1-9]\d?\.202\d"),
+        ("03.01.2020", "14.11.2021", "%d.%m.%Y", r"\d\d\.\d\d\.202\d"),
+        ("3.1.2020 09:05", "14.11.2021 10:30", "%-d.%-m.%Y %H:%M", r"[1-9].* \d\d:\d\d"),
+        ("1/5/2024 3:04 PM", "11/15/2024 12:04 AM", "%-m/%-d/%Y %-I:%M %p", r"[1-9].* [1-9].*M"),
+        ("9:05", "10:30", "%-H:%M", r"(9|10):\d\d"),
+        ("10:00:00.123", "11:30:00.456", "%H:%M:%S.%f", r"\d\d:\d\d:\d\d\.\d{3}"),
+        ("2024-01-05 10:00:00.123", "2024-02-06 11:30:00.4", "%Y-%m-%d %H:%M:%S.%f", r".*\.\d{3}"),
+        ("2024-01-05T10:00:00.123456", "2024-02-06T11:30:00", f"{ZONED}.%f", r".*\.\d{6}"),
+    ],
+)  # fmt: skip
+def test_times_are_drawn_as_they_are_written(first, last, form, drawn):
+    frame = pl.DataFrame({"x": [first, last] * 20})
+    schema = Schema.detect(frame)
+    assert (schema["x"].kind, schema["x"].format) == ("datetime", form)
+    encoder = Encoder(schema)
+    texts = encoder.decode(encoder.encode(frame), key=0, like=frame).values("x").tolist()
+    assert all(re.fullmatch(drawn, text) for text in texts), texts
+    again, _ = read(pl.DataFrame({"x": texts})).datetimes("x", form)
+    ends, _ = read(frame).datetimes("x", form)
+    assert ends.min() <= again.min() <= again.max() <= ends.max()
+
+
+def test_an_ambiguous_date_without_zeros_names_both_readings():
+    column = seen([f"{day % 12 + 1}/{day % 7 + 1}/2020" for day in range(ROWS)])
+    assert column.format == "%-d/%-m/%Y"
+    assert "they may be %-d/%-m/%Y or %-m/%-d/%Y" in column.why
+    other = [f"1/{day % 28 + 1}/2020" for day in range(ROWS)]
+    both = Schema.detect(pl.DataFrame({"x": ["3/4/2020"] * ROWS, "y": other}))
+    assert both["x"].format == "%-m/%-d/%Y"
+
+
+def test_milliseconds_are_the_steps_of_bounds_with_three_digits():
+    column = Column("t", "datetime", low="2020-01-01T00:00:00.000", high="2020-01-01T00:00:00.002")
+    encoder = Encoder(Schema((column,)))
+    times = np.array(["2020-01-01T00:00:00.001", "2020-01-01T00:00:00.002"], "datetime64[us]")
+    table = Table.from_columns({"t": (times, None)})
+    codes = encoder.encode(table)
+    assert codes.domain.sizes == (3,)
+    assert encoder.decode(codes, key=0, like=table).values("t").tolist() == times.tolist()
 
 
 def test_days_of_whole_numbers_stay_whole_numbers():

@@ -138,7 +138,8 @@ def form_of(one: ColumnEvidence, held: str) -> str:
     if numeric or (one.kind != "datetime" and "numbers" in held):
         return f"numbers written like {one.format}" if numeric and one.format else "numbers"
     if one.kind == "datetime":
-        return f"dates written as {one.format}" if one.format else "dates"
+        form = (one.format or "").replace("%-", "%")  # leading zeros may be there or not
+        return f"dates written as {form}" if form else "dates"
     return "other text"
 
 

@@ -9,7 +9,6 @@ A value that many rows share gets a bin of its own: 0 and the bounds exactly (`s
 other as narrowly as was counted.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.forms import number_form
+from siloweave.tables.forms import number_form, written_time
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
@@ -31,9 +30,8 @@ Edges = NDArray[np.int64] | NDArray[np.float64]
 Floats = NDArray[np.float64]
 SPIKE_SHARE = 0.02
 """Share of the rows from which a value, or a narrow bin, is a spike."""
-_DAY, _SECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1
+_DAY, _SECOND, _MILLISECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1_000, 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
-_YEAR = re.compile("%(.)")
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
@@ -288,22 +286,16 @@ def as_datetimes(
     found = (steps.astype(np.int64) * step_of(column)).astype("datetime64[us]")
     whole = like is not None and column.name in like.names
     if whole and like is not None and like.kind(column.name) == "whole numbers" and column.format:
-        return np.array([int(_text(day, column.format)) for day in found.tolist()], dtype=np.int64)
+        days = [written_time(day, column.format) for day in found.tolist()]
+        return np.array(days).astype(np.int64)
     if not _is_text(column, like):
         return found
     written = np.empty(len(found), dtype=object)
     items: list[datetime] = found.tolist()
     pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
-    written[:] = [_text(item, pattern) for item in items]
+    digits = 3 if step_of(column) == _MILLISECOND else 6
+    written[:] = [written_time(item, pattern, digits) for item in items]
     return written
-
-
-def _text(when: datetime, pattern: str) -> str:
-    """A datetime as `strftime` writes it, with the four digits of a year that `strptime` reads."""
-    if when.year < 1000:
-        year = f"{when.year:04d}"
-        pattern = _YEAR.sub(lambda code: year if code[1] == "Y" else code[0], pattern)
-    return when.strftime(pattern.replace("%z", "+00:00"))
 
 
 def _continuous_edges(column: Column, bins: int) -> Floats:
@@ -329,13 +321,14 @@ def _whole(column: Column, bound: object) -> int:
 
 
 def step_of(column: Column) -> int:
-    """Return the microseconds of a datetime column's step: a day, a second, or one."""
+    """Return the microseconds of a datetime column's step: of a day, a second, 1,000 or one."""
     bounds = (str(column.low), str(column.high))
     dates = all(len(bound) <= 10 for bound in bounds)
     timeless = column.format is not None and not any(code in column.format for code in _CLOCK)
     if dates or timeless:
         return _DAY
-    return _MICROSECOND if any("." in bound for bound in bounds) else _SECOND
+    digits = max(len(bound.partition(".")[2]) for bound in bounds)
+    return {0: _SECOND, 3: _MILLISECOND}.get(digits, _MICROSECOND)
 
 
 def spike_bins(column: Column, weights: Floats) -> dict[int, float]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.forms import written_time
 from siloweave.tables.read import Table
 
 _Ints = NDArray[np.int64]
@@ -112,7 +113,8 @@ _MOMENTS = (
     *_CLOCKS,
     *(f"{day}{gap}{clock}" for day in _DAYS for clock in _CLOCKS for gap in (" ", ", ")),
     *(f"%Y-%m-%d{gap}{clock}{zone}" for gap in "T " for clock in _CLOCKS[:3]
-      for zone in ("", "Z", "%z")),
+      for zone in ("", "Z", " UTC", "%z", " %z")),
+    *(f"{day}%d %b %Y %H:%M:%S {zone}" for day in ("%a, ", "") for zone in ("GMT", "UTC", "%z")),
 )  # fmt: skip
 
 
@@ -605,13 +607,27 @@ def _written_dates(
     form = fits[0]
     swapped = form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")
     otherwise = swapped if swapped in fits and swapped != form else None
+    form, otherwise = _padded(form, probe), otherwise and _padded(otherwise, probe)
     why = f"dates written as {form}"
     if "%Y" not in form and "%y" not in form:
         why = f"times of day written as {form}"
     return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
 
 
+def _padded(form: str, texts: Sequence[str]) -> str:
+    """The form with or without zeros before days and hours of one digit, as most texts are."""
+    if "%f" in form:
+        return form
+    days = form, re.sub("%([dm])", r"%-\1", form)
+    forms = [*days, *(re.sub("%([HI])", r"%-\1", one) for one in days)]
+    times = [datetime.strptime(text, form) for text in texts]  # noqa: DTZ007  only its form counts
+    again = {one: [written_time(when, one) for when in times] for one in forms}
+    return max(forms, key=lambda one: sum(map(str.__eq__, again[one], texts)))
+
+
 def _follows(text: str, form: str) -> bool:
+    if not re.search(r":\d\d\.\d", text):
+        form = form.replace(".%f", "")  # some writers leave off zeros
     try:
         when = datetime.strptime(text, form)  # noqa: DTZ007  only its form counts
     except ValueError:
@@ -630,8 +646,8 @@ def _fits(table: Table, name: str, form: str) -> bool:
 def _settled(found: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
     """Columns of dates where day and month may be swapped are read as the other columns are."""
     sure = [one.format or "" for one in found.values() if one.format and not one.otherwise]
-    month_first = any(form.startswith(("%m/", "%m-", "%m.")) for form in sure)
-    day_first = any(form.startswith(("%d/", "%d-", "%d.")) for form in sure)
+    month_first = any(re.match("%-?m[-/.]", form) for form in sure)
+    day_first = any(re.match("%-?d[-/.]", form) for form in sure)
     for name, one in found.items():
         if one.otherwise is None or one.format is None:
             continue

@@ -1,10 +1,11 @@
-"""How values are written: numbers, declared by an example, and ids, by a regular expression."""
+"""How values are written: numbers, by an example, ids, by a regular expression, and times."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import chain
 from string import ascii_letters, digits
@@ -76,6 +77,22 @@ def number_form(example: str) -> NumberForm:
             f"format={example!r} must show how 1234.5 (or 1234) is written, such as '1.234,5 €'"
         )
     return NumberForm(**parts)
+
+
+def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
+    """A UTC time as `strftime` writes it; a year has four digits, a second's fraction `digits`.
+
+    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero.
+
+    Example:
+        >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
+        '3.1.2020'
+    """
+    fraction = f"{when.microsecond:06d}"[:digits]
+    codes = {" %z": " +0000", "%z": "+00:00", "%Y": f"{when.year:04d}", "%f": fraction}
+    short = {"d": when.day, "m": when.month, "H": when.hour, "I": when.hour % 12 or 12}
+    codes |= {f"%-{code}": str(value) for code, value in short.items()}
+    return when.strftime(re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern))
 
 
 # Texts of a regular expression

@@ -1191,7 +1191,7 @@ def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
 def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
     text = series.str.strip_chars()
     parsed = pl.Series(series.name, [None] * len(series), dtype=_DATETIME)
-    for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f"),):
+    for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f").replace("%z", "%#z"),):
         if not re.search(r"%[YymdbBjcxDFsUWGVuA]", one):  # a time of day: of 1970-01-01
             text, one = "1970-01-01 " + text, f"%Y-%m-%d {one}"
         try:

@@ -51,15 +51,16 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
             written, such as ``("N", "Y")`` or ``(0, 1)``; without them they are booleans.
         low: Smallest value (integer, continuous), or an ISO-8601 text without time zone
             (datetime). Datetime bounds set the resolution: dates give days, times give seconds,
-            times with a fraction give microseconds.
+            times with a fraction of three digits milliseconds, of any other microseconds.
         high: Largest value, inclusive.
         missing: Whether a value may be missing.
         other: The category that stands for every unseen one; it must be in ``categories``.
-        format: How the column is written as text. Datetimes: ``strptime`` codes; a time of day is
-            one of 1970-01-01. Numbers: how 1234.5 (or 1234) is written, such as ``"1.234,5 €"``.
-            Ids: a regular expression, such as ``P[0-9]{7}`` (`forms.text_form` lists what it may
-            have). Texts: email, phone, name, address, postcode, iban, url, ip or uuid, or such an
-            expression with a class, such as ``[0-9]{4} [A-Z]{2}``.
+        format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
+            such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
+            1234) is written, such as ``"1.234,5 €"``. Ids: a regular expression, such as
+            ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
+            address, postcode, iban, url, ip or uuid, or such an expression with a class, such as
+            ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
@@ -592,7 +593,8 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
     first, last = np.array([low, high]).astype("datetime64[us]").tolist()
     if not (values[~mask] % 86_400_000_000).any():
         return first.date().isoformat(), last.date().isoformat()
-    parts = "microseconds" if (values[~mask] % 1_000_000).any() else "seconds"
+    steps = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+    parts = next(part for part, step in steps.items() if not (values[~mask] % step).any())
     return first.isoformat(timespec=parts), last.isoformat(timespec=parts)
 
 
