@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read
@@ -339,6 +340,23 @@ def test_every_form_of_time_is_read_and_written_again():
         first, _ = read(frame).datetimes("x", form)
         assert np.abs(again - first).max() <= 1e6 * 86_400 * 2, form
         assert type(drawn.values("x")[0]) is str
+
+
+def test_dates_that_stand_for_none_are_pointed_out_and_not_taken():
+    years = [f"{2015 + day // 360}-{day % 12 + 1:02}-{day % 28 + 1:02}" for day in range(ROWS)]
+    column = seen([*years, "9999-12-31", "1900-01-01", "9999-12-31"])
+    assert "far from all other dates: '9999-12-31' and '1900-01-01'; list it in" in column.why
+    assert (column.high, column.missing, column.missing_values) == ("9999-12-31", False, ())
+    schema = Schema.detect(pl.DataFrame({"x": [*years, "9999-12-31"]}))
+    told = replace(schema["x"], missing=True, missing_values=("9999-12-31",), high="2016-12-31")
+    table = pl.DataFrame({"x": ["9999-12-31", "2015-01-01"]})
+    assert Encoder(Schema((told,)), 8).encode(table).column("x").tolist() == [8, 0]
+    born = [f"{1921 + day % 90}-{day % 12 + 1:02}-{day % 28 + 1:02}" for day in range(ROWS)]
+    for others in ([*born, "1900-01-01"], [*years, "9999-10-09"], ["9999-12-31"] * 9):
+        assert "far from" not in seen(others).why
+    held = pd.Series(pd.to_datetime([*years, "2262-01-01"]))
+    assert "'2262-01-01'; make it missing in the table if" in seen(held).why
+    assert seen(held[:-1]).why == "datetimes"
 
 
 ZONED = "%Y-%m-%dT%H:%M:%S"

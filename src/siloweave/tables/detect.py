@@ -108,6 +108,8 @@ _DAYS = (
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
     "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
 )  # fmt: skip
+_DECADE = 3652  # days
+_EDGES = ((1, 1), (12, 30), (12, 31))  # days that stand for no date, such as 9999-12-31
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 _MOMENTS = (
     *_CLOCKS,
@@ -162,7 +164,11 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
     if kind == "booleans":
         return ColumnEvidence(name, "boolean", "booleans")
     if kind == "datetimes":
-        return ColumnEvidence(name, "datetime", "datetimes")
+        when = np.unique(table.datetimes(name)[0][~gone])
+        days = np.datetime_as_string(when.view("datetime64[us]"), unit="D").tolist()
+        return ColumnEvidence(
+            name, "datetime", f"datetimes{_far_off(when, days, 'make it missing in the table')}"
+        )
     if kind == "text":
         return _of_text(table, name)
     return _of_numbers(table, name)
@@ -508,8 +514,8 @@ def _written_numbers(
     parsed = [match for match in map(_NUMBER.fullmatch, core) if match is not None]
     affixes = Counter((m["prefix"] or "", m["suffix"] or "") for m in parsed)
     (prefix, suffix), _ = affixes.most_common(1)[0]
-    same = [m for m in parsed if _bare(m["prefix"]) == prefix.strip()]
-    same = [m for m in same if _bare(m["suffix"]) == suffix.strip()]
+    same = [m for m in parsed if (m["prefix"] or "").strip() == prefix.strip()]
+    same = [m for m in same if (m["suffix"] or "").strip() == suffix.strip()]
     strays = tuple(set(core) - {m.string for m in same})
     rows = sum(core.values())
     if sum(core[text] for text in strays) > _STRAY * rows:
@@ -549,10 +555,6 @@ def _written_numbers(
         return ColumnEvidence(name, "integer", f"whole {written}{note}", format=form, strays=strays)
     why = f"{written}, of up to {_plural(decimals, 'decimal')}{note}"
     return ColumnEvidence(name, "continuous", why, format=form, decimals=decimals, strays=strays)
-
-
-def _bare(text: str | None) -> str:
-    return (text or "").strip()
 
 
 def _marks(bodies: Sequence[str]) -> tuple[str, str] | None:
@@ -611,7 +613,26 @@ def _written_dates(
     why = f"dates written as {form}"
     if "%Y" not in form and "%y" not in form:
         why = f"times of day written as {form}"
+    texts = list(core)
+    whole = Table.from_columns({name: (np.array(texts, dtype=object), None)})
+    why += _far_off(whole.datetimes(name, form)[0], texts, "list it in missing_values")
     return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
+
+
+def _far_off(when: _Ints, texts: Sequence[str], how: str) -> str:
+    """What is said of first or last days of a year that are years away from all other dates."""
+    days, found = when // 86_400_000_000, []
+    left = np.argsort(days)
+    for end in (-1, 0):
+        near = left[:-1] if end else left[1:]
+        day = np.datetime64(int(days[left[end]]), "D").item()
+        edge = len(near) and (day.month, day.day) in _EDGES
+        if edge and abs(days[near[end]] - days[left[end]]) > max(np.ptp(days[near]), _DECADE):
+            found.append(repr(texts[left[end]]))
+            left = near
+    alone = " and ".join(found)
+    advice = f"{how} if it stands for a missing date, and correct the bounds"
+    return f"; far from all other dates: {alone}; {advice}" if found else ""
 
 
 def _padded(form: str, texts: Sequence[str]) -> str:
