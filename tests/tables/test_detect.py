@@ -6,9 +6,12 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
-from siloweave.errors import SchemaError
-from siloweave.tables import Column, Encoder, Schema, Table, read
+from siloweave.app.init import propose
+from siloweave.errors import DataError, SchemaError
+from siloweave.tables import Column, Encoder, Schema, Table, read, write
+from siloweave.tables.features import Features
 from siloweave.tables.forms import number_form
+from siloweave.tables.schema import describe
 
 ROWS = 400
 
@@ -340,6 +343,31 @@ def test_every_form_of_time_is_read_and_written_again():
         first, _ = read(frame).datetimes("x", form)
         assert np.abs(again - first).max() <= 1e6 * 86_400 * 2, form
         assert type(drawn.values("x")[0]) is str
+
+
+def test_infinite_numbers_are_strays_with_their_places(tmp_path):
+    frame = pl.DataFrame({"x": random().normal(size=ROWS).round(1), "y": [1.0, 0.0] * (ROWS // 2)})
+    frame[5, "x"], frame[9, "x"], frame[7, "y"] = float("inf"), float("-inf"), float("inf")
+    write(frame, tmp_path / "a.csv")
+    write(frame, tmp_path / "a.parquet")
+    for name, place in (("a.csv", "line {}"), ("a.parquet", "row {}")):
+        table = read(tmp_path / name)
+        found = propose([tmp_path / name])
+        x, y = found.schema.columns
+        assert (x.kind, x.decimals, x.missing, y.categories) == ("continuous", 1, False, (0, 1))
+        assert abs(x.low) < 9 > abs(x.high)
+        assert "2 of 400 rows hold infinite numbers: correct them, or make" in x.why
+        first = place.format(7 if name == "a.csv" else 6)
+        assert (
+            found.cautions[0] == f"a, {first}, x: inf is infinite. Correct it, or make it missing"
+        )
+        assert len(found.cautions) == 3
+        with pytest.raises(DataError, match="'x': 2 rows hold infinite"):
+            Features.fit(table.select(["x"]), found.schema.select(["x"]), key=0)
+    corrected = read(tmp_path / "a.csv", missing=["inf", "-inf"])
+    assert Schema.detect(corrected)["x"].missing
+    with pytest.raises(SchemaError, match="'x' has no value in any row"):
+        describe(read(pl.DataFrame({"x": [float("inf")]})), "x", kind="continuous")
 
 
 def test_dates_that_stand_for_none_are_pointed_out_and_not_taken():

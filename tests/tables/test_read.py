@@ -232,7 +232,7 @@ def test_blank_lines_between_rows_are_no_rows(tmp_path, name, end):
     ("text", "words"),
     [
         ("a,b,c\n1,2,3\n4,5,6\n7,8", "line 4 of .* has 2 of 3 fields. Complete it, or delete"),
-        ("a,b,c\n1,2,3\n4\n5,6,7\n8,9\n", "line 3 of .* has 1 of 3 fields, and 1 more lines"),
+        ("a,b,c\n1,2,3\n4\n5,6,7\n8,9\n", "line 3 of .* has 1 of 3 fields .2 lines have too few"),
         ("a;b;c\n1;2\n\n3\n4;5\n", "line 4 of .* has 1 of 2 fields"),
         ('a,b,c\n1,"2\n2",3\n4,x\ny,5\n', "line 4 of .* line break in quotes"),
         ("1,2,3\n1,2,4\n1,3", "line 3 of .* separators, as polars.read_csv"),

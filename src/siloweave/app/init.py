@@ -135,18 +135,19 @@ def _said(table: Table) -> str:
 
 
 def _strays(party: str, table: Table, schema: Schema) -> list[str]:
-    """Texts in columns of numbers, with their places; to be shown to the owner and nobody else."""
+    """Texts in columns of numbers, and infinite numbers, with their places; for the owner alone."""
     found, place = [], places(table)
     for column in schema.columns:
-        if column.name not in table.names or column.kind not in ("integer", "continuous"):
+        kind = table.kind(column.name) if column.name in table.names else ""
+        if kind != "numbers" and (kind != "text" or column.kind not in ("integer", "continuous")):
             continue
-        if table.kind(column.name) != "text":
-            continue
+        said = "{!r} is no number. Correct it, or list it in the column's missing_values"
+        if kind == "numbers":
+            said = "{} is infinite. Correct it, or make it missing"
         marked = table.blanked(column.name, column.missing_values)
         rows = marked.unread(column.name, column.format)[:_SHOWN]
         found += [
-            f"{party}, {place(i)}, {column.name}: {text!r} is no number. Correct it, or list it in "
-            "the column's missing_values"
+            f"{party}, {place(i)}, {column.name}: {said.format(text)}"
             for i, text in zip(rows.tolist(), table.take(rows).values(column.name), strict=True)
         ]
     return found

@@ -290,12 +290,9 @@ def as_datetimes(
         return np.array(days).astype(np.int64)
     if not _is_text(column, like):
         return found
-    written = np.empty(len(found), dtype=object)
-    items: list[datetime] = found.tolist()
     pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
     digits = 3 if step_of(column) == _MILLISECOND else 6
-    written[:] = [written_time(item, pattern, digits) for item in items]
-    return written
+    return np.array([written_time(one, pattern, digits) for one in found.tolist()], dtype=object)
 
 
 def _continuous_edges(column: Column, bins: int) -> Floats:

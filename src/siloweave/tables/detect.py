@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,11 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
         >>> found.kind, found.format, found.decimals
         ('continuous', '$1,234.5', 2)
     """
-    found = {name: _judged(table, name) for name in names or table.names}
+    found = {name: _judged(table.finite(name), name) for name in names or table.names}
+    for name, one in found.items():
+        if table.kind(name) == "numbers" and (wild := len(table.unread(name))):
+            why = f"{one.why}; {wild:,} of {table.num_rows:,} rows hold infinite numbers: correct "
+            found[name] = replace(one, why=f"{why}them, or make them missing")
     return _settled(found)
 
 
@@ -158,20 +163,16 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
     if gone.all():
         return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
     if table.levels(name) is not None:
-        return ColumnEvidence(
-            name, "categorical", "a categorical type: its values are the categories"
-        )
+        why = "a categorical type: its values are the categories"
+        return ColumnEvidence(name, "categorical", why)
     if kind == "booleans":
         return ColumnEvidence(name, "boolean", "booleans")
     if kind == "datetimes":
         when = np.unique(table.datetimes(name)[0][~gone])
         days = np.datetime_as_string(when.view("datetime64[us]"), unit="D").tolist()
-        return ColumnEvidence(
-            name, "datetime", f"datetimes{_far_off(when, days, 'make it missing in the table')}"
-        )
-    if kind == "text":
-        return _of_text(table, name)
-    return _of_numbers(table, name)
+        far = _far_off(when, days, "make it missing in the table")
+        return ColumnEvidence(name, "datetime", f"datetimes{far}")
+    return _of_text(table, name) if kind == "text" else _of_numbers(table, name)
 
 
 # Numbers
@@ -226,11 +227,7 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         size = len(str(seen[0]))
         alike = seen[0] > 0 and size == len(str(seen[-1])) >= _LONG
         form = f"[1-9][0-9]{{{size - 1}}}" if alike else None
-        why = (
-            f"{spread}{f' of the form {form}' if form else ''}, {reason}: an identifier, left out "
-            f"of the model and drawn anew; {_if_not('integer')}"
-        )
-        return ColumnEvidence(name, "id", why, format=form)
+        return _id(name, spread, form, f", {reason}", "integer")
     if reason := _are_codes(name, words, values, seen, times, table):
         why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
         return ColumnEvidence(name, "categorical", why)
@@ -238,6 +235,12 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     if kinds <= _FEW_CODES:
         why = f"{why}; if they are codes of something, declare the column categorical"
     return ColumnEvidence(name, "integer", why)
+
+
+def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> ColumnEvidence:
+    shape = f" of the form {form}" if form else ""
+    why = f"{spread}{shape}{reason}: an identifier, left out of the model and drawn anew"
+    return ColumnEvidence(name, "id", f"{why}; {_if_not(other)}", format=form)
 
 
 def _are_days(seen: _Ints) -> bool:
@@ -361,17 +364,14 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         spelled = tuple(sorted(blanks))
         why = "nothing but marks of missing values: not modelled, and drawn empty"
         return ColumnEvidence(name, "text", why, missing_values=spelled)
-    written = [text for text in table.counts(name)[0] if text.strip() in core]
-    found = _two_words(table, name, written) or _written_numbers(table, name, core, blanks)
+    found = _two_words(table, name, core) or _written_numbers(table, name, core, blanks)
     found = found or _written_dates(table, name, core, blanks)
     if found is None:
         unsure = {text for text in blanks if text.lower() in _MAYBE}
         unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
         blanks -= unsure
         core |= {text: counted[text] for text in unsure}
-        written += [text for text in table.counts(name)[0] if text.strip() in unsure]
-        found = _not_modelled(name, core, table.num_rows)
-        found = found or _categories(name, written, sum(core.values()))
+        found = _not_modelled(name, core, table.num_rows) or _categories(table, name, core)
         if most := _mostly(core):
             found = replace(found, why=f"{found.why}; {most}")
     if spelled := tuple(sorted(blanks)):
@@ -381,7 +381,13 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
     return found
 
 
-def _two_words(table: Table, name: str, texts: Sequence[str]) -> ColumnEvidence | None:
+def _spelled(table: Table, name: str, core: Mapping[str, int]) -> list[str]:
+    """Texts as they are written, with the spaces around them."""
+    return [text for text in table.counts(name)[0] if text.strip() in core]
+
+
+def _two_words(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
+    texts = _spelled(table, name, core)
     by_word = {text.strip().lower(): text for text in texts} if len(texts) < _PROBE else {}
     if len(texts) > 2:  # in a frame a boolean has one spelling
         if table.frame == "csv" and set(by_word) == {"true", "false"}:
@@ -391,20 +397,17 @@ def _two_words(table: Table, name: str, texts: Sequence[str]) -> ColumnEvidence 
     if pair is None:
         return None
     words = by_word[pair[0]], by_word[pair[1]]  # as they are written
-    return ColumnEvidence(
-        name, "boolean", f"{words[0]} and {words[1]}: a boolean", categories=words
-    )
+    why = f"{words[0]} and {words[1]}: a boolean"
+    return ColumnEvidence(name, "boolean", why, categories=words)
 
 
 def _mostly(core: Mapping[str, int]) -> str:
     """What is said where most rows hold numbers or dates, and too many hold other texts."""
-    probe, forms = list(core)[:_PROBE], Counter[str]()
+    probe = list(core)[:_PROBE]
     texts = [text for text in probe[:6] if re.search(r"\d", text)]  # one is a date, if most are
-    for form in _MOMENTS + _DAYS if texts else ():
-        forms[form] = sum(_follows(text, form) for text in texts)
-    form = max(forms, key=forms.__getitem__, default="")
-    tests: dict[str, Callable[[str], Any]] = {"numbers": _NUMBER.fullmatch}
-    tests["dates"] = partial(_follows, form=form)
+    form = max(_MOMENTS + _DAYS, key=lambda form: sum(_follows(text, form) for text in texts))
+    tests: dict[str, Callable[[str], Any]]
+    tests = {"numbers": _NUMBER.fullmatch, "dates": partial(_follows, form=form)}
     for what, test in tests.items():
         if 2 * sum(map(bool, map(test, probe))) < len(probe):
             continue
@@ -417,7 +420,8 @@ def _mostly(core: Mapping[str, int]) -> str:
     return ""
 
 
-def _categories(name: str, texts: Sequence[str], rows: int) -> ColumnEvidence:
+def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence:
+    texts, rows = _spelled(table, name, core), sum(core.values())
     if len(texts) == 1:
         return ColumnEvidence(name, "categorical", "constant: one text in every row")
     why = f"{_different(len(texts), 'texts')} in {rows:,} rows: categories"
@@ -445,10 +449,7 @@ def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvide
         return left_out(personal, f"each written like {_article(personal)}")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
         if not any(" " in text for text in probe) or _IDS & words:
-            pattern = _pattern(texts)
-            shape_of = f" of the form {pattern}" if pattern else ""
-            why = f"{spread}{shape_of}: an identifier, left out of the model and drawn anew"
-            return ColumnEvidence(name, "id", f"{why}; {_if_not('categorical')}", format=pattern)
+            return _id(name, spread, _pattern(texts), "", "categorical")
         return left_out(None, "nearly all different")
     long = sum(len(text.split()) for text in probe) > 4 * len(probe)
     if rows >= _SOME and (share >= 0.5 or (long and share > 0.2)):
@@ -467,10 +468,9 @@ def _personal(words: set[str], probe: Sequence[str], share: float) -> str | None
     numbered = _most(probe, lambda text: re.search(r"\d", text) and re.search(r"[^\W\d]", text))
     if numbered and (_STREETS & words or _most(probe, _STREET.search)):
         return "address"
-    if max(digits) == 0 and _NAMES & words:
-        return "name"
     proper = _most(probe, lambda text: _PERSON.fullmatch(text) and text.istitle())
-    return "name" if proper and share > 0.5 else None
+    named = max(digits) == 0 and _NAMES & words
+    return "name" if named or (proper and share > 0.5) else None
 
 
 def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:
@@ -492,13 +492,8 @@ def _pattern(texts: Sequence[str]) -> str | None:
             if (found := next(fits, None)) is None:
                 return None
             parts.append(found)
-    runs: list[list[Any]] = []
-    for part in parts:
-        if runs and runs[-1][0] == part and part.startswith("["):
-            runs[-1][1] += 1
-        else:
-            runs.append([part, 1])
-    return "".join(part if count == 1 else f"{part}{{{count}}}" for part, count in runs)
+    runs = [(part, len(list(same))) for part, same in groupby(parts)]
+    return "".join(f"{p}{{{n}}}" if n > 1 and p[0] == "[" else p * n for p, n in runs)
 
 
 # Numbers and dates that are written as text
@@ -529,9 +524,8 @@ def _written_numbers(
     decimals = max(map(len, tails), default=0)
     if not (thousands or decimals) and any(len(body) > 18 for body in bodies):
         pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
-        why = f"{_different(len(core))} in {rows:,} rows, of more digits than are modelled: an"
-        why = f"{why} identifier, left out of the model and drawn anew; {_if_not('categorical')}"
-        return ColumnEvidence(name, "id", why, format=pattern)
+        spread = f"{_different(len(core))} in {rows:,} rows"
+        return _id(name, spread, pattern, ", of more digits than are modelled", "categorical")
     form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimals else ''}{suffix}"
     if form in ("1234", "1234.5") and table.frame == "csv" and not any(m["open"] for m in same):
         form = None
@@ -630,9 +624,8 @@ def _far_off(when: _Ints, texts: Sequence[str], how: str) -> str:
         if edge and abs(days[near[end]] - days[left[end]]) > max(np.ptp(days[near]), _DECADE):
             found.append(repr(texts[left[end]]))
             left = near
-    alone = " and ".join(found)
-    advice = f"{how} if it stands for a missing date, and correct the bounds"
-    return f"; far from all other dates: {alone}; {advice}" if found else ""
+    said = f"; far from all other dates: {' and '.join(found)}; {how} if it stands for a missing "
+    return f"{said}date, and correct the bounds" if found else ""
 
 
 def _padded(form: str, texts: Sequence[str]) -> str:

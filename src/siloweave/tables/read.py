@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b, shake_256
 from importlib import import_module
 from importlib.util import find_spec
@@ -191,9 +191,7 @@ class Table:
             return series.fill_null(False).to_numpy()
         if series.dtype == _DATETIME:
             return series.to_numpy()
-        values = np.empty(len(series), dtype=object)
-        values[:] = series.to_list()
-        return values
+        return np.array(series.to_list(), dtype=object)
 
     def missing(self, name: str) -> np.ndarray:
         """Return a mask of one column's missing values, one boolean per row."""
@@ -235,6 +233,13 @@ class Table:
         blank = pl.col(name).str.strip_chars().is_in(list(spellings))
         gone = pl.when(blank).then(None).otherwise(pl.col(name)).alias(name)
         return replace(self, _frame=self._frame.with_columns(gone))
+
+    def finite(self, name: str) -> Table:
+        """Return the same rows, where infinite numbers of a column are missing."""
+        if self._series(name).dtype != pl.Float64:
+            return self
+        finite = pl.when(pl.col(name).is_finite()).then(pl.col(name))
+        return replace(self, _frame=self._frame.with_columns(finite))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a column that came as a categorical type, else None."""
@@ -452,8 +457,10 @@ class Table:
         return pl.DataFrame(alike).hash_rows(seed=0).to_numpy()
 
     def unread(self, name: str, form: str | None = None) -> np.ndarray:
-        """Return the rows whose text in a column is no number, plainly or in a form."""
+        """Return rows with a text that is no number, plainly or in a form, or an infinite one."""
         series = self._series(name)
+        if series.dtype != pl.String:
+            return np.flatnonzero(self.finite(name).missing(name) & ~self.missing(name))
         numbers = _numbers_in(series.str.strip_chars(), form)
         return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
 
@@ -698,23 +705,19 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         return pl.scan_ipc(file), _Origin()
     names, found = csv_header(file, asked)
     head = _bytes(file, _HEAD)
-    facts: Any = {
-        "separator": found.separator or ",",
-        "eol_char": "\r" if b"\r" in head and b"\n" not in head else "\n",
-        "has_header": bool(found.header),
-        "infer_schema": False,
-        "glob": False,
-    }
+    end = "\r" if b"\r" in head and b"\n" not in head else "\n"
+    scan = partial(pl.scan_csv, infer_schema=False, glob=False, has_header=bool(found.header))
+    scan = partial(scan, separator=found.separator or ",", eol_char=end)
     source: Any = file
     if not _is_utf8(found.encoding):
         source = BytesIO(_bytes(file).decode(found.encoding or "").encode())
-    lazy, blank = pl.scan_csv(source, **facts), frozenset[int]()
+    lazy, blank = scan(source), frozenset[int]()
     if len(names) > 1 and lazy.select(pl.last().null_count()).collect().item():
         blank = _blank_lines(file, len(names), found)
     if blank:
-        with _lines(file, found.encoding) as lines:
+        with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
             kept = "".join(line for i, line in enumerate(lines, 1) if i not in blank)
-        lazy = pl.scan_csv(BytesIO(kept.encode()), **facts)
+        lazy = scan(BytesIO(kept.encode()))
     given = lazy.collect_schema().names()
     origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)))
     return lazy.rename(dict(zip(given, names, strict=False))), origin
@@ -894,10 +897,6 @@ def _opened(file: Path, rows: int | None = None) -> Any:
     return gzip.open(file) if kind.endswith(".gz") else file.open("rb")
 
 
-def _lines(file: Path, encoding: str | None) -> TextIOWrapper:
-    return TextIOWrapper(_opened(file), encoding, newline="")
-
-
 def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     """Which lines of a text file hold nothing, counted from 1.
 
@@ -905,7 +904,7 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     names have as few, separators at their end were left off.
     """
     blank, first, counts = [], dict[int, int](), Counter[int]()
-    with _lines(file, found.encoding) as lines:
+    with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
         reader = csv.reader(lines, delimiter=found.separator or ",")
         for row in reader:
             if not "".join(row).strip() and len(row) < 2:
@@ -919,7 +918,7 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
         (line, width), many = short[0], sum(counts[width] for _, width in short)
         raise DataError(
             f"line {line} of {str(file)!r} has {width} of {most} fields"
-            f"{f', and {many - 1} more lines have too few' if many > 1 else ''}. Complete it, or "
+            f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or "
             "delete it if the file was cut off there; put a value that holds a line break in "
             "quotes. If empty fields at the end were left off, write their separators, as "
             "polars.read_csv(file, infer_schema=False).write_csv(new_file) does"

@@ -418,7 +418,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Raises:
             DataError: When the table has no rows or no columns.
-            SchemaError: When a column holds infinite numbers.
+            SchemaError: When ``max_categories`` is below 2.
 
         Example:
             >>> from siloweave.datasets import adult
@@ -533,7 +533,7 @@ def describe(
     """
     if kind is None:
         return _described(table, evidence(table, (name,))[name], max_categories)
-    if table.missing(name).all() and kind not in ("id", "text"):
+    if table.finite(name).missing(name).all() and kind not in ("id", "text"):
         raise SchemaError(
             f"column {name!r} has no value in any row; drop it, or declare it by hand with "
             "missing=True"
@@ -545,7 +545,7 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     """The column that evidence speaks for, with categories and bounds of its rows."""
     name, kind = seen.name, seen.kind
     table = table.blanked(name, seen.missing_values)
-    some = bool(table.missing(name).any())
+    some, table = bool(table.missing(name).any()), table.finite(name)
     facts: dict[str, Any] = {"format": seen.format, "missing_values": seen.missing_values}
     known = [fact for fact, value in facts.items() if value and kind != "datetime"]
     facts |= {"missing": some, "why": seen.why}
@@ -586,8 +586,6 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
     else:
         values, mask = table.datetimes(name, pattern)
     low, high = values[~mask].min().item(), values[~mask].max().item()
-    if kind == "continuous" and not (abs(low) < np.inf and abs(high) < np.inf):
-        raise SchemaError(f"column {name!r} holds infinite numbers; replace them or drop the rows")
     if kind != "datetime":
         return low, high
     first, last = np.array([low, high]).astype("datetime64[us]").tolist()
