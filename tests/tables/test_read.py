@@ -235,7 +235,7 @@ def test_blank_lines_between_rows_are_no_rows(tmp_path, name, end):
         ("a,b,c\n1,2,3\n4\n5,6,7\n8,9\n", "line 3 of .* has 1 of 3 fields .2 lines have too few"),
         ("a;b;c\n1;2\n\n3\n4;5\n", "line 4 of .* has 1 of 2 fields"),
         ('a,b,c\n1,"2\n2",3\n4,x\ny,5\n', "line 4 of .* line break in quotes"),
-        ("1,2,3\n1,2,4\n1,3", "line 3 of .* separators, as polars.read_csv"),
+        ("1,2,3\n1,2,4\n1,3", "line 3 of .* separators: polars.read_csv.*separator=','"),
     ],
 )
 def test_a_line_with_too_few_fields_is_named(tmp_path, text, words):
@@ -257,6 +257,9 @@ def test_separators_that_all_lines_leave_off_at_their_end_are_no_fault(tmp_path)
 
 def test_a_quotation_mark_that_is_not_closed_is_named(tmp_path):
     (tmp_path / "a.csv").write_text('a,b\n1,"2\n' + "3,4\n" * 50_000)
+    with pytest.raises(DataError, match="quotation mark that is not closed"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('a,b,c\n1,2,3\n4,"x,5\n6,7,8\n')
     with pytest.raises(DataError, match="quotation mark that is not closed"):
         read(tmp_path / "a.csv")
 

@@ -903,25 +903,26 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
     names have as few, separators at their end were left off.
     """
-    blank, first, counts = [], dict[int, int](), Counter[int]()
+    blank, first, counts, mark = [], dict[int, int](), Counter[int](), found.separator or ","
     with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
-        reader = csv.reader(lines, delimiter=found.separator or ",")
+        reader, line = csv.reader(lines, delimiter=mark), 1
         for row in reader:
             if not "".join(row).strip() and len(row) < 2:
-                blank.append(reader.line_num)
-                continue
-            first.setdefault(len(row), reader.line_num)
-            counts[len(row)] += 1
+                blank.append(line)
+            else:
+                first.setdefault(len(row), line)
+                counts[len(row)] += 1
+            line = reader.line_num + 1
     counts[fields] -= bool(found.header)
     most = max((width for width in counts if counts[width] and width <= fields), default=0)
     if short := sorted((line, width) for width, line in first.items() if width < most):
         (line, width), many = short[0], sum(counts[width] for _, width in short)
         raise DataError(
             f"line {line} of {str(file)!r} has {width} of {most} fields"
-            f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or "
-            "delete it if the file was cut off there; put a value that holds a line break in "
-            "quotes. If empty fields at the end were left off, write their separators, as "
-            "polars.read_csv(file, infer_schema=False).write_csv(new_file) does"
+            f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or delete it "
+            "if the file was cut off there; put a value that holds a line break in quotes. If "
+            "empty fields at the end were left off, write their separators: "
+            f"polars.read_csv(file, infer_schema=False, separator={mark!r}).write_csv(new) does"
         )
     return frozenset(blank)
 
