@@ -40,6 +40,13 @@ def test_an_ambiguous_date_names_both_readings_and_how_to_choose(mark):
     assert seen(dates(f"%m{mark}%d{mark}%Y")).format == f"%m{mark}%d{mark}%Y"
 
 
+def test_what_else_was_seen_of_an_ambiguous_date_is_said_too():
+    column = seen([*dates("%d/%m/%Y", upto=12), "n/a", "01/01/1900"])
+    assert column.why.startswith("dates that are ambiguous")
+    assert "'01/01/1900'; list it in missing_values" in column.why
+    assert "'n/a' taken for a missing value" in column.why
+
+
 def test_an_ambiguous_date_is_read_as_the_tables_other_dates():
     for other in ("%m/%d/%Y", "%d/%m/%Y"):
         column = seen(dates("%m/%d/%Y", upto=12), born=dates(other))
@@ -398,6 +405,8 @@ ZONED = "%Y-%m-%dT%H:%M:%S"
         ("2024-01-05 10:00:00 UTC", "2024-02-06 11:30:10 UTC", "%Y-%m-%d %H:%M:%S UTC", ".* UTC"),
         ("Fri, 05 Jan 2024 10:00:00 +0000", "Tue, 06 Feb 2024 11:30:10 +0100",
          "%a, %d %b %Y %H:%M:%S %z", r"\w{3}, \d\d (Jan|Feb) 2024 \d\d:\d\d:\d\d \+0000"),
+        ("Mon, 05 Jan 2024 10:00:00 GMT", "Mon, 06 Feb 2024 11:30:10 GMT",  # the wrong days
+         "%a, %d %b %Y %H:%M:%S GMT", r"(Fri|Sat|Sun|Mon|Tue|Wed|Thu), \d\d .* GMT"),
         ("05 Jan 2024 10:00:00 GMT", "06 Feb 2024 11:30:10 GMT", "%d %b %Y %H:%M:%S GMT", ".*GMT"),
         ("3.1.2020", "14.11.2021", "%-d.%-m.%Y", r"[1-9]\d?\.[1-9]\d?\.202\d"),
         ("03.01.2020", "14.11.2021", "%d.%m.%Y", r"\d\d\.\d\d\.202\d"),

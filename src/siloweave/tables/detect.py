@@ -109,8 +109,7 @@ _DAYS = (
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
     "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
 )  # fmt: skip
-_DECADE = 3652  # days
-_EDGES = ((1, 1), (12, 30), (12, 31))  # days that stand for no date, such as 9999-12-31
+_DECADE, _EDGES = 3652, ((1, 1), (12, 30), (12, 31))  # in days; of years, such as 9999-12-31
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 _MOMENTS = (
     *_CLOCKS,
@@ -389,7 +388,7 @@ def _spelled(table: Table, name: str, core: Mapping[str, int]) -> list[str]:
 def _two_words(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
     texts = _spelled(table, name, core)
     by_word = {text.strip().lower(): text for text in texts} if len(texts) < _PROBE else {}
-    if len(texts) > 2:  # in a frame a boolean has one spelling
+    if len(texts) > 2:  # which a frame cannot hold as booleans
         if table.frame == "csv" and set(by_word) == {"true", "false"}:
             return ColumnEvidence(name, "boolean", "booleans in several spellings")
         return None
@@ -608,8 +607,8 @@ def _written_dates(
     if "%Y" not in form and "%y" not in form:
         why = f"times of day written as {form}"
     texts = list(core)
-    whole = Table.from_columns({name: (np.array(texts, dtype=object), None)})
-    why += _far_off(whole.datetimes(name, form)[0], texts, "list it in missing_values")
+    when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
+    why += _far_off(when, texts, "list it in missing_values")
     return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
 
 
@@ -672,6 +671,7 @@ def _settled(found: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
         why = (
             f"{AMBIGUOUS}: no day is above 12, so they may be {taken} or {other}; read as "
             f"{taken}{other_columns}. Write the right one as format in the schema"
+            f"{''.join(one.why.partition(';')[1:])}"
         )
         found[name] = replace(one, format=taken, otherwise=other, why=why)
     return found
