@@ -386,8 +386,8 @@ def _spelled(table: Table, name: str, core: Mapping[str, int]) -> list[str]:
 
 
 def _two_words(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
-    texts = _spelled(table, name, core)
-    by_word = {text.strip().lower(): text for text in texts} if len(texts) < _PROBE else {}
+    texts = _spelled(table, name, core) if len(core) < _PROBE else []
+    by_word = {text.strip().lower(): text for text in texts}
     if len(texts) > 2:  # which a frame cannot hold as booleans
         if table.frame == "csv" and set(by_word) == {"true", "false"}:
             return ColumnEvidence(name, "boolean", "booleans in several spellings")
