@@ -56,11 +56,9 @@ tables was chosen on other tables, but figures of these three had been seen (dec
 line in `results/` names the commit that it was run at; one with a + was run shortly before the
 change was committed. SecureTwoRound measures wider tables since f9f4859. Its older runs, all but
 those over VertiBench's splits and those of cost alone, were run again. TwoRound and SecureTwoRound
-plan fewer pairs that noise alone relates since decision 0051: every table but br2000, Adult and
-bank_marketing was run again with it. Runs before either are kept in `columns_split_before.jsonl`
-with a label, and not shown. So are the first runs with decision 0051 on br2000 (two or three of
-each) and Adult, which are too few to be shown; the decision has what they say of br2000. No other
-run is left out.
+plan fewer pairs that noise alone relates since decision 0051: every table but bank_marketing was
+run again with it. Runs before either are kept in `columns_split_before.jsonl`
+with a label, and not shown. No other run is left out.
 
 Published (NLTCS, ε = 0.8, three columns, over VertiBench's splits): VertiMRF-FM 524 to 735,
 VertiMRF-FO 2,340 to 2,960, VertiGAN 4,010 to 4,650. Published costs on Adult, other machines:
