@@ -51,8 +51,8 @@ def replies(folder):
     run = Study.load(folder.path).run_name
     said = [f"reply/{run}-bins/{n}" for n in range(2)] + [f"reply/{run}/{n}" for n in range(7)]
     names = [blake2b(name.encode(), digest_size=20).hexdigest() for name in said]
-    found = (folder.path / "run").glob("parties/*/store/*")
-    return {path: path.read_bytes() for path in found if path.name in names}
+    found = (folder.path / "run").glob("parties/*/store/*.reply")
+    return {path: path.read_bytes() for path in found if path.stem in names}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

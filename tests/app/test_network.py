@@ -14,13 +14,24 @@ from stat import S_IMODE
 
 import pytest
 
-from siloweave.app.network import _REMEMBERED, keys_in, office_in, party_in, provision, spelled_keys
+from siloweave.app import network
+from siloweave.app.network import (
+    _REMEMBERED,
+    keys_in,
+    office_in,
+    other_studies,
+    party_in,
+    provision,
+    spelled_keys,
+)
 from siloweave.app.run import execute
+from siloweave.app.status import status_of
 from siloweave.app.study import Study
-from siloweave.errors import InputError, RosterError, SchemaError, SiloweaveError
+from siloweave.errors import InputError, LedgerError, RosterError, SchemaError, SiloweaveError
 from siloweave.federation.frames import keys_for
 from siloweave.federation.site import FolderStore
-from siloweave.privacy.ledger import Identity
+from siloweave.privacy.journal import Journal
+from siloweave.privacy.ledger import Identity, Ledger
 from tests.synthesizers.networked import over_files
 
 
@@ -140,6 +151,106 @@ def test_whatever_a_party_writes_is_refused_in_a_folder_that_it_did_not_begin(en
     assert "store" in refused
 
 
+def _without_its_last_line(ledger):
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def _with_its_store(ledger):
+    ledger.unlink()
+    shutil.rmtree(ledger.with_name("store"))
+
+
+def _written_anew(ledger):
+    ledger.unlink()
+    Ledger("north", path=ledger, identity=Identity.load(ledger.with_name("party.key"))).close()
+
+
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [
+        (Path.unlink, r"ledger\.jsonl: is gone, .* Put the last copy of this file back"),
+        (_with_its_store, "is gone"),
+        (_written_anew, "is gone, or is another than this party began with"),
+        (_without_its_last_line, "lacks what paid for answers in the store beside"),
+    ],
+)
+def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, lose, said):
+    run(ends)
+    lose(ledger := ends["north"] / "ledger.jsonl")
+    there = ledger.exists()
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=said), party_in(ends["north"], noise="seeded"):
+            pass
+        assert ledger.exists() == there
+    if said != "lacks what paid for answers in the store beside":
+        found = status_of(ends["north"])
+        assert found.state == "its ledger is gone"
+        assert "count the study as spent in full" in found.why
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_a_party_that_was_killed_while_it_began_starts_again(ends, monkeypatch, at):
+    """Before or after each thing that it writes before it answers a question."""
+    steps = []
+
+    def step(*_):
+        steps.append(1)
+        if len(steps) == at + 1:
+            raise Killed
+
+    def around(place, name):
+        real = getattr(place, name)
+
+        def done(*args, **kwargs):
+            step()
+            found = real(*args, **kwargs)
+            step()
+            return found
+
+        monkeypatch.setattr(place, name, done)
+
+    around(network, "write_whole")  # begun, twice
+    around(Journal, "append")  # the first line of the ledger
+    monkeypatch.setattr(network, "_check", step)  # the policy
+    with pytest.raises(Killed), party_in(ends["north"], noise="seeded"):
+        pass
+    monkeypatch.undo()
+    monkeypatch.chdir(ends["north"].parent.parent)
+    for _ in range(2):
+        with party_in(ends["north"], noise="seeded"):
+            pass
+    assert run(ends)[0].rows
+
+
+def test_a_party_that_its_policy_refuses_later_keeps_its_ledger(ends):
+    run(ends)
+    policy, ledger = ends["north"] / "policy.toml", ends["north"] / "ledger.jsonl"
+    text, before = policy.read_text(), ledger.read_bytes()
+    policy.write_text(text.replace("smallest_roster = 1", "smallest_roster = 3"))
+    with (
+        pytest.raises(InputError, match="smallest_roster"),
+        party_in(ends["north"], noise="seeded"),
+    ):
+        pass
+    policy.write_text(text)
+    with party_in(ends["north"], noise="seeded"):
+        assert ledger.read_bytes() == before
+
+
+def test_a_study_whose_ledger_is_gone_still_counts_beside_others(ends):
+    home = ends["north"].parent
+    run(ends)
+    before = other_studies(home, home / "new")
+    assert [one.epsilon for one in before] == [1.0, 1.0]
+    for name in ("north", "south"):
+        (ends[name] / "ledger.jsonl").unlink()
+    assert other_studies(home, home / "new") == before
+
+
 @pytest.mark.parametrize("word", ["", "x", b64encode(b"short").decode(), "%%%"])
 def test_a_word_that_is_no_key_is_named(word):
     with pytest.raises(InputError, match="no pair of public keys"):
@@ -249,7 +360,12 @@ def test_constraints_of_split_columns_hold_over_a_network(folder, aligned):
     assert all(int(row[1]) >= 18 for row in drawn if row[2] == "f")
     name, row, words = ("office", "f,y", "sex, job") if aligned else ("clinic", "7,f", "age by sex")
     (file := ends[name] / f"{name}.csv").write_text(file.read_text() + f"99,{row}\n")
-    (ends[name] / "ledger.jsonl").unlink()
+    for one in ("ledger.jsonl", "begun"):
+        (ends[name] / one).unlink()
+    for one in ("store", "alignment"):
+        shutil.rmtree(ends[name] / one, ignore_errors=True)
+    for one in ends[name].glob("training-*"):
+        shutil.rmtree(one)
     with (
         pytest.raises(SchemaError, match=rf"{words}: 1 of 41 rows break it \(rows 41, counted"),
         party_in(ends[name]),

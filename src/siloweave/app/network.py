@@ -13,7 +13,8 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``engine``          certificates and keys by which the engine's processes meet, over a network
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
 ``synthetic.csv``   at a party: its synthetic columns, where they stay with their parties
-``begun``           at a party: its signature, by which it knows that all this is its own
+``begun``           at a party: its signature, by which it knows that all this is its own, and the
+                    first line of its ledger, once there is one
 ==================  ==========================================================================
 
 **Guarantee**: none of its own; see core/party.py, federation/frames.py, and the method.
@@ -38,7 +39,7 @@ from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, wri
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
 from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
-from siloweave.core.run import Parties
+from siloweave.core.run import Parties, lost_ledger
 from siloweave.errors import InputError, RosterError, naming_party
 from siloweave.federation import engine
 from siloweave.federation.alignment_party import AlignmentData
@@ -69,7 +70,7 @@ NONCES = "nonces"
 """In a party's folder: of the questions that it has answered."""
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
-_BEGUN = "begun"
+_BEGUN, _SIGNED = "begun", 64  # bytes of a signature, after which the ledger's first line stands
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
 _log = logging.getLogger("siloweave")
 
@@ -212,7 +213,7 @@ def party_in(
     """
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
-    _require_begun(folder, study, identity)
+    own = _begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     setup, job = study.setup(), study.job(noise=noise)
     with naming_party(name):
@@ -244,26 +245,41 @@ def party_in(
         name, setup, facts, table, job, folder, roster.parties, identity, allow, common, most, keep
     )
     try:
+        write_whole(folder / _BEGUN, own + host.ledger.header)
         yield host, seals
     finally:
         host.close()
 
 
-def _require_begun(folder: Path, study: Study, identity: Identity) -> None:
-    """Refuse a folder that comes with what a party remembers, such as its secret for masks.
+def _begun(folder: Path, study: Study, identity: Identity) -> bytes:
+    """The party's signature, which is in its folder from now on.
 
-    InputError if the party did not begin the study there; else its signature is there from now on.
+    InputError if the party did not begin the study there, and the folder comes with what a party
+    remembers, such as its secret for masks.
     """
     mark, own = folder / _BEGUN, identity.sign(b"siloweave begun", study.study.name.encode())
-    if mark.is_file() and mark.read_bytes() == own:
-        return
-    if came := [one.name for what in _REMEMBERED for one in folder.glob(what)]:
-        raise InputError(
-            f"{folder}: has {', '.join(came)}, and this party never began study "
-            f"{study.study.name!r} there. Whoever wrote that would know what protects the rows. "
-            "Ask the coordinator for the folder again, and use a new one"
-        )
-    write_whole(mark, own)
+    if not (mark.is_file() and mark.read_bytes().startswith(own)):
+        if came := [one.name for what in _REMEMBERED for one in folder.glob(what)]:
+            raise InputError(
+                f"{folder}: has {', '.join(came)}, and this party never began study "
+                f"{study.study.name!r} there. Whoever wrote that would know what protects the "
+                "rows. Ask the coordinator for the folder again, and use a new one"
+            )
+        write_whole(mark, own)
+    require_ledger(folder)
+    return own
+
+
+def require_ledger(folder: Path) -> None:
+    """Refuse a party's folder whose ledger is gone, or is another than it began with.
+
+    Its first line is noted once it is on disk, and before a question is answered: a party that was
+    killed earlier starts anew.
+    """
+    mark, ledger = folder / _BEGUN, folder / LEDGER_FILE
+    first = mark.read_bytes()[_SIGNED:] if mark.is_file() else b""
+    if first and not (ledger.is_file() and ledger.read_bytes().startswith(first)):
+        raise lost_ledger(ledger, "is gone, or is another than this party began with")
 
 
 def member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
@@ -350,13 +366,17 @@ def other_studies(home: Path, folder: Path) -> list[Budget]:
     It counts with all of its budget, since it may still continue, or with what its ledger holds if
     that is more: its file may have asked for more before.
     """
-    ledgers = sorted(home.glob(f"*/{LEDGER_FILE}")) if home != folder else []
-    return [_reserved(one) for one in ledgers if one.parent.absolute() != folder.absolute()]
+    if home == folder:
+        return []
+    started = {one.parent for one in home.glob(f"*/{LEDGER_FILE}")}
+    started |= {one.parent for one in home.glob(f"*/{_BEGUN}") if one.stat().st_size > _SIGNED}
+    return [_reserved(one) for one in sorted(started) if one.absolute() != folder.absolute()]
 
 
-def _reserved(ledger: Path) -> Budget:
-    budget = promised(Study.load(ledger.parent))
-    spent = Ledger.read(ledger).epsilon(budget.delta) if ledger.stat().st_size else 0.0
+def _reserved(folder: Path) -> Budget:
+    budget, ledger = promised(Study.load(folder)), folder / LEDGER_FILE
+    begun = ledger.exists() and ledger.stat().st_size
+    spent = Ledger.read(ledger).epsilon(budget.delta) if begun else 0.0
     return replace(budget, epsilon=max(budget.epsilon, spent))
 
 

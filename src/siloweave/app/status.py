@@ -26,11 +26,12 @@ from siloweave.app.network import (
     member,
     plan_in,
     refusal_in,
+    require_ledger,
 )
 from siloweave.app.plan import Plan, forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
-from siloweave.errors import InputError
+from siloweave.errors import InputError, LedgerError
 from siloweave.federation.masking import KEY
 from siloweave.federation.records import (
     FINISHED,
@@ -89,7 +90,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
     Attributes:
-        state: "not approved", "refused by the policy", "waiting for questions" or "answering".
+        state: "its ledger is gone", "not approved", "refused by the policy", "waiting for
+            questions" or "answering".
         why: What is refused; empty otherwise.
         answered, at_most: Questions; None where the file of rows is not where the study says.
         run, step: Of the last payment in the ledger.
@@ -229,6 +231,10 @@ def _at_party(folder: Path, study: Study, data: Path | None) -> PartyStatus:
 
 def _hindrance(folder: Path) -> tuple[str, str]:
     """What keeps a party from taking part, and why; empty for nothing."""
+    try:
+        require_ledger(folder)
+    except LedgerError as error:
+        return "its ledger is gone", str(error)
     if why := refusal_in(folder):
         return "refused by the policy", why
     if read_policy(home_of(folder)).studies.approval == "by hand":

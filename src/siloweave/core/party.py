@@ -169,13 +169,14 @@ class Host:
         self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow = allow
+        new = not (home / LEDGER_FILE).exists()
         self._stores: PartyStores = open_stores(name, job, home, identity)
         try:
             allow(self.ledger)
         except BaseException:
             self.close()
-            if not self.ledger.entries:  # a study that never began counts for nothing
-                (home / LEDGER_FILE).unlink(missing_ok=True)
+            if new:  # a study that never began counts for nothing
+                (home / LEDGER_FILE).unlink()
             raise
 
     @property

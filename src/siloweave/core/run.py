@@ -51,8 +51,10 @@ from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import (
     BudgetError,
     InputError,
+    LedgerError,
     RosterError,
     SchemaError,
+    SiloweaveError,
     StudyError,
     naming_party,
     number,
@@ -1086,7 +1088,8 @@ def open_stores(
 ) -> PartyStores:
     """What a party has: in its folder, or in memory for all stages of the job.
 
-    Its key is `identity`; if None, that of the folder.
+    Its key is `identity`; if None, that of the folder. LedgerError if the ledger was changed, or
+    lacks what paid for a reply in the store.
     """
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
@@ -1103,10 +1106,21 @@ def open_stores(
     try:
         if job.limited and job.total is None:
             require_unspent(name, found[0].entries, job.runs, job.budget)
-    except BudgetError:
+        paid = {"", *(entry.hash for entry in found[0].entries)}
+        if home is not None and not paid.issuperset(store.payments()):
+            raise lost_ledger(home / LEDGER_FILE, "lacks what paid for answers in the store beside")
+    except SiloweaveError:
         found[0].close()
         raise
     return found
+
+
+def lost_ledger(file: Path, what: str) -> LedgerError:
+    """The refusal of a ledger that is gone, or is an old copy."""
+    return LedgerError(
+        f"{file}: {what}. More was released than it says, and nothing will be now. Put the last "
+        "copy of this file back, or count the study as spent in full and agree on a new one"
+    )
 
 
 def _seeded_identity(name: str, job: Job) -> Identity | None:

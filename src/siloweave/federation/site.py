@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -63,6 +63,7 @@ _packed = msgspec.msgpack.encode
 _SHOWN = 60  # characters of a value in a message
 _DIGEST = 32  # bytes; a stored reply starts with the digest of the request's body,
 _ENTRY = 64  # then the hash of the ledger's last entry, which must still be there to send it again
+_REPLY = ".reply"  # how the names of files with replies end
 _LOST = (
     "A second draw would be a second release. Put the party's store back, or agree on a new budget "
     "and folder."
@@ -201,7 +202,8 @@ class FolderStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _path(self, name: str) -> Path:
-        return self._folder / blake2b(name.encode(), digest_size=20).hexdigest()
+        end = _REPLY if name.startswith("reply/") else ""
+        return self._folder / (blake2b(name.encode(), digest_size=20).hexdigest() + end)
 
     def get(self, name: str) -> bytes | None:
         """The bytes kept under `name`, or None; WireError if the file was damaged or cut."""
@@ -221,6 +223,13 @@ class FolderStore:
     def put(self, name: str, data: bytes) -> None:
         """Keep `data` as a file, whole or not at all."""
         write_whole(self._path(name), data + _checksum(name, data))
+
+    def payments(self) -> Iterator[str]:
+        """Hashes of the ledger's entries without which no reply that is kept may be sent."""
+        for path in self._folder.glob(f"*{_REPLY}"):
+            with path.open("rb") as file:
+                file.seek(_DIGEST)
+                yield file.read(_ENTRY).decode("ascii", "replace").strip()
 
 
 def _checksum(name: str, data: bytes) -> bytes:
