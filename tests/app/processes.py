@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.app.network import provision
+from siloweave.app.network import party_in, provision
 from siloweave.federation.records import STATUS, read_status
 
 LAST_S = 240.0
@@ -152,6 +152,11 @@ def over_network(port):
 
 def provisioned(folder, *addresses):
     return provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
+
+
+def party_at(end, **settings):
+    """The party of an end's folder in which its rows lie, too."""
+    return party_in(end, end / f"{end.name}.csv", **settings)
 
 
 def is_root():

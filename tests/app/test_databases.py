@@ -1,17 +1,19 @@
 """A study whose parties' rows are in databases: checked, counted there, and run as from files."""
 
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import pytest
 
+from siloweave.app import network_cli
 from siloweave.app.check import forecast
 from siloweave.app.console import print_summary
 from siloweave.app.network import party_in, provision
 from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError
-from siloweave.tables.database import Database
+from siloweave.tables.database import Database, source_of
 from siloweave.tables.read import digest_of, read
 
 ROWS = '{ database = "sqlite:///ward.sqlite", query = "SELECT age, sex, job FROM stays" }'
@@ -103,12 +105,30 @@ def test_a_query_without_rows_is_warned_of_and_runs_under_a_guarantee(stored):
 
 def test_a_party_of_a_network_counts_in_its_database(stored):
     ends = provision(stored.path, stored.path / "ends", trial=True)
-    absolute = ROWS.replace("sqlite:///", f"sqlite:///{stored.path}/")
-    file = ends["north"] / "study.toml"
-    file.write_text(file.read_text().replace(ROWS, absolute))
-    with ExitStack() as stack:
-        host, _ = stack.enter_context(party_in(ends["north"]))
-        assert isinstance(host._table, Database)
+    for what in ("SELECT age, sex, job FROM stays", "stays"):
+        with party_in(ends["north"], f"sqlite:///ward.sqlite#{what}") as (host, _):
+            assert isinstance(host._table, Database)
+            assert (host._table.query or host._table.table) == what
+    with (
+        pytest.raises(InputError, match="say which table or view"),
+        party_in(ends["north"], "sqlite:///ward.sqlite"),
+    ):
+        pass
+
+
+def test_a_trial_hands_each_party_its_database(stored, monkeypatch):
+    started = []
+
+    @contextmanager
+    def process(*words):
+        started.append(words)
+        yield SimpleNamespace(poll=lambda: 0, returncode=0)
+
+    monkeypatch.setattr(network_cli, "_process", process)
+    assert stored.call("poc", "--out", "poc")[0] == 0
+    north, south = [w[w.index("--data") + 1] for w in started if "--data" in w]
+    assert source_of(north) == Study.load(stored.path).source(Study.load(stored.path).parties[0])
+    assert south.endswith("south.csv")
 
 
 # Methods that need rows
@@ -182,12 +202,9 @@ def test_a_run_that_fails_over_its_rows_leaves_no_folder(training):
 def test_a_party_of_a_network_has_the_same_sample_after_a_restart(training, caplog):
     caplog.set_level("INFO", "siloweave")
     ends = provision(training.path, training.path / "ends", trial=True)
-    absolute = ROWS.replace("sqlite:///", f"sqlite:///{training.path}/")
-    file = ends["north"] / "study.toml"
-    file.write_text(file.read_text().replace(ROWS, absolute))
     seen = []
     for _ in range(2):
-        with party_in(ends["north"]) as (host, _seals):
+        with party_in(ends["north"], "sqlite:///ward.sqlite#stays") as (host, _seals):
             seen.append(digest_of(host._table))
             assert f"north: a sample of {host._table.num_rows} of 320 rows" in caplog.text
             assert 30 < host._table.num_rows < 100

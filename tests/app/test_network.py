@@ -20,7 +20,6 @@ from siloweave.app.network import (
     keys_in,
     office_in,
     other_studies,
-    party_in,
     provision,
     spelled_keys,
 )
@@ -32,6 +31,7 @@ from siloweave.federation.frames import keys_for
 from siloweave.federation.site import FolderStore
 from siloweave.privacy.journal import Journal
 from siloweave.privacy.ledger import Identity, Ledger
+from tests.app.processes import party_at
 from tests.synthesizers.networked import over_files
 
 
@@ -39,7 +39,7 @@ def run(ends):
     office = office_in(ends["coordinator"])
     with ExitStack() as stack:
         names = [name for name in ends if name != "coordinator"]
-        hosts = {n: stack.enter_context(party_in(ends[n], noise="seeded")) for n in names}
+        hosts = {n: stack.enter_context(party_at(ends[n], noise="seeded")) for n in names}
         folder = ends["coordinator"].parent / "spool"
         carrier = stack.enter_context(over_files(office.seals, hosts, folder))
         return execute(office.study, parties=office.parties(carrier), noise="seeded")
@@ -72,7 +72,7 @@ def test_a_study_goes_on_without_a_party_that_vanished_and_its_ledger_is_not_mis
         (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
     office, asked = office_in(made["coordinator"]), []
     with ExitStack() as stack:
-        hosts = {n: stack.enter_context(party_in(made[n], noise="seeded")) for n in names}
+        hosts = {n: stack.enter_context(party_at(made[n], noise="seeded")) for n in names}
         carrier = stack.enter_context(over_files(office.seals, hosts, folder.path / "ends"))
         send = carrier.send
 
@@ -104,7 +104,7 @@ def test_a_party_makes_its_own_key_and_keeps_it(folder):
     ends = provision(folder.path, folder.path / "ends", {"north": word})
     assert not (ends["north"] / "party.key").exists()
     assert (ends["south"] / "party.key").exists()
-    with pytest.raises(InputError, match=r"no party\.key"), party_in(ends["north"]):
+    with pytest.raises(InputError, match=r"no party\.key"), party_at(ends["north"]):
         pass
 
 
@@ -117,10 +117,10 @@ def test_a_folder_that_brings_a_key_or_a_policy_is_refused_where_the_party_has_i
         (home / one).chmod(0o600)
         if one != name:
             (ends["north"] / one).unlink()
-    with pytest.raises(InputError, match=rf"north.{name}: this party has"), party_in(ends["north"]):
+    with pytest.raises(InputError, match=rf"north.{name}: this party has"), party_at(ends["north"]):
         pass
     (ends["north"] / name).unlink()
-    with party_in(ends["north"]):
+    with party_at(ends["north"]):
         pass
 
 
@@ -130,12 +130,12 @@ def test_a_folder_that_brings_what_a_party_remembers_is_refused(ends):
     FolderStore(ends["north"] / "store").put(f"secret/{run}", bytes(32))
     with (
         pytest.raises(InputError, match="has store, and this party never"),
-        party_in(ends["north"]),
+        party_at(ends["north"]),
     ):
         pass
     shutil.rmtree(ends["north"] / "store")
     for _ in range(2):  # what it began itself continues
-        with party_in(ends["north"]):
+        with party_at(ends["north"]):
             assert (ends["north"] / "store").is_dir()
 
 
@@ -179,7 +179,7 @@ def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, los
     lose(ledger := ends["north"] / "ledger.jsonl")
     there = ledger.exists()
     for _ in range(2):
-        with pytest.raises(LedgerError, match=said), party_in(ends["north"], noise="seeded"):
+        with pytest.raises(LedgerError, match=said), party_at(ends["north"], noise="seeded"):
             pass
         assert ledger.exists() == there
     if said != "lacks what paid for answers in the store beside":
@@ -216,12 +216,12 @@ def test_a_party_that_was_killed_while_it_began_starts_again(ends, monkeypatch, 
     around(network, "write_whole")  # begun, twice
     around(Journal, "append")  # the first line of the ledger
     monkeypatch.setattr(network, "_check", step)  # the policy
-    with pytest.raises(Killed), party_in(ends["north"], noise="seeded"):
+    with pytest.raises(Killed), party_at(ends["north"], noise="seeded"):
         pass
     monkeypatch.undo()
     monkeypatch.chdir(ends["north"].parent.parent)
     for _ in range(2):
-        with party_in(ends["north"], noise="seeded"):
+        with party_at(ends["north"], noise="seeded"):
             pass
     assert run(ends)[0].rows
 
@@ -233,11 +233,11 @@ def test_a_party_that_its_policy_refuses_later_keeps_its_ledger(ends):
     policy.write_text(text.replace("smallest_roster = 1", "smallest_roster = 3"))
     with (
         pytest.raises(InputError, match="smallest_roster"),
-        party_in(ends["north"], noise="seeded"),
+        party_at(ends["north"], noise="seeded"),
     ):
         pass
     policy.write_text(text)
-    with party_in(ends["north"], noise="seeded"):
+    with party_at(ends["north"], noise="seeded"):
         assert ledger.read_bytes() == before
 
 
@@ -278,7 +278,7 @@ def test_what_was_seen_in_rows_stays_with_who_saw_it(folder):
 
 def test_rows_that_do_not_fit_are_said_where_they_are(ends):
     (ends["north"] / "north.csv").write_text("age,sex,job\n200,f,x\n41,f,x\n")
-    with pytest.raises(SchemaError, match=r"'age': 1 rows are outside"), party_in(ends["north"]):
+    with pytest.raises(SchemaError, match=r"'age': 1 rows are outside"), party_at(ends["north"]):
         pass
     assert not (ends["north"] / "ledger.jsonl").exists()
 
@@ -309,7 +309,7 @@ def test_constraints_hold_over_a_network(folder):
     (ends["north"] / "north.csv").write_text("age,sex,job\n40,f,x\n41,f,y\n")
     with (
         pytest.raises(SchemaError, match=r"1 of 2 rows break it \(rows 2,"),
-        party_in(ends["north"]),
+        party_at(ends["north"]),
     ):
         pass
 
@@ -368,7 +368,7 @@ def test_constraints_of_split_columns_hold_over_a_network(folder, aligned):
         shutil.rmtree(one)
     with (
         pytest.raises(SchemaError, match=rf"{words}: 1 of 41 rows break it \(rows 41, counted"),
-        party_in(ends[name]),
+        party_at(ends[name]),
     ):
         pass
     assert not (ends[name] / "ledger.jsonl").exists()  # nothing is paid for
@@ -433,7 +433,7 @@ def test_versions_that_differ_are_named(ends, monkeypatch):
     assert facts["siloweave"]
     monkeypatch.setattr(type(office.study), "facts", lambda self: facts | {"siloweave": "0.0.1"})
     with ExitStack() as stack:
-        hosts = {n: stack.enter_context(party_in(ends[n])) for n in ("north", "south")}
+        hosts = {n: stack.enter_context(party_at(ends[n])) for n in ("north", "south")}
         monkeypatch.setattr(type(office.study), "facts", lambda self: facts)
         carrier = stack.enter_context(over_files(office.seals, hosts, ends["north"] / ".." / "s"))
         with pytest.raises(InputError, match=r"siloweave = '0.0.1', and there"):
@@ -445,7 +445,7 @@ def test_a_roster_of_another_coordinator_or_study_is_refused(ends, folder):
     (ends["north"] / "roster.json").write_bytes((other["north"] / "roster.json").read_bytes())
     with (
         pytest.raises(RosterError, match="not signed by the coordinator's key"),
-        party_in(ends["north"]),
+        party_at(ends["north"]),
     ):
         pass
     for name in ("north", "coordinator"):
@@ -460,7 +460,7 @@ def test_a_key_that_the_roster_does_not_name_is_refused(ends):
     Identity.load_or_create(ends["north"] / "party.key")
     with (
         pytest.raises(RosterError, match="which the roster does not name"),
-        party_in(ends["north"]),
+        party_at(ends["north"]),
     ):
         pass
 
@@ -468,7 +468,7 @@ def test_a_key_that_the_roster_does_not_name_is_refused(ends):
 @pytest.mark.parametrize("name", ["roster.json", "coordinator.pub", "policy.toml", "schema.json"])
 def test_a_file_that_is_missing_is_named(ends, name):
     (ends["north"] / name).unlink()
-    with pytest.raises(SiloweaveError, match=name.replace(".", r"\.")), party_in(ends["north"]):
+    with pytest.raises(SiloweaveError, match=name.replace(".", r"\.")), party_at(ends["north"]):
         pass
     assert not (ends["north"] / "ledger.jsonl").exists()
 
@@ -476,7 +476,7 @@ def test_a_file_that_is_missing_is_named(ends, name):
 def test_a_policy_that_forbids_the_study_is_named_before_anything_is_answered(ends):
     policy = ends["north"] / "policy.toml"
     policy.write_text(policy.read_text().replace("smallest_roster = 1", "smallest_roster = 3"))
-    with pytest.raises(InputError, match="smallest_roster = 3"), party_in(ends["north"]):
+    with pytest.raises(InputError, match="smallest_roster = 3"), party_at(ends["north"]):
         pass
     assert not (ends["north"] / "ledger.jsonl").exists()
 

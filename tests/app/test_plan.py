@@ -50,7 +50,7 @@ def printed(capsys, *words):
 def started(end, data=None):
     """The refusal of a party that is started; empty if it takes part."""
     try:
-        with party_in(end, data):
+        with party_in(end, data or end / f"{end.name}.csv"):
             return ""
     except InputError as error:
         return str(error)
@@ -126,11 +126,11 @@ def test_the_number_of_rows_is_no_part_of_an_approval_for_any_method(ends):
     text = text.replace('"flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4', '"md_tgan"')
     file.write_text(text)
     rows = (ends["north"] / "north.csv").read_text()
-    few = plan_in(ends["north"])
+    few = plan_in(ends["north"], ends["north"] / "north.csv")
     (ends["north"] / "north.csv").write_text(rows + 1000 * rows.split("\n", 1)[1])
-    many = plan_in(ends["north"])
+    many = plan_in(ends["north"], ends["north"] / "north.csv")
     assert many.rounds > few.rounds
-    assert many.digest == few.digest == plan_in(ends["north"], sized=False).digest
+    assert many.digest == few.digest == plan_in(ends["north"]).digest
 
 
 def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
@@ -142,6 +142,21 @@ def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     printed(capsys, "party", "approve", north, digest)
     assert status_of(north).state == "waiting for questions"
     assert started(north, rows) == ""
+
+
+def test_a_party_reads_no_rows_that_its_owner_did_not_name(ends, capsys):
+    """The coordinator writes study.toml, and would choose which file of this machine is read."""
+    north = ends["north"]
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    assert (north / "north.csv").exists()  # as study.toml names it
+    assert main(["party", "start", str(north), "--spool", str(north / "s")]) == 2
+    said = capsys.readouterr().err
+    assert "party 'north': say where its rows are: --data FILE" in said
+    assert not (north / "begun").exists()
+    (north / "north.csv").unlink()
+    for command in (["party", "plan"], ["status"]):
+        assert main([*command, str(north)]) == 0
+    assert "--data gives those of yours" in capsys.readouterr().err
 
 
 def test_an_approval_that_comes_with_the_folder_is_none(ends):

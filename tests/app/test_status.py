@@ -11,7 +11,7 @@ import pytest
 
 from siloweave.app.cli import main
 from siloweave.app.ledgers import open_run
-from siloweave.app.network import office_in, party_in
+from siloweave.app.network import office_in
 from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
 from siloweave.errors import InputError, RosterError, WireError
@@ -19,6 +19,7 @@ from siloweave.federation import messages
 from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
+from tests.app.processes import party_at
 from tests.synthesizers.networked import over_files
 
 
@@ -26,7 +27,7 @@ def run(ends, *names, seconds=60.0):
     """The study, with these parties there."""
     office = office_in(ends["coordinator"])
     with ExitStack() as stack:
-        hosts = {n: stack.enter_context(party_in(ends[n], noise="seeded")) for n in names}
+        hosts = {n: stack.enter_context(party_at(ends[n], noise="seeded")) for n in names}
         carrier = stack.enter_context(
             over_files(office.seals, hosts, ends["north"] / ".." / "spool")
         )
@@ -154,7 +155,7 @@ def test_what_a_coordinator_sends_adds_no_line_to_the_log_of_a_party(ends, capsy
     level, before = log.level, list(log.handlers)
     log_into(ends["north"])
     try:
-        with party_in(ends["north"]) as (host, _), pytest.raises(WireError):
+        with party_at(ends["north"]) as (host, _), pytest.raises(WireError):
             host.reply(Opened(FRAME, question, bytes(32)))
     finally:
         for one in [one for one in log.handlers if one not in before]:

@@ -6,7 +6,6 @@ The demo spreads the embedded census table over four parties.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
-from siloweave.tables.database import Database
+from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.read import Dialect, Table, read, rows_of, unread, write
 from siloweave.tables.relations import proposed
@@ -74,7 +73,7 @@ def propose(
     """
     if not files:
         raise InputError("init needs at least one CSV or Parquet file, one for each party.")
-    target, sources = Path(folder), [_source(file) for file in files]
+    target, sources = Path(folder), [source_of(file) for file in files]
     read_in = [_read(source, dialect or Dialect()) for source in sources]
     tables = dict(zip(_names(sources), read_in, strict=True))
     for party, table in tables.items():
@@ -176,16 +175,6 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
     return [target / name for name in texts]
 
 
-def _source(word: str | Path) -> Path | Database:
-    """What a word of the command line names."""
-    if not re.match(r"\w+://", text := str(word)):
-        return Path(word)
-    address, _, table = text.rpartition("#")
-    if not address:
-        raise InputError(f"{text}: say which table or view of the database, as in {text}#stays")
-    return Database(address, table)
-
-
 def _named(source: Path | Database, folder: Path) -> str:
     """A party's ``data``, in a study file in `folder`."""
     if isinstance(source, Path):
@@ -193,7 +182,8 @@ def _named(source: Path | Database, folder: Path) -> str:
     address = source.address
     if source.file is not None:
         address = f"{source.kind}:///{quote(_inside(source.file, folder))}"
-    return f"{{ database = {_text(address)}, table = {_text(source.table)} }}"
+    what = f"query = {_text(source.query)}" if source.query else f"table = {_text(source.table)}"
+    return f"{{ database = {_text(address)}, {what} }}"
 
 
 def _inside(path: Path, folder: Path) -> str:

@@ -4,7 +4,7 @@ Each end has a folder for the study (`provision` makes them all). A party that t
 studies has a folder with its key and policy, and the studies' folders in it:
 
 ==================  ==========================================================================
-``study.toml``      the study, the same at all ends but for the path of the own file of rows
+``study.toml``      the study, the same at all ends
 ``schema.json``     its columns
 ``roster.json``     who takes part, by which keys; signed by the coordinator
 ``policy.toml``     at a party: what its owner allows, whatever a study asks for
@@ -57,6 +57,7 @@ from siloweave.federation.masking import KEY
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
+from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.ids import IdPolicy
 from siloweave.tables.read import Table, read, write
@@ -197,27 +198,33 @@ def public_key_in(path: Path) -> bytes:
 
 @contextmanager
 def party_in(
-    folder: Path, data: Path | None = None, *, noise: str = "os"
+    folder: Path, data: str | Path | None = None, *, noise: str = "os"
 ) -> Iterator[tuple[Host, Seals]]:
     """A party, from its folder: what answers, and what opens and seals frames.
 
     Args:
         folder: The party's.
-        data: Its rows; the file that its study.toml names if None.
+        data: Its rows, as its owner names them: a file, or ``address#table`` of a database. What
+            study.toml names is not read, since others wrote that.
         noise: "seeded" protects nothing and is for tests.
 
     Raises:
-        InputError: A file is missing or damaged.
+        InputError: A file is missing or damaged, or no rows are named.
         RosterError: The roster does not know the party's key.
         SiloweaveError: Rows do not fit the study.
     """
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
+    if data is None:
+        raise InputError(
+            f"party {name!r}: say where its rows are: --data FILE, or --data ADDRESS#TABLE of a "
+            "database. What study.toml names is not read, since others wrote that file"
+        )
     own = _begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     setup, job = study.setup(), study.job(noise=noise)
     with naming_party(name):
-        table = study.rows(entry, data or study.source(entry), job, folder)
+        table = study.rows(entry, source_of(data), job, folder)
     if not setup.columns:
         check_columns(study, setup.synth, {name: table.names}, setup.declared)
     check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
@@ -321,17 +328,16 @@ def refusal_in(folder: Path) -> str:
     return ""
 
 
-def plan_in(folder: Path, data: Path | None = None, *, sized: bool = True) -> Plan:
+def plan_in(folder: Path, data: str | Path | None = None) -> Plan:
     """What the study in a party's folder will send; arguments and errors as of `party_in`.
 
-    If not `sized`, no file of rows is needed: what follows from its size, and from others' alike,
-    is not right, and is not what an approval is of.
+    Without `data`, what follows from the number of rows is not right; no approval is of that.
     """
     study, _, roster, _, entry = member(folder)
     setup, rows = study.setup(), 2
-    if sized:
+    if data is not None:
         columns = setup.held.get(entry.name, setup.declared.names)
-        rows = rows_taken(study, data or study.source(entry), len(columns))
+        rows = rows_taken(study, source_of(data), len(columns))
     of_all = [rows] * len(study.names)
     found = forecast_of(setup, study.schema.learn, of_all)
     return plan_of(study, setup, entry.name, of_all, found, roster)

@@ -235,9 +235,9 @@ def poc(
     with ExitStack() as stack:
         parties = []
         for one in plan.parties:
-            source = plan.source(one)
-            rows = ["--data", str(source.absolute())] if isinstance(source, Path) else []
-            words = ["party", "start", str(folders[one.name]), *rows, *common]
+            rows = plan.source(one)
+            named = rows if isinstance(rows, Path) else f"{rows.address}#{rows.table or rows.query}"
+            words = ["party", "start", str(folders[one.name]), "--data", str(named), *common]
             parties.append(stack.enter_context(_process(*words)))
         asked = [str(folders[COORDINATOR]), *common]
         own = stack.enter_context(_process("coordinator", *asked, *(["--json"] if json else [])))

@@ -14,7 +14,7 @@ party = typer.Typer(name="party", help="One party of a study: its rows, keys, le
 
 PartyFolder = Annotated[Path, typer.Option("--folder", "-f", help="The party's folder.")]
 Rows = Annotated[
-    Path | None, typer.Option("--data", help="Its rows; the file of its study.toml if absent.")
+    str | None, typer.Option("--data", help="Its rows: a file, or a database's address#table.")
 ]
 
 
@@ -37,9 +37,11 @@ def policy(folder: PartyFolder = Path(), json: AsJson = False) -> None:
 @reported()
 def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
-    from siloweave.app.console import print_plan
+    from siloweave.app.console import print_plan, print_warning
     from siloweave.app.network import plan_in, refusal_in
 
+    if data is None:
+        print_warning("bytes and times below are those of few rows; --data gives those of yours")
     print_plan(plan_in(folder, data), folder, refusal_in(folder), json=json)
 
 
@@ -56,7 +58,7 @@ def approve(
     from siloweave.app.network import member, plan_in
     from siloweave.app.plan import approve as store
 
-    plan = plan_in(folder, data, sized=data is not None)
+    plan = plan_in(folder, data)
     file = store(folder, plan, digest, member(folder)[3])
     text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
     print_result({"approved": plan.digest, "file": str(file)}, text, json=json)

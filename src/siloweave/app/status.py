@@ -28,7 +28,7 @@ from siloweave.app.network import (
     refusal_in,
     require_ledger,
 )
-from siloweave.app.plan import Plan, forecast_of, plan_of, require_approved
+from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
 from siloweave.errors import InputError, LedgerError
@@ -93,7 +93,7 @@ class PartyStatus(msgspec.Struct, frozen=True):
         state: "its ledger is gone", "not approved", "refused by the policy", "waiting for
             questions" or "answering".
         why: What is refused; empty otherwise.
-        answered, at_most: Questions; None where the file of rows is not where the study says.
+        answered, at_most: Questions; None where that follows from rows that are not given.
         run, step: Of the last payment in the ledger.
         epsilon, allowed: What a row has cost by the ledger, and may cost, at `delta`.
         releases: Lines of the ledger.
@@ -117,8 +117,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
     quiet: float | None
 
 
-def status_of(folder: Path, data: Path | None = None) -> CoordinatorStatus | PartyStatus:
-    """How far the study in an end's folder is; `data` is a party's file of rows, if elsewhere.
+def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus | PartyStatus:
+    """How far the study in an end's folder is; `data` names a party's rows.
 
     Raises:
         InputError: It is no folder of a study.
@@ -199,11 +199,9 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _at_party(folder: Path, study: Study, data: Path | None) -> PartyStatus:
-    try:
-        plan: Plan | None = plan_in(folder, data)
-    except InputError:  # the file of rows lies elsewhere
-        plan = None
+def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatus:
+    plan = plan_in(folder, data)
+    unknown = data is None and any(one.guessed for one in plan.messages)
     state, why = _hindrance(folder)
     file, nonces = folder / LEDGER_FILE, folder / NONCES
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
@@ -217,7 +215,7 @@ def _at_party(folder: Path, study: Study, data: Path | None) -> PartyStatus:
         state=state,
         why=why,
         answered=answered,
-        at_most=None if plan is None else plan.count,
+        at_most=None if unknown else plan.count,
         run=entries[-1].run if entries else "",
         step=entries[-1].step if entries else "",
         epsilon=Ledger.read(file).epsilon(terms.delta) if entries else 0.0,
@@ -239,7 +237,7 @@ def _hindrance(folder: Path) -> tuple[str, str]:
         return "refused by the policy", why
     if read_policy(home_of(folder)).studies.approval == "by hand":
         try:
-            require_approved(folder, plan_in(folder, sized=False), member(folder)[3])
+            require_approved(folder, plan_in(folder), member(folder)[3])
         except InputError as error:
             return "not approved", str(error)
     return "", ""

@@ -116,8 +116,8 @@ class PartyTable(Section, frozen=True):
     """One ``[[parties]]``: a name, its rows, and the columns to take from them (all if empty).
 
     ``data`` is a file, or a table or query of a database. How a CSV is written is decided from the
-    file where it is not said; see `Dialect`. Over a network every party names its own rows in its
-    own copy, and no other's.
+    file where it is not said; see `Dialect`. Over a network ``data`` is not read: a party's owner
+    names its rows by ``--data``.
     """
 
     name: str
@@ -263,8 +263,8 @@ class Study(Section, frozen=True):
             return Database(own.database, own.table, own.query).below(self.base)
         if not party.data:
             raise InputError(
-                f"[[parties]] data is missing for {party.name!r}. Name the file of its rows; only "
-                "over a network does a study file name no other party's."
+                f"[[parties]] data is missing for {party.name!r}. Name the file of its rows. "
+                "Over a network that is not needed: there each party names its own by --data."
             )
         return Path(self.base) / own
 

@@ -292,6 +292,22 @@ class Database:
             raise DataError(f"{self.address}: {_why(error)}") from None
 
 
+def source_of(word: str | Path) -> Path | Database:
+    """Rows as a word of the command line names them.
+
+    Example:
+        >>> source_of("sqlite:///ward.db#SELECT age FROM stays").query
+        'SELECT age FROM stays'
+    """
+    address, _, what = str(word).partition("#")
+    if "://" not in address:
+        return Path(word)
+    if not what.strip():
+        raise InputError(f"{word}: say which table or view of the database, as in {word}#stays")
+    asks = what.split()[0].upper() in ("SELECT", "WITH") and len(what.split()) > 1
+    return Database(address, query=what) if asks else Database(address, what)
+
+
 def _has_password(address: str) -> bool:
     """Whether an address has one, or is no URL and so may have."""
     try:
