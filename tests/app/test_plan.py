@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -157,6 +159,23 @@ def test_a_party_reads_no_rows_that_its_owner_did_not_name(ends, capsys):
     for command in (["party", "plan"], ["status"]):
         assert main([*command, str(north)]) == 0
     assert "--data gives those of yours" in capsys.readouterr().err
+
+
+def test_commands_that_are_advised_quote_a_folder_with_spaces(folder, ends, capsys):
+    """Each can be copied into a shell as it is."""
+    place = ends["north"].rename(folder.path / "our it's flu")
+    written = shlex.quote("our it's flu")
+    assert main(["party", "approve", place.name, "0" * 24]) == 2
+    said = [capsys.readouterr().err, started(Path(place.name), place / "north.csv")]
+    assert all(f"`siloweave party plan {written}`" in " ".join(one.split()) for one in said)
+    shown = " ".join(printed(capsys, "party", "plan", place.name).split())
+    assert f"siloweave party approve {written} {plan_in(place).digest}" in shown
+    (place / "policy.toml").unlink()
+    assert f"`siloweave party policy --folder {written}`" in started(Path(place.name), place / "x")
+    (place / "party.key").chmod(0o644)
+    assert f"chmod 600 {shlex.quote(place.name + '/party.key')}" in started(Path(place.name))
+    shown = printed(capsys, "provision", folder.path, "--out", "all ends").split("siloweave ")[-1]
+    assert shlex.split(shown) == ["coordinator", "all ends/coordinator"]
 
 
 def test_an_approval_that_comes_with_the_folder_is_none(ends):

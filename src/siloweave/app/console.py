@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import msgspec
@@ -442,5 +443,4 @@ def _count(number: int, one: str, many: str) -> str:
 
 
 def _quoted(path: Path) -> str:
-    text = str(path)
-    return escape(f"'{text}'" if " " in text else text)
+    return escape(quote(str(path)))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 from threading import Thread
 from typing import Annotated, Any
 
@@ -192,7 +193,7 @@ def provision(
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
         "plan` shows, and runs `siloweave party start`; here: siloweave coordinator "
-        f"{folders['coordinator']}"
+        f"{quote(str(folders['coordinator']))}"
     )
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
+from shlex import quote
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -397,13 +398,18 @@ def approve(folder: Path, plan: Plan, digest: str, identity: Identity) -> Path:
     """
     if digest != plan.digest:
         raise InputError(
-            f"{digest!r} is another plan than that of {folder}, which is {plan.digest!r}. Read "
-            f"what `siloweave party plan {folder}` prints, and approve that."
+            f"{digest!r} is another plan than that of {folder}, which is {plan.digest!r}. "
+            f"{_read(folder)}"
         )
     file, yes = folder / APPROVAL, agreed(plan.approved)
     approval = Approval(msgspec.Raw(yes), identity.sign(_PURPOSE, yes))
     write_whole(file, msgspec.json.format(msgspec.json.encode(approval)) + b"\n")
     return file
+
+
+def _read(folder: Path) -> str:
+    call = f"siloweave party plan {quote(str(folder))}"
+    return f"Read what `{call}` prints, and approve it."
 
 
 def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
@@ -413,7 +419,7 @@ def require_approved(folder: Path, plan: Plan, identity: Identity) -> None:
         InputError: There is no approval of this plan by this party's key, or its file is damaged.
     """
     file, name = folder / APPROVAL, plan.facts["study"]["name"]
-    see = f"Nothing was released. Read what `siloweave party plan {folder}` prints, and approve it."
+    see = f"Nothing was released. {_read(folder)}"
     if not file.is_file():
         raise InputError(f"party {plan.party!r}: its owner has not approved study {name!r}. {see}")
     try:

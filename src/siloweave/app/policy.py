@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import expm1, inf
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from msgspec import structs
@@ -252,7 +253,7 @@ def read_policy(folder: Path) -> Policy:
     if not file.is_file():
         raise InputError(
             f"there is no {file}, which says what this party allows. `siloweave party policy "
-            f"--folder {folder}` writes one with every field; read it, then start again."
+            f"--folder {quote(str(folder))}` writes one with every field; read it and start again."
         )
     return in_toml(file, _parsed)
 

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation.messages import MAX_BYTES
@@ -99,7 +100,7 @@ def _listening(path: Path) -> socket.socket:
         if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
             raise InputError(
                 f"{path.parent}: others can enter this folder, and it holds a party's socket. Let "
-                f"this user own it, and run: chmod 700 {path.parent}"
+                f"this user own it, and run: chmod 700 {quote(str(path.parent))}"
             )
         with suppress(FileNotFoundError):
             _remove_stale(path)

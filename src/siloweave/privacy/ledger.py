@@ -43,6 +43,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Self, TypeVar
 
 import msgspec
@@ -126,7 +127,7 @@ class Identity:
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
             raise InputError(
                 f"{place}: other users may read the party's key (mode {stat.S_IMODE(mode):04o}, "
-                f"must be 0600). If nobody else has read it, run: chmod 600 {place}"
+                f"must be 0600). If nobody else has read it, run: chmod 600 {quote(str(place))}"
             )
         try:
             key = load_pem_private_key(text, password=None)
