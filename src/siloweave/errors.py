@@ -86,6 +86,17 @@ def error_named(name: str) -> type[SiloweaveError]:
     return known.get(name, WireError)
 
 
+def of_system(error: OSError) -> str:
+    """An error of the system, by the file that it is about, without its number.
+
+    Example:
+        >>> of_system(PermissionError(13, "Permission denied", "north/store"))
+        'north/store: Permission denied'
+    """
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
+
+
 @contextmanager
 def naming_party(name: str) -> Iterator[None]:
     """Let errors about what was given, or sent, name the party that it came from.

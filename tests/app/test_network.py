@@ -1,5 +1,6 @@
 """The ends of a study between organisations: their folders, and what each is told that is wrong."""
 
+import io
 import json
 import shutil
 import signal
@@ -14,7 +15,7 @@ from stat import S_IMODE
 
 import pytest
 
-from siloweave.app import network
+from siloweave.app import network, status
 from siloweave.app.network import (
     _REMEMBERED,
     keys_in,
@@ -518,6 +519,59 @@ def test_a_folder_that_is_not_a_partys_is_named_and_nothing_is_written_there(end
     assert where in said
     assert "Errno" not in said
     assert folder.files() == before
+
+
+def _no_file(place, _):
+    place.unlink(missing_ok=True)
+    place.mkdir(parents=True)
+
+
+def _no_folder(place, _):
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("")
+
+
+def _not_allowed(place, monkeypatch):
+    """A file that this user may not open; whoever runs the tests may open all of them."""
+    real = io.open
+
+    def opened(path, *args, **kwargs):
+        if not isinstance(path, int) and Path(path).absolute() == place.absolute():
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **kwargs)
+
+    for one in ("io.open", "builtins.open"):
+        monkeypatch.setattr(one, opened)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "spoil"),
+    [
+        ("north", "nonces", _no_file),
+        ("north", "ledger.jsonl", _no_file),
+        ("north", "roster.json", _not_allowed),
+        ("north", "coordinator.pub", _not_allowed),
+        ("north", "study.toml", _not_allowed),
+        ("north", "schema.json", _not_allowed),
+        ("north", "policy.toml", _not_allowed),
+        ("coordinator", "study.toml", _not_allowed),
+        ("coordinator", "coordinator.key", _not_allowed),
+        ("coordinator", "run/coordinator", _no_folder),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
+    ends, folder, monkeypatch, name, place, spoil
+):
+    spoil(ends[name] / place, monkeypatch)
+    words = ["party", "start", ends[name], "--data", "north.csv"]
+    words = ["coordinator", ends[name], "--wait", "1"] if name == "coordinator" else words
+    monkeypatch.setattr(status, "log_into", lambda end: (end / "log.txt").touch())
+    code, _, said = folder.call(*words, "--spool", folder.path / "s")
+    assert code == 2
+    said = "".join(said.split("\n"))
+    assert f"{name}/{place}: " in said
+    assert "Errno" not in said
+    assert any(advice in said for advice in ("See that", "Put the file", "sk the coordinator"))
 
 
 @pytest.mark.parametrize(

@@ -187,8 +187,9 @@ def public_key_in(path: Path) -> bytes:
         key = b64decode(path.read_text().strip(), validate=True)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{path}: holds no public key ({error}). Ask the coordinator for the key, by another "
-            "way than the one that brought this folder, and write it into this file"
+            f"{path}: holds no public key ({getattr(error, 'strerror', error)}). Ask the "
+            "coordinator for the key, by another way than the one that brought this folder, and "
+            "write it into this file"
         ) from error
     return key
 
@@ -283,8 +284,7 @@ def require_ledger(folder: Path) -> None:
     Its first line is noted once it is on disk, and before a question is answered: a party that was
     killed earlier starts anew.
     """
-    mark, ledger = folder / _BEGUN, folder / LEDGER_FILE
-    first = mark.read_bytes()[_SIGNED:] if mark.is_file() else b""
+    ledger, first = folder / LEDGER_FILE, _first_line(folder)
     if first and not (ledger.is_file() and ledger.read_bytes().startswith(first)):
         raise lost_ledger(ledger, "is gone, or is another than this party began with")
 
@@ -372,11 +372,15 @@ def other_studies(home: Path, folder: Path) -> list[Budget]:
     It counts with all of its budget, since it may still continue, or with what its ledger holds if
     that is more: its file may have asked for more before.
     """
-    if home == folder:
-        return []
-    started = {one.parent for one in home.glob(f"*/{LEDGER_FILE}")}
-    started |= {one.parent for one in home.glob(f"*/{_BEGUN}") if one.stat().st_size > _SIGNED}
-    return [_reserved(one) for one in sorted(started) if one.absolute() != folder.absolute()]
+    found = [one for one in sorted(home.iterdir()) if one.is_dir()] if home != folder else []
+    found = [one for one in found if (one / LEDGER_FILE).exists() or _first_line(one)]
+    return [_reserved(one) for one in found if one.absolute() != folder.absolute()]
+
+
+def _first_line(folder: Path) -> bytes:
+    """That of the ledger that a party began with in a study's folder; empty if it did not."""
+    mark = folder / _BEGUN
+    return mark.read_bytes()[_SIGNED:] if mark.is_file() else b""
 
 
 def _reserved(folder: Path) -> Budget:

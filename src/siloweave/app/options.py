@@ -10,7 +10,12 @@ from typing import Annotated
 
 import typer
 
-from siloweave.errors import SiloweaveError
+from siloweave.errors import SiloweaveError, of_system
+
+_SEE = (
+    "See that this user may read and write there and that the disk has room, then give the same "
+    "command again"
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 EndFolder = Annotated[
@@ -37,5 +42,5 @@ def reported() -> Iterator[None]:
     except (SiloweaveError, OSError) as error:
         from siloweave.app.console import print_error
 
-        print_error(str(error))
+        print_error(f"{of_system(error)}. {_SEE}" if isinstance(error, OSError) else str(error))
         raise typer.Exit(2) from None

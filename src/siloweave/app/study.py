@@ -594,7 +594,8 @@ def schema_in(path: Path) -> Schema:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: the schema cannot be read: {error.strerror}") from error
+        why = f"{path}: the schema cannot be read: {error.strerror}"
+        raise DataError(f"{why}. See that it is there, and that this user may read it") from error
     try:
         metadata = msgspec.json.decode(text)
         if not isinstance(metadata, dict):

@@ -158,7 +158,8 @@ def read_roster(path: Path, coordinator: bytes) -> Roster:
             raise RosterError(f"{path}: a roster has at most {_ROSTER_BYTES:,} bytes")
         roster = msgspec.json.decode(text, type=Roster)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RosterError(f"{path}: is no roster ({error}); ask the coordinator for it") from error
+        why = getattr(error, "strerror", error)
+        raise RosterError(f"{path}: is no roster ({why}); ask the coordinator for it") from error
     keys = roster.keys.get(roster.coordinator)
     if (
         keys is None

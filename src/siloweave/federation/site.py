@@ -226,7 +226,7 @@ class FolderStore:
 
     def payments(self) -> Iterator[str]:
         """Hashes of the ledger's entries without which no reply that is kept may be sent."""
-        for path in self._folder.glob(f"*{_REPLY}"):
+        for path in (one for one in self._folder.iterdir() if one.suffix == _REPLY):
             with path.open("rb") as file:
                 file.seek(_DIGEST)
                 yield file.read(_ENTRY).decode("ascii", "replace").strip()

@@ -30,7 +30,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-from siloweave.errors import InputError, RosterError, WireError
+from siloweave.errors import InputError, RosterError, WireError, of_system
 from siloweave.federation import messages
 from siloweave.federation.frames import Opened, Seals
 from siloweave.privacy.journal import NEW, write_whole
@@ -263,7 +263,8 @@ def serve(
         (questions.path / STOP).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
-            f"party {seals.name!r} cannot read questions or store an answer ({error}). Nothing "
+            f"party {seals.name!r} cannot read questions or store an answer "
+            f"({of_system(error)}). Nothing "
             "more was sent. Free space or repair the disk, then start the party again: its "
             "question is still there"
         ) from error

@@ -46,7 +46,7 @@ def read_lines(path: Path, *, follows: Follows) -> Lines:
     try:
         *lines, tail = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error}).") from error
+        raise LedgerError(f"{path}: cannot be read ({error.strerror}).") from error
     size = sum(len(line) + 1 for line in lines)
     if not tail:
         return Lines(lines, size, "")
@@ -83,7 +83,10 @@ class Journal:
                 sync_folder(path.parent)
         except OSError as error:
             self.close()
-            raise LedgerError(f"{path}: cannot be opened for writing ({error}).") from error
+            raise LedgerError(
+                f"{path}: cannot be opened for writing ({error.strerror}). "
+                "See that this user may write there"
+            ) from error
 
     @property
     def is_open(self) -> bool:
@@ -132,8 +135,8 @@ class Journal:
         except OSError as error:
             self.close()
             raise LedgerError(
-                f"{self.path}: could not be written ({error}). Nothing was released. Free space "
-                "or repair the disk, then open the ledger again."
+                f"{self.path}: could not be written ({error.strerror}). Nothing was released. Free "
+                "space or repair the disk, then open the ledger again."
             ) from error
 
     def _write(self, data: bytes) -> None:
