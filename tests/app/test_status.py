@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -14,7 +15,7 @@ from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in
 from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
-from siloweave.errors import InputError, RosterError, WireError
+from siloweave.errors import InputError, RosterError, StudyError, WireError
 from siloweave.federation import messages
 from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Envelope
@@ -60,6 +61,21 @@ def test_a_party_that_is_late_is_named_and_the_run_continues(ends):
     assert (by_name["north"].waited, by_name["north"].messages) == (None, 1)
     run(ends, "north", "south")
     assert status_of(ends["coordinator"]).state == FINISHED
+
+
+def test_a_refusal_is_shown_when_it_arrives_and_waits_for_nobody(ends, capsys):
+    study = ends["north"] / "study.toml"
+    study.write_text(study.read_text().replace("epsilon = 1", "epsilon = 0.5"))
+    began = time.monotonic()
+    with pytest.raises(StudyError, match="party 'north' has another study than the coordinator"):
+        run(ends, "north", seconds=40.0)  # south is not there
+    assert time.monotonic() - began < 30.0
+    by_name = lines(ends["coordinator"])
+    assert "budget.epsilon = 0.5, and there 1.0" in by_name["north"].refused
+    assert by_name["south"].refused == ""
+    assert by_name["south"].waited is not None
+    assert main(["status", str(ends["coordinator"])]) == 0
+    assert "budget.epsilon = 0.5" in "".join(capsys.readouterr().out.split("\n")).replace("  ", "")
 
 
 def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):

@@ -110,6 +110,21 @@ def test_after_an_interrupt_parties_in_this_process_finish_and_nobody_else_is_as
     assert sorted(late.ended) == late.asked == ["a", "b"]
 
 
+def test_what_a_party_on_another_machine_refuses_waits_for_no_other():
+    late, refused = Event(), WireError("party 'b' answers nothing of this")
+
+    class Refusing:
+        def send(self, name, frame):
+            if name == "b":
+                raise refused
+            late.wait(60)
+
+    with pytest.raises(WireError, match="answers nothing") as caught:
+        Session(["a", "b"], Refusing(), run="r1", at_once=2).ask(Hello())
+    assert caught.value is refused
+    late.set()
+
+
 def test_replies_come_in_the_order_asked():
     session, _ = recorded()
     keys = [r.key.value for r in session.ask(Hello())]

@@ -294,9 +294,9 @@ def _print_at_coordinator(found: CoordinatorStatus) -> None:
     heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
     lines = []
     for one in found.parties:
-        now = "" if one.waited is None else f"awaited for {words.duration(one.waited)}"
+        awaited = "" if one.waited is None else f"awaited for {words.duration(one.waited)}"
         sizes = words.size(one.bytes_sent), words.size(one.bytes_received)
-        lines.append((one.name, one.messages, *sizes, one.payments, now))
+        lines.append((one.name, one.messages, *sizes, one.payments, one.refused or awaited))
     console.print(_grid(heads, lines))
 
 

@@ -37,6 +37,7 @@ from siloweave.federation.records import (
     FINISHED,
     RECEIPTS,
     STATUS,
+    Status,
     WireCount,
     read_receipts,
     read_status,
@@ -48,7 +49,10 @@ LOG = "log.txt"
 
 
 class PartyLine(msgspec.Struct, frozen=True):
-    """One party as the coordinator sees it; `waited` seconds for an answer that is still due."""
+    """One party as the coordinator sees it; `waited` seconds for an answer that is still due.
+
+    `refused` is why it did not answer the last question; empty if it did, or still may.
+    """
 
     name: str
     messages: int
@@ -56,6 +60,7 @@ class PartyLine(msgspec.Struct, frozen=True):
     bytes_received: int
     payments: int
     waited: float | None
+    refused: str
 
 
 class CoordinatorStatus(msgspec.Struct, frozen=True):
@@ -161,19 +166,17 @@ def _at_coordinator(study: Study) -> CoordinatorStatus:
         delta=most.delta,
         seconds=seconds,
         left=left,
-        parties=tuple(_lines(study, now.traffic if now else {}, due)),
+        parties=tuple(_lines(study, now or Status("", 0, 0.0), due)),
     )
 
 
-def _lines(
-    study: Study, traffic: Mapping[str, WireCount], due: Mapping[str, float]
-) -> Iterator[PartyLine]:
+def _lines(study: Study, now: Status, due: Mapping[str, float]) -> Iterator[PartyLine]:
     receipts = read_receipts(study.folder / RECEIPTS)
     paid = Counter(one.party for one in receipts if one.entry)
     for name in study.names:
-        seen = traffic.get(name, WireCount())
+        seen, why = now.traffic.get(name, WireCount()), now.refused.get(name, "")
         counts = seen.messages, seen.bytes_from_party, seen.bytes_to_party
-        yield PartyLine(name, *counts, paid[name], due.get(name))
+        yield PartyLine(name, *counts, paid[name], due.get(name), why)
 
 
 def _state(now: Any) -> str:

@@ -246,6 +246,7 @@ class Status(msgspec.Struct):
         questions: How many were asked in all stages, this one included.
         asked: When each party was asked it.
         answered: When each party answered it.
+        refused: Why a party has not answered it, and will not.
         traffic: What crossed to and from each party, in all stages.
         ended: Empty while it runs; `FINISHED`, or the kind of error that ended it.
         written: When this was written.
@@ -259,6 +260,7 @@ class Status(msgspec.Struct):
     questions: int = 0
     asked: dict[str, float] = {}
     answered: dict[str, float] = {}
+    refused: dict[str, str] = {}
     traffic: dict[str, WireCount] = {}
     ended: str = ""
     written: float = 0.0
@@ -284,7 +286,7 @@ class StatusFile:
             now = self._now
             if step != now.step:
                 now.step, now.question, now.questions = step, question, now.questions + 1
-                now.asked, now.answered = {}, {}
+                now.asked, now.answered, now.refused = {}, {}, {}
             now.asked[party] = time.time()
             self._write()
         _log.info("run %s, step %d: asked %s %s", now.run, step, party, question)
@@ -303,6 +305,13 @@ class StatusFile:
             "run %s, step %d: %s answered, %d bytes there and %d back",
             *(now.run, now.step, party, sent, received),
         )
+
+    def refused(self, party: str, why: str) -> None:
+        """A party has refused it, or did not answer in time."""
+        with self._guard:
+            self._now.refused[party] = why
+            self._write()
+        _log.info("run %s, step %d: %s", self._now.run, self._now.step, why)
 
     def end(self, how: str) -> None:
         """The run has ended."""

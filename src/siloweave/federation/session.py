@@ -34,7 +34,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from siloweave.errors import LedgerError, RosterError, WireError
+from siloweave.errors import LedgerError, RosterError, SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
@@ -338,7 +338,8 @@ class Session:
     ) -> list[T]:
         """What a function gives for each question, some at the same time; an error is the first's.
 
-        An interrupt waits for no party on another machine: that may take an hour.
+        An interrupt, or what a party on another machine refuses, waits for no other one there: that
+        may take an hour.
         """
         if (at_once := max(at_once, self._at_once)) == 1:
             return [send(one) for one in asked]
@@ -356,8 +357,9 @@ class Session:
         for _ in range(min(at_once, len(found))):
             Thread(target=work, daemon=True).start()
         try:
-            while wait(found, _LOOK_S).not_done:
-                pass
+            while (now := wait(found, _LOOK_S)).not_done:
+                for one in now.done if self._at_once > 1 else ():
+                    one.result()
         except BaseException:
             for _, future in left:  # nobody else is asked
                 future.cancel()
@@ -409,7 +411,11 @@ class Session:
         if self._status is None:
             return frame, self._transport.send(asked.to, frame)
         self._status.asked(asked.step, self._question, asked.to)
-        answer = self._transport.send(asked.to, frame)
+        try:
+            answer = self._transport.send(asked.to, frame)
+        except SiloweaveError as error:
+            self._status.refused(asked.to, str(error))
+            raise
         self._status.answered(asked.to, len(frame), len(answer))
         return frame, answer
 
