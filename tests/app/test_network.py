@@ -59,6 +59,14 @@ def test_what_a_run_over_a_network_leaves_is_what_a_run_here_leaves(ends, folder
     assert run(ends)[1]  # it had finished
 
 
+def test_a_party_says_when_nothing_more_will_come(ends, caplog):
+    run(ends)
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    over = [one for one in said if "has answered the study to its end" in one]
+    assert sorted(one.split("'")[1] for one in over) == ["north", "south"]
+    assert all("end this party (Ctrl-C)" in one for one in over)
+
+
 def test_a_study_goes_on_without_a_party_that_vanished_and_its_ledger_is_not_missed(folder):
     folder.replace("study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0',
                    'name = "two_round"\ndropouts = 1')  # fmt: skip

@@ -45,7 +45,7 @@ from siloweave.federation.alignment_party import PARTY, AlignmentData, common_ro
 from siloweave.federation.frames import Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile
-from siloweave.federation.session import Session, with_closing
+from siloweave.federation.session import Close, Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
 from siloweave.tables.codes import Encoder
@@ -54,6 +54,11 @@ from siloweave.tables.schema import Schema
 
 ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""
+_CLOSE = messages.encode(Close())
+_OVER = (
+    "party %r has answered the study to its end. It is asked again only if the coordinator was "
+    "stopped before it had all answers; once that has its result, end this party (Ctrl-C)"
+)
 _log = logging.getLogger("siloweave")
 
 Facts = Mapping[str, Any]
@@ -201,7 +206,8 @@ class Host:
             OSError: The disk is full, or broken: the party must be started again.
         """
         with self._busy:
-            run = messages.decode(question.data, Envelope).run
+            asked = messages.decode(question.data, Envelope)
+            run = asked.run
             try:
                 if run not in self._sites or question.facts:
                     self._begin(run, question.facts)
@@ -211,6 +217,8 @@ class Host:
                 raise
             except Exception as error:
                 raise self._refused(run, error) from error
+            if run == self._job.run and _CLOSE in (asked.body, asked.then):
+                _log.warning(_OVER, self.name)
             sizes = len(question.data), len(answer)
             _log.info("run %s: a question of %d bytes, answered with %d", run, *sizes)
             return answer
