@@ -87,12 +87,7 @@ def error_named(name: str) -> type[SiloweaveError]:
 
 
 def of_system(error: OSError) -> str:
-    """An error of the system, by the file that it is about, without its number.
-
-    Example:
-        >>> of_system(PermissionError(13, "Permission denied", "north/store"))
-        'north/store: Permission denied'
-    """
+    """An error of the system, after the file that it is about, without its number."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{error.strerror or error}"
 

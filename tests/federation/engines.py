@@ -76,6 +76,11 @@ def party(folder, name, port, *, reply=echo, **named):
         yield server
 
 
+def serve(*args, **named):
+    with engine.answering(*args, **named) as server:
+        server.serve()
+
+
 @contextmanager
 def study(folder, **named):
     """A coordinator and two parties that echo."""

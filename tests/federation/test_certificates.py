@@ -13,7 +13,7 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.federation import certificates, engine, flower
-from tests.federation.engines import free_port, provisioned, seals_of
+from tests.federation.engines import free_port, provisioned, seals_of, serve
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     for start in (
         lambda: made(tmp_path),
-        lambda: engine.serve(tmp_path, seals_of("lab"), lambda question: b"", "localhost:1"),
+        lambda: serve(tmp_path, seals_of("lab"), lambda question: b"", "localhost:1"),
     ):
         with pytest.raises(InputError, match=r"run: pip install 'siloweave\[flower\]'"):
             start()
@@ -180,9 +180,7 @@ def test_what_an_engine_cannot_start_with(provided):
 
 def test_a_party_waits_for_the_coordinator_only_so_long(provided):
     with pytest.raises(InputError, match=r"nobody answered for 0\.5 s .*may connect to it"):
-        engine.serve(
-            provided / "lab", seals_of("lab"), lambda question: b"", "127.0.0.1:1", seconds=0.5
-        )
+        serve(provided / "lab", seals_of("lab"), lambda question: b"", "127.0.0.1:1", seconds=0.5)
     assert not (provided / "lab" / "party.sock").exists()
 
 

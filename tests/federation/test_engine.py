@@ -28,6 +28,7 @@ from tests.federation.engines import (
     party,
     provisioned,
     seals_of,
+    serve,
     study,
 )
 
@@ -50,7 +51,7 @@ def test_questions_cross_and_their_cost_is_shown(tmp_path, capsys):
         with ThreadPoolExecutor(2) as pool:
             both = pool.map(lambda n: link.send(n, envelope(n, n.encode())), NAMES)
             assert [body_in(one) for one in both] == [n.encode() for n in NAMES]
-        assert link.status() == dict.fromkeys(NAMES, "answered")
+        assert link._seen == dict.fromkeys(NAMES, "answered")
     with capsys.disabled():
         print(
             f"\n{each:.2f} s a message, {sealed * 1000:.1f} ms of them sealing and opening; "
@@ -127,7 +128,7 @@ def test_an_unknown_node_is_not_let_in_and_says_so(tmp_path):
         (tmp_path / "lab" / "engine" / "node.key").unlink()  # a new one is made, which nobody knows
         began = time.monotonic()
         with pytest.raises(InputError, match="has refused this node's key for 60 s"):
-            engine.serve(tmp_path / "lab", seals_of("lab"), echo, f"127.0.0.1:{port}")
+            serve(tmp_path / "lab", seals_of("lab"), echo, f"127.0.0.1:{port}")
         assert time.monotonic() - began < 90
         with pytest.raises(RosterError, match=r"'lab' did not answer.*has no engine node"):
             link.send("lab", envelope("lab"))
@@ -136,7 +137,7 @@ def test_an_unknown_node_is_not_let_in_and_says_so(tmp_path):
 def refused(folder, port, match, host="127.0.0.1"):
     began = time.monotonic()
     with pytest.raises(InputError, match=match):
-        engine.serve(folder / "lab", seals_of("lab"), echo, f"{host}:{port}", seconds=1.0)
+        serve(folder / "lab", seals_of("lab"), echo, f"{host}:{port}", seconds=1.0)
     assert time.monotonic() - began < 10
 
 

@@ -274,7 +274,7 @@ SERVE = "import sys, pathlib; from siloweave.federation import local; "
 
 
 def started(path, answer):
-    code = f"{SERVE}local.serve(pathlib.Path(sys.argv[1]), {answer})"
+    code = f"{SERVE}local.Server(pathlib.Path(sys.argv[1]), {answer}).serve()"
     process = subprocess.Popen([sys.executable, "-c", code, str(path)])
     while not path.exists():
         assert process.poll() is None

@@ -111,7 +111,10 @@ def start(
         if spool is not None:
             files.serve(spool, seals, host.reply)
         elif superlink is not None:
-            engine.serve(folder, seals, host.reply, superlink, plaintext=plaintext, seconds=wait)
+            with engine.answering(
+                folder, seals, host.reply, superlink, plaintext=plaintext, seconds=wait
+            ) as server:
+                server.serve()
 
 
 def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:

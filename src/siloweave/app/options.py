@@ -12,10 +12,7 @@ import typer
 
 from siloweave.errors import SiloweaveError, of_system
 
-_SEE = (
-    "See that this user may read and write there and that the disk has room, then give the same "
-    "command again"
-)
+_SEE = "See that this user may read and write there and that the disk has room, then start again"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 EndFolder = Annotated[

@@ -33,6 +33,7 @@ from siloweave.core.run import (
     Parties,
     PartyStores,
     Recall,
+    flat,
     open_stores,
     place_of,
     session_with,
@@ -56,8 +57,8 @@ ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""
 _CLOSE = messages.encode(Close())
 _OVER = (
-    "party %r has answered the study to its end. It is asked again only if the coordinator was "
-    "stopped before it had all answers; once that has its result, end this party (Ctrl-C)"
+    "party %r has answered the study to its end. Once the coordinator has its result, end this "
+    "party (Ctrl-C); until then it may be asked again"
 )
 _log = logging.getLogger("siloweave")
 
@@ -98,23 +99,12 @@ def differences(mine: bytes, theirs: bytes) -> list[str]:
         >>> differences(agreed({"seed": 1, "budget": {"epsilon": 1.0}}), agreed({"seed": 2}))
         ["budget.epsilon = 1.0, and there 'nothing'", 'seed = 1, and there 2']
     """
-    own, other = (_flat(msgspec.json.decode(one)) for one in (mine, theirs))
+    own, other = (flat(msgspec.json.decode(one)) for one in (mine, theirs))
     return [
         f"{name} = {own.get(name, 'nothing')!r}, and there {other.get(name, 'nothing')!r}"
         for name in sorted(own.keys() | other.keys())
         if own.get(name) != other.get(name)
     ]
-
-
-def _flat(facts: Any, head: str = "") -> dict[str, Any]:
-    """Facts within facts as one level, by names such as budget.epsilon."""
-    if isinstance(facts, list):
-        facts = {str(i): one for i, one in enumerate(facts)}
-    found: dict[str, Any] = {}
-    for name, value in facts.items() if isinstance(facts, Mapping) else ():
-        nested = isinstance(value, Mapping | list) and value
-        found |= _flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
-    return found
 
 
 def side_of(setup: Setup) -> Method | Stage:

@@ -864,7 +864,7 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
 
 def _another(job: Job, before: bytes, now: bytes, folder: Path) -> StudyError:
     """What differs from the training that was begun."""
-    old, new = (_flat(msgspec.json.decode(facts)) for facts in (before, now))
+    old, new = (flat(msgspec.json.decode(facts)) for facts in (before, now))
     odd = [
         f"{name} = {old.get(name)!r}, and now {new.get(name)!r}"
         for name in sorted(old.keys() | new.keys())
@@ -876,12 +876,14 @@ def _another(job: Job, before: bytes, now: bytes, folder: Path) -> StudyError:
     )
 
 
-def _flat(facts: Mapping[str, Any], head: str = "") -> dict[str, Any]:
-    """Facts below facts as one level, by names such as settings.batch."""
+def flat(facts: Any, head: str = "") -> dict[str, Any]:
+    """Facts within facts as one level, by names such as budget.epsilon."""
+    if isinstance(facts, list):
+        facts = {str(i): one for i, one in enumerate(facts)}
     found: dict[str, Any] = {}
-    for name, value in facts.items():
-        nested = isinstance(value, Mapping)
-        found |= _flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
+    for name, value in facts.items() if isinstance(facts, Mapping) else ():
+        nested = isinstance(value, Mapping | list) and value
+        found |= flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
     return found
 
 

@@ -273,10 +273,6 @@ class Engine:
             f"{self.processes[0].log}"
         )
 
-    def status(self) -> dict[str, str]:
-        """What is known of every party, in words."""
-        return dict(self._seen)
-
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it.
 
@@ -450,7 +446,25 @@ def answering(
     plaintext: bool = False,
     seconds: float = 600.0,
 ) -> Iterator[local.Server]:
-    """A party's socket, not yet served, and its node, connected to the coordinator; see `serve`."""
+    """A party's end: its socket, which answers once it is served, and its node.
+
+    The party listens at a socket in its own folder; what connects to the coordinator, outwards
+    only, is a process beside it.
+
+    Args:
+        folder: The party's; `engine/ca.crt` in it is the study's authority, and `engine/node.key`
+            is made if absent.
+        seals: The party's, with the study's roster and a file for its nonces.
+        reply: Answers a question that was opened.
+        address: ``HOST:PORT`` of the coordinator.
+        plaintext: No TLS; on this machine alone, for trials.
+        seconds: For which the coordinator is awaited, if nobody answers there.
+
+    Raises:
+        InputError: Flower is not installed; the address is malformed; nobody answers there in
+            time, or someone who is not the coordinator, or whose certificate does not hold; the
+            coordinator does not let the node in; or an answer cannot be stored.
+    """
     _need_flower()
     host, port = _parted(address)
     _check_plaintext(host, plaintext=plaintext)
@@ -474,38 +488,6 @@ def answering(
         server.close()
     if node.fatal:
         raise InputError(node.fatal)
-
-
-def serve(
-    folder: Path,
-    seals: Seals,
-    reply: Callable[[Opened], bytes],
-    address: str,
-    *,
-    plaintext: bool = False,
-    seconds: float = 600.0,
-) -> None:
-    """Answer questions that come over a network, until interrupted: the party's end.
-
-    The party listens at a socket in its own folder; what connects to the coordinator, outwards
-    only, is a process beside it.
-
-    Args:
-        folder: The party's; `engine/ca.crt` in it is the study's authority, and `engine/node.key`
-            is made if absent.
-        seals: The party's, with the study's roster and a file for its nonces.
-        reply: Answers a question that was opened.
-        address: ``HOST:PORT`` of the coordinator.
-        plaintext: No TLS; on this machine alone, for trials.
-        seconds: For which the coordinator is awaited, if nobody answers there.
-
-    Raises:
-        InputError: Flower is not installed; the address is malformed; nobody answers there in
-            time, or someone who is not the coordinator, or whose certificate does not hold; the
-            coordinator does not let the node in; or an answer cannot be stored.
-    """
-    with answering(folder, seals, reply, address, plaintext=plaintext, seconds=seconds) as server:
-        server.serve()
 
 
 def _await_coordinator(host: str, port: int, authority: Path, seconds: float) -> None:

@@ -259,11 +259,6 @@ class Server:
             raise self._error
 
 
-def serve(path: Path, answer: Answer, *, seconds: float = 30.0) -> None:
-    """Answer frames at a socket for as long as this process runs; see `Server`."""
-    Server(path, answer, seconds=seconds).serve()
-
-
 def ask(path: Path, frame: bytes, seconds: float) -> bytes:
     """The answer to a frame, from the process that serves the socket at this path.
 
