@@ -27,7 +27,14 @@ from siloweave.app.network import (
 from siloweave.app.run import execute
 from siloweave.app.status import status_of
 from siloweave.app.study import Study
-from siloweave.errors import InputError, LedgerError, RosterError, SchemaError, SiloweaveError
+from siloweave.errors import (
+    InputError,
+    LedgerError,
+    RosterError,
+    SchemaError,
+    SiloweaveError,
+    WireError,
+)
 from siloweave.federation.frames import keys_for
 from siloweave.federation.site import FolderStore
 from siloweave.privacy.journal import Journal
@@ -146,6 +153,32 @@ def test_a_folder_that_brings_what_a_party_remembers_is_refused(ends):
     for _ in range(2):  # what it began itself continues
         with party_at(ends["north"]):
             assert (ends["north"] / "store").is_dir()
+
+
+@pytest.mark.parametrize("what", ["secret/{run}", "sample", "stage/{run}", "stream/{run}/0"])
+def test_what_somebody_else_puts_into_a_store_that_was_begun_is_refused(ends, what):
+    """As where a new folder of the study, with such files, is copied over the party's own."""
+    with party_at(ends["north"]) as (host, _):
+        store, name = host._stores[1], what.format(run=host._job.run)
+        FolderStore(ends["north"] / "store").put(name, bytes(32))
+        with pytest.raises(WireError, match="or somebody else wrote it"):
+            store.get(name)
+        store.put(name, b"its own")
+        assert store.get(name) == b"its own"
+    with party_at(ends["north"]) as (host, _):
+        assert host._stores[1].get(name) == b"its own"
+
+
+def test_a_folder_that_is_copied_over_a_begun_one_with_a_known_secret_sends_nothing(ends):
+    office = office_in(ends["coordinator"])
+    for name in ("north", "south"):
+        with party_at(ends[name], noise="seeded"):
+            pass
+    store = FolderStore(ends["north"] / "store")
+    store.put(f"secret/{office.study.run_name}", bytes(range(32)))
+    with pytest.raises(WireError, match="somebody else wrote it"):
+        run(ends)
+    assert Ledger.read(ends["north"] / "ledger.jsonl").entries == ()
 
 
 def test_whatever_a_party_writes_is_refused_in_a_folder_that_it_did_not_begin(ends, folder):

@@ -86,7 +86,7 @@ def ends(case, folder, study=b"{}"):
             home = folder / name
             home.mkdir(parents=True, exist_ok=True)
             host = Host(
-                name, setup, study, table, jobs_of(case), home, roster.parties, own[name],
+                name, setup, study, table, jobs_of(case, identity=own[name]), home, roster.parties,
                 asked=plan_of(case, setup),
                 keep=lambda rows, seed, home=home: write(rows, home / "kept.parquet"),
             )  # fmt: skip

@@ -303,8 +303,8 @@ def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
 
     with pytest.raises(InputError, match="does not allow it"):
         Host(
-            name, setup, STUDY, tables[name], jobs_of(case), tmp_path, {}, Identity.create(),
-            forbidden,
+            name, setup, STUDY, tables[name], jobs_of(case, identity=Identity.create()), tmp_path,
+            {}, forbidden,
         )  # fmt: skip
     assert not (tmp_path / "ledger.jsonl").exists()
 

@@ -79,7 +79,8 @@ class Trapped(Direct):
         shutil.copy(site.ledger.path, file)
         trap = copy.copy(site)
         trap.rows, trap.memo, trap._store = Trap(next(self.kinds)), {}, Above(site._store)
-        with Ledger(site.name, path=file, limit=site.ledger.limit, identity=host._identity) as own:
+        limit, identity = site.ledger.limit, host._job.identity
+        with Ledger(site.name, path=file, limit=limit, identity=identity) as own:
             trap.ledger = own
             host._sites[run] = trap, handlers
             try:

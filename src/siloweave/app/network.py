@@ -223,7 +223,7 @@ def party_in(
         )
     own = _begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
-    setup, job = study.setup(), study.job(noise=noise)
+    setup, job = study.setup(), study.job(noise=noise, identity=identity)
     with naming_party(name):
         table = study.rows(entry, source_of(data), job, folder)
     if not setup.columns:
@@ -249,9 +249,7 @@ def party_in(
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 
-    host = Host(
-        name, setup, facts, table, job, folder, roster.parties, identity, allow, common, most, keep
-    )
+    host = Host(name, setup, facts, table, job, folder, roster.parties, allow, common, most, keep)
     try:
         write_whole(folder / _BEGUN, own + host.ledger.header)
         yield host, seals

@@ -48,7 +48,7 @@ from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Close, Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
-from siloweave.privacy.ledger import LEDGER_FILE, Identity, Ledger
+from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, Unread, read
 from siloweave.tables.schema import Schema
@@ -124,10 +124,9 @@ class Host:
         setup: The study's public facts, from the party's own copy.
         study: The same, as `agreed`.
         table: Its rows, or where they are counted.
-        job: Budget, name of the run, and where noise comes from.
+        job: Budget, name of the run, where noise comes from, and the party's private key.
         home: Its folder: ledger, key, and what it remembers.
         roster: Every party's public key for signatures, in the study's order.
-        identity: Its private key.
         allow: Called before anything is paid for, and before every stage, with the ledger; raises
             what forbids the study.
         aligned: What it brings to find the rows that all parties have, where that is done first;
@@ -150,14 +149,13 @@ class Host:
         job: Job,
         home: Path,
         roster: Mapping[str, bytes],
-        identity: Identity,
         allow: Callable[[Ledger], None] = lambda ledger: None,
         aligned: AlignmentData | None = None,
         asked: Mapping[str, Mapping[str, float]] | None = None,
         keep: Keep | None = None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
-        self._job, self._roster, self._identity = job, roster, identity
+        self._job, self._roster = job, roster
         self._home = home = home.absolute()  # as errors about its files begin
         self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
         self._aligned, self._asked, self._keep = aligned, asked, keep
@@ -165,7 +163,7 @@ class Host:
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow = allow
         new = not (home / LEDGER_FILE).exists()
-        self._stores: PartyStores = open_stores(name, job, home, identity)
+        self._stores: PartyStores = open_stores(name, job, home)
         try:
             allow(self.ledger)
         except BaseException:
@@ -307,7 +305,7 @@ class Host:
             raise WireError(f"party {self.name!r}: {run!r} aligns no rows of {self._job.run!r}")
         if self._aligning is None and self._aligned is not None:
             job = replace(self._job, limited=False)
-            stores = open_stores(self.name, job, self._home / ALIGNMENT, self._identity)
+            stores = open_stores(self.name, job, self._home / ALIGNMENT)
             index, most = self._setup.roster.index(self.name), self._most_asked(ALIGNMENT)
             terms = Terms(self._roster, asked=most)
             self._aligning = site_of(self.name, self._aligned, job, index, stores, terms)

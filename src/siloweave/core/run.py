@@ -362,6 +362,7 @@ class Job:
         at_once: Parties that this process simulates at the same time.
         rows: How many to draw, where that takes the parties; as many as were fitted if None.
         sample: As of `Synthesizer.fit`.
+        identity: A party's key over a network; that of its folder if None.
     """
 
     budget: Budget
@@ -379,6 +380,7 @@ class Job:
     at_once: int = 1
     rows: int | None = None
     sample: float = SAMPLE
+    identity: Identity | None = None
 
     def __post_init__(self) -> None:
         check_sample("sample", self.sample)
@@ -402,6 +404,11 @@ class Job:
     def runs(self) -> tuple[str, str, str]:
         """Names under which it releases: for its schema, for its bins, and for the rest."""
         return self.named("schema"), self.named("bins"), self.run
+
+    @property
+    def secret(self) -> bytes:
+        """By which a party knows what it stored itself, where others make its folder."""
+        return self.identity.sign(b"siloweave store", b"") if self.identity else b""
 
     def named(self, stage: str) -> str:
         """The name under which a stage releases."""
@@ -659,7 +666,7 @@ def rows_to_learn(
     if job.noise == _SEEDED:
         secret = SeededEntropy(f"{job.seed}/{index}/{_DRAWN}".encode()).bytes(32)
     else:
-        store = FolderStore(home / "store") if home else MemoryStore()
+        store = FolderStore(home / "store", job.secret) if home else MemoryStore()
         secret = store.get(_DRAWN) or OSEntropy().bytes(32)
         store.put(_DRAWN, secret)
     table = sampled(part, share, secret)
@@ -1085,13 +1092,10 @@ def site_of(
     )
 
 
-def open_stores(
-    name: str, job: Job, home: Path | None, identity: Identity | None = None
-) -> PartyStores:
+def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
     """What a party has: in its folder, or in memory for all stages of the job.
 
-    Its key is `identity`; if None, that of the folder. LedgerError if the ledger was changed, or
-    lacks what paid for a reply in the store.
+    LedgerError if the ledger was changed, or lacks what paid for a reply in the store.
     """
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
@@ -1100,10 +1104,10 @@ def open_stores(
         fresh = Ledger(name, limit=limit, identity=_seeded_identity(name, job)), MemoryStore()
         found = job.stores.setdefault(name, fresh)
     else:
-        store = FolderStore(home / "store")
+        store = FolderStore(home / "store", job.secret)
         _mark(home / _SEEDED, name, job)
         kept = (home / KEY_FILE).exists()  # of an earlier run with noise of the system's
-        identity = identity or (None if kept else _seeded_identity(name, job))
+        identity = job.identity or (None if kept else _seeded_identity(name, job))
         found = Ledger(name, path=home / LEDGER_FILE, limit=limit, identity=identity), store
     try:
         if job.limited and job.total is None:

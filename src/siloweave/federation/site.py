@@ -195,10 +195,13 @@ class FolderStore:
 
     Names come from peers and never become part of a path; files are called by their digest. Each
     ends with a checksum, since a flipped bit in a masked sum would look like any other number.
+
+    **Guarantee**: with a `secret`, of at most 64 bytes, a file that somebody else wrote is refused
+    (keyed BLAKE2, RFC 7693, as a MAC). An older file under the same name passes.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, secret: bytes = b"") -> None:
+        self._folder, self._secret = folder, secret
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _path(self, name: str) -> Path:
@@ -213,16 +216,17 @@ class FolderStore:
         except FileNotFoundError:
             return None
         data = stored[:-_DIGEST]
-        if len(stored) < _DIGEST or _checksum(name, data) != stored[-_DIGEST:]:
+        if len(stored) < _DIGEST or self._checksum(name, data) != stored[-_DIGEST:]:
             raise WireError(
-                f"{path}: what the party kept of {name!r} is damaged or cut off. Nothing more was "
-                "released. Put the file back from a backup, or agree on a new budget and folder."
+                f"{path}: what the party kept of {name!r} is damaged or cut off, or somebody else "
+                "wrote it. Nothing more was released. Put the file back from a backup, or agree on "
+                "a new budget and folder."
             )
         return data
 
     def put(self, name: str, data: bytes) -> None:
         """Keep `data` as a file, whole or not at all."""
-        write_whole(self._path(name), data + _checksum(name, data))
+        write_whole(self._path(name), data + self._checksum(name, data))
 
     def payments(self) -> Iterator[str]:
         """Hashes of the ledger's entries without which no reply that is kept may be sent."""
@@ -231,9 +235,9 @@ class FolderStore:
                 file.seek(_DIGEST)
                 yield file.read(_ENTRY).decode("ascii", "replace").strip()
 
-
-def _checksum(name: str, data: bytes) -> bytes:
-    return blake2b(name.encode() + b"\0" + data, digest_size=_DIGEST).digest()
+    def _checksum(self, name: str, data: bytes) -> bytes:
+        text = name.encode() + b"\0" + data
+        return blake2b(text, digest_size=_DIGEST, key=self._secret).digest()
 
 
 class _Sum(msgspec.Struct, frozen=True):
