@@ -416,6 +416,20 @@ def test_constraints_of_split_columns_hold_over_a_network(folder, aligned):
     assert not (ends[name] / "ledger.jsonl").exists()  # nothing is paid for
 
 
+def test_the_ledger_of_an_alignment_is_missed_too(folder):
+    with_columns(folder, HALVES, [], aligned=True)
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    for name in HALVES:
+        (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    run(ends)
+    shutil.rmtree(ends["clinic"] / "alignment")
+    with (
+        party_at(ends["clinic"], noise="seeded") as (host, _),
+        pytest.raises(LedgerError, match=r"alignment/ledger\.jsonl: is gone"),
+    ):
+        host._alignment(host._job.named("alignment"))
+
+
 def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provisioned(folder):
     with_columns(folder, HALVES, [PAIRS], shared=False)
     with pytest.raises(InputError, match=r"fixed combinations of sex, job: .* stay apart"):

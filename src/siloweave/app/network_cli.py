@@ -195,7 +195,7 @@ def provision(
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
-        "plan` shows, and runs `siloweave party start`; here: siloweave coordinator "
+        "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "
         f"{quote(str(folders['coordinator']))}"
     )
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)

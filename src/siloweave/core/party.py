@@ -34,6 +34,7 @@ from siloweave.core.run import (
     PartyStores,
     Recall,
     flat,
+    lost_ledger,
     open_stores,
     place_of,
     session_with,
@@ -304,8 +305,10 @@ class Host:
         if run != self._job.named(ALIGNMENT):
             raise WireError(f"party {self.name!r}: {run!r} aligns no rows of {self._job.run!r}")
         if self._aligning is None and self._aligned is not None:
-            job = replace(self._job, limited=False)
-            stores = open_stores(self.name, job, self._home / ALIGNMENT)
+            job, home = replace(self._job, limited=False), self._home / ALIGNMENT
+            if self._stores[1].get(f"stage/{run}") and not (home / LEDGER_FILE).exists():
+                raise lost_ledger(home / LEDGER_FILE, "is gone")
+            stores = open_stores(self.name, job, home)
             index, most = self._setup.roster.index(self.name), self._most_asked(ALIGNMENT)
             terms = Terms(self._roster, asked=most)
             self._aligning = site_of(self.name, self._aligned, job, index, stores, terms)
