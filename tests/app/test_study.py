@@ -196,8 +196,8 @@ def test_a_proposed_study_loads_and_its_schema_says_what_came_from_rows(tmp_path
     write_proposal(proposal, tmp_path)
     study = Study.load(tmp_path / "study.toml")
     assert study.names == ("a", "b")
-    assert study.method["name"] == "flaim"
-    assert study.synthesizer().participation == 1.0
+    assert study.method["name"] == "two_round"
+    assert study.synthesizer().tolerated == 1
     schema = study.read_schema()
     assert (schema["age"].low, schema["age"].high, schema["age"].missing) == (30, 55, True)
     assert all(column.from_data for column in schema.columns)

@@ -329,7 +329,7 @@ def _study(
     name: str, where: Mapping[str, str], on: Sequence[str] | None, tables: Mapping[str, Table]
 ) -> str:
     """The text of a study file, for files and the ids that align their columns, if these differ."""
-    method = _BUDGET + (_FLAIM if len(where) > 1 else _AIM)
+    method = _BUDGET + (_ROWS if len(where) > 1 else _AIM)
     alignment = ""
     if on is not None:
         method, alignment = _COLUMNS, _ORDER
@@ -395,14 +395,12 @@ _WORKLOAD = """\
 #                          # cut into bins
 
 """
-_FLAIM = (
+_ROWS = (
     """\
 [method]
-name = "flaim"             # several parties; `siloweave list` shows the others
-rounds = 10                # more rounds: more of the table is measured, each with more noise
-participation = 1.0        # probability with which a party joins a round
-# name = "two_round"       # instead of these three lines: every party is asked three times, must
-#                          # be there, and the result is usually closer at the same epsilon
+name = "two_round"         # several parties, asked four times each; `siloweave list` shows others
+# name = "flaim"           # instead, where some parties come and go: in each of its `rounds`, a
+#                          # party takes part with the probability `participation`
 """
     + _WORKLOAD
 )

@@ -53,13 +53,14 @@ from siloweave.tables.database import Database
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
 
-# Fitted to runs on Adult with 1, 4 and 100 parties, 32 bins and 64 queries of 3 columns, on one
-# core that had nothing else to do; docs/concepts/predictions.md compares them.
+# Fitted to runs with 1 to 100 parties and the defaults on Adult and six other tables, on one core;
+# docs/concepts/predictions.md compares them.
 _BASE_MB, _TREE_COPIES = 230.0, 8.0  # interpreter and libraries; arrays as large as the model
 _START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
-_ROUND_S_PER_CELL = 2e-6  # of a round's fit, up to 200,000 cells
-_TREE_S_PER_CELL = 2.5e-6  # of one fit of a large model
-_CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 5e-3, 1e-4, 2.5e-8  # of a party in a round
+_ROUND_S_PER_CELL = 5e-7  # of a round's fit, up to 200,000 cells
+_TREE_S_PER_CELL = 1.5e-6  # of one fit of a large model
+_CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 2.5e-3, 5e-5, 1.5e-8  # of a party in a round
+_GROWS, _GROWN, _SMALL = 1000.0, 1000.0, 20.0  # epsilon x rows; cells of a tree to those of queries
 _NAME_BYTES, _KEY_BYTES = 45, 48  # of a query by name; of a key in a cohort
 
 
@@ -249,7 +250,8 @@ def marginal_forecast(
         shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
         counted = 4 * ResolutionLevels(fine).cells if fine else 0
-        grown = inf if fills else (20 if all_pairs else 1) * cells
+        planned = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
+        grown = inf if fills else (planned if all_pairs else 1) * cells
         tree = min(limit * 1e6 / 8, domain.size(), grown)
         work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
         found = Forecast(
