@@ -819,6 +819,7 @@ def table_file(path: str | os.PathLike[str]) -> Path:
 def unreadable(file: Path, error: Exception) -> DataError:
     """Say why a file cannot be read, without the reader's own message, which quotes CSV lines."""
     why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    why = getattr(error, "strerror", None) or why
     if is_text_file(file) and not isinstance(error, OSError):
         if isinstance(error, UnicodeError) or "utf-8" in why.lower():
             why = "it is not in the encoding that was given; leave it out, or name another"
