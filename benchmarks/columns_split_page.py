@@ -56,7 +56,8 @@ tables was chosen on other tables, but figures of these three had been seen (dec
 line in `results/` names the commit that it was run at; one with a + was run shortly before the
 change was committed. SecureTwoRound measures wider tables since f9f4859. Its older runs, all but
 those over VertiBench's splits and those of cost alone, were run again. TwoRound and SecureTwoRound
-plan fewer pairs that noise alone relates since decision 0051: every table was run again with it. Runs before either are kept in `columns_split_before.jsonl`
+plan fewer pairs that noise alone relates since decision 0051: every table was run again with it.
+Runs before either are kept in `columns_split_before.jsonl`
 with a label, and not shown. No other run is left out.
 
 Published (NLTCS, ε = 0.8, three columns, over VertiBench's splits): VertiMRF-FM 524 to 735,
