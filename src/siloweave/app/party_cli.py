@@ -50,7 +50,6 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
 def approve(
     folder: EndFolder,
     digest: Annotated[str, typer.Argument(help="What `siloweave party plan` printed last.")],
-    data: Rows = None,
     json: AsJson = False,
 ) -> None:
     """Say yes to a plan; a study that differs from it in anything needs a new yes."""
@@ -58,7 +57,7 @@ def approve(
     from siloweave.app.network import member, plan_in
     from siloweave.app.plan import approve as store
 
-    plan = plan_in(folder, data)
+    plan = plan_in(folder)
     file = store(folder, plan, digest, member(folder)[3])
     text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
     print_result({"approved": plan.digest, "file": str(file)}, text, json=json)
