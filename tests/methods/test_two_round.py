@@ -5,12 +5,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from siloweave.datasets import adult, adult_schema
 from siloweave.errors import CapacityError, InputError
 from siloweave.evaluate import workload_errors
+from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement
 from siloweave.models.junction_tree import tree_cells
-from siloweave.privacy import Budget
+from siloweave.privacy import Budget, Relation
 from siloweave.protocols.two_rounds import design, plan, plan_and_fit
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes, Column, Encoder, Schema
@@ -240,3 +242,14 @@ def test_a_query_that_is_too_large_is_refused_before_anything_is_paid(tmp_path):
             [table, table], rows, budget=Budget(1.0, 1e-6), folder=tmp_path
         )
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("relation", Relation)
+def test_a_model_of_split_columns_has_all_people_where_their_number_is_public(relation):
+    table = adult().take(range(400))
+    parts = [table.select(["sex", "race"]), table.select(["income"])]
+    schema = adult_schema().select(["sex", "race", "income"])
+    budget = Budget(0.05, 1e-6, relation=relation)
+    fitted = SecureTwoRound().fit(parts, schema, budget=budget, noise="seeded")
+    known = relation is Relation.REPLACE_ONE
+    assert (fitted.sample_table(seed=0).num_rows == 400) is known

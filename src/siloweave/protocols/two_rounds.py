@@ -97,6 +97,7 @@ def plan_and_fit(
     measure: Measure,
     *,
     unit: float = 1.0,
+    total: float | None = None,
     allowed: Allowed = lambda cliques: True,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
@@ -110,6 +111,7 @@ def plan_and_fit(
         measure: (cliques, sigmas, rho) -> a measurement of each clique, in this order. The sigmas
             are such that sum unit^2 / (2 sigma^2) = rho of the round.
         unit: L2 sensitivity of a marginal under the budget's relation.
+        total: Number of rows where it is public; if None, it is estimated from the measurements.
         allowed: Which cliques `measure` can measure together.
         progress: Called with a text and the share that is done.
 
@@ -134,7 +136,9 @@ def plan_and_fit(
     progress("fitting", 0.9)
     again = [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
     measured = _without_noise(domain, measured, again, settings) + again
-    model = fit(domain, measured, sweeps=settings.final_sweeps, shrinkage=settings.shrinkage)
+    model = fit(
+        domain, measured, total=total, sweeps=settings.final_sweeps, shrinkage=settings.shrinkage
+    )
     return model, rounds
 
 

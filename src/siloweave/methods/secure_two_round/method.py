@@ -74,7 +74,8 @@ def coordinate(session: Session, task: Task) -> Result:
 
     mrf, measured = plan_and_fit(
         secure.domain, queries, secure.plan.rho_tables, synth, measure,
-        unit=secure.plan.unit, allowed=secure.can_measure, progress=task.progress,
+        unit=secure.plan.unit, total=None if secure.plan.bound else secure.rows,
+        allowed=secure.can_measure, progress=task.progress,
     )  # fmt: skip
     joint = sum(len(secure.plan.holders(clique)) > 1 for clique in planned)
     if not joint:
