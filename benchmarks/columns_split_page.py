@@ -57,6 +57,8 @@ line in `results/` names the commit that it was run at; one with a + was run sho
 change was committed. SecureTwoRound measures wider tables since f9f4859. Its older runs, all but
 those over VertiBench's splits and those of cost alone, were run again. TwoRound and SecureTwoRound
 plan fewer pairs that noise alone relates since decision 0051: every table was run again with it.
+Five cells whose ratio was 1.03 and more after five runs have ten or fifteen. Plans of more than 120
+pairs are made in larger steps since (decision 0036).
 Runs before either are kept in `columns_split_before.jsonl`
 with a label, and not shown. No other run is left out.
 

@@ -58,7 +58,7 @@ from siloweave.tables.schema import Column, Schema
 _BASE_MB, _TREE_COPIES = 230.0, 8.0  # interpreter and libraries; arrays as large as the model
 _START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
 _ROUND_S_PER_CELL = 5e-7  # of a round's fit, up to 200,000 cells
-_TREE_S_PER_CELL = 1.5e-6  # of one fit of a large model
+_TREE_S_PER_CELL, _PLAN_S_PER_QUERY = 1.5e-6, 0.02  # of one fit of a large model; of a plan
 _CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 2.5e-3, 5e-5, 1.5e-8  # of a party in a round
 _GROWS, _GROWN, _SMALL = 1000.0, 1000.0, 20.0  # epsilon x rows; cells of a tree to those of queries
 _NAME_BYTES, _KEY_BYTES = 45, 48  # of a query by name; of a key in a cohort
@@ -324,7 +324,8 @@ def _work(
 ) -> float:
     """Seconds that the rounds take."""
     if all_pairs:
-        return _TREE_S_PER_CELL * tree + answers * 2e-8 * cells
+        planning = _PLAN_S_PER_QUERY * queries
+        return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
     choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
     return rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + answers * choice
 

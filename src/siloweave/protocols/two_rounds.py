@@ -62,6 +62,7 @@ _STEPS = 12  # of the multiplicative algorithm for each table that is added
 _PATIENCE, _LEAST_GAIN = 8, 0.004  # stop where so many tables lower the error by less than that
 _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
+_FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
@@ -411,15 +412,17 @@ class _Rehearsal:
         return 1 - len(self.open) / max(1, len(self.open) + len(self.chosen))
 
     def step(self) -> bool:
-        """Add the pair that improves most; False where no pair does."""
-        best = self._best()
-        if best is None:
-            return False
-        self.chosen.append(best)
-        self.answers.append(self.open.pop(best))
-        self.model = self._fit(self.model)
-        del self.scores[best]
-        return True
+        """Add the pair that improves most, or a few where many are chosen; False if none does."""
+        before = len(self.chosen)
+        for _ in range(1 + before // _FEW):
+            if (best := self._best()) is None:
+                break
+            self.chosen.append(best)
+            self.answers.append(self.open.pop(best))
+            del self.scores[best]
+        if grown := len(self.chosen) > before:
+            self.model = self._fit(self.model)
+        return grown
 
     def _fit(self, start: MRF | None) -> MRF:
         sweeps, shrinkage = self.settings.plan_sweeps, self.settings.shrinkage
