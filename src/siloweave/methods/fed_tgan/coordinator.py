@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Weights = Literal["similarity and size", "similarity", "size", "equal", "rows", "typical"]
 """How parties are weighted in a mean."""
-WEIGHTS: tuple[str, ...] = get_args(Weights)
 _FAR = 0.05  # how far beyond the middle party's distance a weight falls by e
 
 

@@ -89,8 +89,7 @@ def _scores(
     scores = np.empty(len(weights))
     for i, (q, w) in enumerate(zip(request.candidates, weights, strict=True)):
         gap = _distance(site, q, model.marginal(q) * (size / model.total))
-        alone = [own[(j,)] for j in q] if own else [0.0]
-        tau = own[q] if q in own else sum(alone) / len(alone)
+        tau = own[q] if q in own else sum(own.get((j,), 0.0) for j in q) / len(q)
         scores[i] = w * (gap - tau - expected_l1(request.sigma, model.domain.size(q)))
     return scores
 
