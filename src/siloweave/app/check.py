@@ -176,7 +176,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     check_columns(study, synth, columns, schema)
     resumes = sum(spent(study).values())
     setup = Setup(synth, schema, budget, names)
-    synth.method.affordable(setup)
+    synth.method.affordable(setup, study.schema.learn)
     read_here = read_rows(study) if rows else None
     sources = [study.source(one) for one in study.parties]
     held = [rows_in(s, len(own)) for s, own in zip(sources, columns.values(), strict=True)]

@@ -327,6 +327,7 @@ class Study(Section, frozen=True):
         budget = synth.method.allowed(synth, self.terms() if self.budget else None)
         setup = Setup(synth, schema, budget, self.names, columns)
         check_named(setup, self.schema.learn, far=True)
+        synth.method.affordable(setup, self.schema.learn)
         return setup
 
     def job(self, **facts: Any) -> Job:

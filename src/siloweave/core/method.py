@@ -296,7 +296,8 @@ class Method:
         decode: The same over a network: rows that the parties make of what the model draws, so
             many, with the run's seed; it asks them, at the end of the run.
         before: Stages before the method itself.
-        affordable: Raises BudgetError where the budget does not pay for a run.
+        affordable: Raises BudgetError where the budget does not pay for a run; from the setup and
+            the share of it for open facts.
         phase: What the run is called in the list of times.
         party_share: Share of the work that parties do one after the other, for progress.
         bounded: Whether a run at these settings is held to a finite epsilon; where it promises one,
@@ -339,7 +340,7 @@ class Method:
     gather: Callable[[Any, Setup, Callable[[str, str], bytes | None]], Any] | None = None
     decode: Callable[[Session, Task, Result, int | None], Model] | None = None
     before: tuple[Stage, ...] = ()
-    affordable: Callable[[Setup], None] = lambda setup: None
+    affordable: Callable[[Setup, float], None] = lambda setup, learn: None
     phase: str = "training"
     party_share: Callable[[Any], float] = lambda synth: 0.0
     bounded: Callable[[Any], bool] | None = None

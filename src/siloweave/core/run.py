@@ -451,7 +451,7 @@ def run_method(
     check_named(Setup(synth, facts, job.budget, (), {}, encoder), job.learn)
     parts = parties_of(method, data, names)
     setup = Setup(synth, facts, job.budget, tuple(parts), {}, encoder)
-    method.affordable(setup)  # before anything is read
+    method.affordable(setup, job.learn)  # before anything is read
     tables = {
         name: _read(name, part, setup, job, i) for i, (name, part) in enumerate(parts.items())
     }
@@ -542,7 +542,7 @@ def run_over(setup: Setup, job: Job, parties: Parties) -> Fit:
         SiloweaveError: As of `Synthesizer.fit`.
     """
     check_named(setup, job.learn, far=True)
-    setup.synth.method.affordable(setup)
+    setup.synth.method.affordable(setup, job.learn)
     fitted, closing = _run(setup, job, parties)
     write_ledgers(job, setup.roster, closing)
     declared = None if setup.modelled is None else setup.declared

@@ -201,6 +201,14 @@ def _rho_for(epsilon: float, delta: float) -> float:
     return low * (1 - _SPARE)
 
 
+def enough_epsilon(budget: Budget, suffices: Callable[[Budget], bool]) -> float:
+    """An epsilon of two digits that suffices, about a tenth above the smallest at most."""
+    epsilon = budget.epsilon
+    while not suffices(msgspec.structs.replace(budget, epsilon=epsilon)):
+        epsilon *= 1.05
+    return float(f"{1.05 * epsilon:.2g}")
+
+
 def _usable(name: str, rho: float) -> None:
     if not (math.isfinite(rho) and rho > 0):
         raise InputError(

@@ -59,8 +59,14 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
-from siloweave.privacy.coins import Coins, coins_for, largest_order_for
+from siloweave.privacy.budget import (
+    Budget,
+    Relation,
+    enough_epsilon,
+    marginal_sensitivity,
+    rho_for,
+)
+from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
 from siloweave.privacy.events import Event, Gaussian, SharedCoins, UpperBound
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
@@ -251,10 +257,21 @@ class SecurePlan:
         return self._after_bound * (1 - (self.synth.counts_share if self.fine else 0.0))
 
     @cached_property
+    def _closure(self) -> list[Clique]:
+        encoder = Encoder(self.schema, self.synth.bins)
+        return list(closure(queries_of(self.synth, encoder), encoder.domain))
+
+    @property
     def most_tables(self) -> int:
         """How many marginals may be measured in all: half of them at once."""
-        encoder = Encoder(self.schema, self.synth.bins)
-        return 4 * len(closure(queries_of(self.synth, encoder), encoder.domain))
+        return 4 * len(self._closure)
+
+    @cached_property
+    def opens_pairs(self) -> bool:
+        """Whether coins are wide enough for all columns and pairs, which are measured first."""
+        number = sum(len(clique) <= 2 for clique in self._closure)
+        rho = self.synth.pairs_share * self.rho_tables
+        return self.unit * sqrt(number / (2 * rho)) <= MOST_SIGMA
 
     @cached_property
     def largest_order(self) -> int:
@@ -867,7 +884,7 @@ def secure_facts(setup: Setup) -> dict[str, Any]:
     return {"schema": coded_schema(setup), "parts": parts_of(setup)}
 
 
-def check_codes(setup: Setup) -> None:
+def check_codes(setup: Setup, learn: float = 0.0) -> None:
     """Raise CapacityError for columns with so many codes that masked rows cannot be sent."""
     domain = Encoder(coded_schema(setup), setup.synth.bins).domain  # type: ignore[attr-defined]
     if (total := sum(domain.sizes)) > _MOST_CODES:
@@ -903,13 +920,26 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     slabs = case.rows / _slab_of(encoder.domain)
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
     asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
+    plan = SecurePlan(synth, encoder.schema.select(encoder.domain.names), {}, case.budget)
+    alone = () if case.parties == 1 or plan.opens_pairs else (_only_alone(plan),)
     return replace(
         base,
         asked=asked,
+        notes=base.notes + alone,
         by_rows=(ShareRows,),
         memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
         bytes_per_party=width + own + coins + wide,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
+    )
+
+
+def _only_alone(plan: SecurePlan) -> str:
+    """A note on a budget with which no table of several parties can be measured."""
+    enough = enough_epsilon(plan.budget, lambda one: replace(plan, budget=one).opens_pairs)
+    return (
+        f"epsilon = {plan.budget.epsilon:g} is too small for tables of columns of several parties; "
+        "columns of one party are measured, and those of different parties are independent in the "
+        f"synthetic table. With epsilon = {enough:g} all are measured"
     )
 
 
@@ -989,22 +1019,29 @@ class SecureMarginals:
         self._shared = masking.agree_with(self._secret, public)
 
     def can_measure(self, cliques: Sequence[Clique]) -> bool:
-        """Whether tables fit into one message together, and do not take long."""
-        wide = [clique for clique in cliques if self.plan.is_shifted(clique)]
+        """Whether tables fit into one message, do not take long, and coins are wide enough."""
+        joint = [clique for clique in cliques if len(self.plan.holders(clique)) > 1]
+        if joint and not self.plan.opens_pairs:
+            return False
+        wide = _wide(joint)
         return len(cliques) <= self.plan.most_tables // 2 and _fit(self.domain, wide, self.rows)
 
     def measure(self, cliques: Sequence[Clique], sigmas: Sequence[float]) -> list[Measurement]:
-        """Noisy marginals, each of which costs what Gaussian noise of its sigma does.
+        """Noisy marginals, each of which costs what Gaussian noise of its sigma does, if it can be.
 
         Raises:
             WireError: A party sent what does not fit; names it.
             BudgetError: Noise of such a sigma cannot be made.
         """
-        tables = [self.plan.table_for(c, s) for c, s in zip(cliques, sigmas, strict=True)]
+        tables = [
+            self.plan.table_for(clique, sigma)
+            for clique, sigma in zip(cliques, sigmas, strict=True)
+            if sigma <= MOST_SIGMA or len(self.plan.holders(clique)) == 1
+        ]
         found: dict[Clique, Measurement] = {}
         for batch in self._batches(tables):
             found |= self._measured(batch)
-        return [found[clique] for clique in cliques]
+        return [found[table.clique] for table in tables]
 
     def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
         """Tables for one message each: what is dealt for shifted codes has to fit."""
@@ -1019,7 +1056,8 @@ class SecureMarginals:
                 yield tuple(batch)
                 more = [table]
             batch = more
-        yield tuple(batch)
+        if batch:
+            yield tuple(batch)
 
     def _measured(self, tables: tuple[NoisyTable, ...]) -> dict[Clique, Measurement]:
         deliveries, corrections = _ByParty(), _ByParty()

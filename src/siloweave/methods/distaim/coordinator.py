@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from siloweave.core.fit import Measured
 from siloweave.core.method import Result, Task
-from siloweave.errors import CapacityError
+from siloweave.errors import BudgetError, CapacityError
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
 from siloweave.federation.masking import Words
@@ -31,8 +31,8 @@ from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Budget, rho_for
-from siloweave.privacy.coins import Coins, coins_for, largest_order_for
+from siloweave.privacy.budget import Budget, enough_epsilon, marginal_sensitivity, rho_for
+from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
 from siloweave.privacy.events import PaidAhead
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.progress import Progress, silent
@@ -66,6 +66,27 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
     order = largest_order_for(rho_for(budget), budget.delta)
     escape = min(_ESCAPES * budget.delta, 2.0**-20)
     return PaidAhead(rho - kept, escape, order, moved)
+
+
+def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) -> None:
+    """Raise BudgetError if so many tables, measured first, need wider noise than coins make.
+
+    `share` of the budget's zCDP is left for both measurements.
+    """
+    unit = marginal_sensitivity(budget.relation, norm="l2")
+
+    def sigma_of(one: Budget) -> float:
+        price = price_of(one, share * rho_for(one), round(unit**2))
+        return unit * sqrt(tables / (2 * settings.pairs_share * price.total))
+
+    if sigma_of(budget) > MOST_SIGMA:
+        enough = enough_epsilon(budget, lambda one: sigma_of(one) <= MOST_SIGMA)
+        raise BudgetError(
+            f"DistAIM: epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is too small for "
+            f"{tables} tables: they need noise of sigma = {sigma_of(budget):,.0f}, and noise that "
+            f"nobody knows alone is made up to {MOST_SIGMA:,.0f}. Give epsilon = {enough:g} or "
+            "more, or a workload of fewer columns. No party shared its counts"
+        )
 
 
 def rounds_of(session: Session, settings: DistAIM, key: Key) -> Iterator[list[str]]:
@@ -115,19 +136,20 @@ class _Servers:
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
-        """Open tables, each under noise that costs what Gaussian noise of its sigma does."""
-        coins = [coins_for(sigma, self.price.largest_order, self.tail) for sigma in sigmas]
+        """Open tables, each with noise at the price of its sigma, if coins can be as wide."""
         found: list[Measurement] = []
         batch: list[tuple[Clique, Coins]] = []
         size = 0
-        for clique, own in zip(cliques, coins, strict=True):
+        narrow = [one for one in zip(cliques, sigmas, strict=True) if one[1] <= MOST_SIGMA]
+        for clique, sigma in narrow:
+            own = coins_for(sigma, self.price.largest_order, self.tail)
             dealt = 4 * self.domain.size(clique) * own.number
             if batch and size + dealt > _MESSAGE:
                 found += self._opened(batch)
                 batch, size = [], 0
             batch.append((clique, own))
             size += dealt
-        return found + self._opened(batch)
+        return found + self._opened(batch) if batch else found
 
     def _opened(self, batch: Sequence[tuple[Clique, Coins]]) -> list[Measurement]:
         first, last = servers_of(self.session.roster)
@@ -199,6 +221,7 @@ def distaim(
             f"message takes {_MESSAGE / 1e6:,.0f} MB. Use fewer bins or a smaller workload"
         )
     price = price_of(budget, rho, round(unit**2))
+    check_coins(settings, budget, len(places), rho / rho_for(budget))
     keys = exchange_keys(session, domain)
     servers = _Servers(session, domain, places, price, secret, keys, np.zeros(cells, np.uint32))
     for t, newcomers in enumerate(rounds_of(session, settings, key)):

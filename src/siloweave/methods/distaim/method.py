@@ -35,7 +35,7 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec.structs import replace
 
@@ -50,18 +50,22 @@ from siloweave.core.method import (
     Case,
     Guarantee,
     Method,
+    Setup,
     View,
     Views,
     masked_sums,
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
-from siloweave.methods.distaim.coordinator import coordinate
+from siloweave.methods.distaim.coordinator import check_coins, coordinate
 from siloweave.methods.distaim.messages import OpenTables, SendCounts, ShareCounts
-from siloweave.methods.distaim.party import HANDLERS
-from siloweave.protocols.marginals import marginal_forecast, marginal_method
+from siloweave.methods.distaim.party import HANDLERS, places_of
+from siloweave.privacy.budget import rho_for
+from siloweave.protocols.marginals import cuts_columns, guessed, marginal_forecast, marginal_method
 from siloweave.protocols.secure_sums import KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
+from siloweave.protocols.workload import first_encoder, queries_of
+from siloweave.tables.codes import Encoder
 
 
 def _check(synth: DistAIM) -> None:
@@ -86,6 +90,22 @@ def _guarantee(synth: DistAIM) -> Guarantee:
         "readers, as long as the coordinator does not put together what it knows with one of the "
         "two parties that serve, the first and the last of the roster.",
     )
+
+
+def _affordable(setup: Setup, learn: float) -> None:
+    """Refuse a budget whose noise cannot be made, before bins or counts are paid for."""
+    synth: Any = setup.synth
+    if synth.selection == "simulated":
+        return
+    budget, case = setup.budget, Case(setup.encoder or setup.schema, setup.budget, learn=learn)
+    known = guessed(synth, case)
+    encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
+    share = 1 - synth.counts_share * (learn > 0 or cuts_columns(synth, case))
+    if learn:  # which takes a tenth of delta, too
+        less = rho_for(replace(budget, delta=0.9 * budget.delta))
+        share *= (1 - learn) * less / rho_for(budget)
+    tables = len(places_of(encoder.domain, queries_of(synth, encoder)))
+    check_coins(synth, budget, tables, share)
 
 
 def _asked(synth: DistAIM, columns: int, case: Case) -> Asked:
@@ -156,6 +176,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
             waits=lambda synth: synth.rounds - 1,
         ),
         check=_check,
+        affordable=_affordable,
         bounded=lambda synth: True,
         trains_at=("coordinator",),
     )

@@ -56,7 +56,7 @@ def study_facts(trainer: PrivateTrainer, setup: Setup) -> dict[str, Any]:
     return {"order": training_order(trainer, setup), "counts_sigma": sigma}
 
 
-def check_affordable(trainer: PrivateTrainer, setup: Setup) -> None:
+def check_affordable(trainer: PrivateTrainer, setup: Setup, learn: float) -> None:
     """Refuse a budget with which the noise of a step would hide a whole batch's clipped sum."""
     left = rho_for(setup.budget) - counts_event(setup).rho
     refuse_what_learns_nothing(setup.budget, left, *trainer.length(setup.synth))

@@ -69,8 +69,9 @@ def coordinate(session: Session, task: Task) -> Result:
         cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
         nonlocal planned
-        planned = cliques
-        return secure.measure(cliques, sigmas)
+        found = secure.measure(cliques, sigmas)
+        planned = [one.clique for one in found]
+        return found
 
     mrf, measured = plan_and_fit(
         secure.domain, queries, secure.plan.rho_tables, synth, measure,

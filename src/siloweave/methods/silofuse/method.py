@@ -203,7 +203,7 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
     return training_forecast(case, synth.settings(), asked, lambda weights, width: sent)
 
 
-def _affordable(setup: Setup) -> None:
+def _affordable(setup: Setup, learn: float) -> None:
     if setup.budget.private:
         require_replacing(setup.budget, "every row sends a latent")
 

@@ -159,7 +159,7 @@ def _data(table: Table, setup: Setup, place: Place) -> Codes:
     return Encoder(schema, synth.bins).encode(table.select(list(schema.names)))
 
 
-def _affordable(setup: Setup) -> None:
+def _affordable(setup: Setup, learn: float) -> None:
     synth: Any = setup.synth
     if synth.encoding == "fo":
         require_replacing(setup.budget, "every row sends an answer")

@@ -1,0 +1,88 @@
+"""What methods whose noise is made of coins do where it would have to be wider than coins are."""
+
+import re
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from siloweave import DistAIM, SecureTwoRound
+from siloweave.core.method import Case, Setup
+from siloweave.datasets import adult, adult_schema
+from siloweave.errors import BudgetError
+from siloweave.methods.distaim import coordinator
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.protocols import secure_marginals
+from siloweave.tables.codes import Encoder
+
+NAMES = ("sex", "income", "race", "age")
+SCHEMA = adult_schema().select(NAMES)
+TINY = Budget(2e-4, 1e-9, relation=Relation.REPLACE_ONE)
+
+
+def rows(start, step=1):
+    return adult().select(list(NAMES)).take(range(start, 600, step))
+
+
+def split():
+    return {"tax": rows(0).select(["sex", "income"]), "town": rows(0).select(["race", "age"])}
+
+
+@pytest.mark.parametrize("learn", [0.0, 0.2])
+def test_distaim_says_before_it_reads_anything_which_epsilon_is_enough(learn):
+    parties = dict.fromkeys("abc", "nowhere.csv")
+    with pytest.raises(BudgetError, match=r"for 120 tables.*No party shared") as refused:
+        DistAIM().fit(parties, adult_schema(), budget=TINY, learn=learn)
+    enough = float(re.search(r"epsilon = (\S+) or more", str(refused.value))[1])
+    fits = Setup(DistAIM(), adult_schema(), replace(TINY, epsilon=enough), tuple(parties))
+    DistAIM.method.affordable(fits, learn)
+    close = Setup(DistAIM(), adult_schema(), replace(TINY, epsilon=0.85 * enough), tuple(parties))
+    with pytest.raises(BudgetError):
+        DistAIM.method.affordable(close, learn)
+
+
+def test_distaim_checks_once_more_before_any_party_is_asked():
+    domain = Encoder(SCHEMA, 4).domain
+    workload = [(a, b) for a in NAMES for b in NAMES if a < b]
+    run = partial(coordinator.distaim, None, domain, workload, settings=DistAIM(), secret=b"")
+    with pytest.raises(BudgetError, match="for 10 tables"):
+        run(rho=1e-9, key=0, budget=TINY)
+
+
+def test_distaim_leaves_tables_closed_that_need_wider_noise(monkeypatch):
+    parties = {name: rows(i, 3) for i, name in enumerate("abc")}
+    plan = DistAIM(rounds=1, participation=1.0, bins=4, pairs_share=0.95)
+    monkeypatch.setattr(coordinator, "MOST_SIGMA", 30.0)
+    fitted = plan.fit(parties, SCHEMA, budget=Budget(1.0, 1e-6))
+    assert fitted.model.measured
+    assert fitted.epsilon <= 1.0
+    assert all(one.sigma <= 31.0 for one in fitted.model.measured)
+
+
+def test_secure_two_round_measures_what_one_party_holds_and_says_so(caplog):
+    fitted = SecureTwoRound(bins=4).fit(split(), SCHEMA, budget=TINY)
+    assert fitted.settings["joint_tables"] == 0
+    assert "no table of columns of two parties was worth its noise" in caplog.text
+    measured = {clique for one in fitted.model.measured for clique in one.cliques}
+    assert measured == {(name,) for name in NAMES} | {("sex", "income"), ("race", "age")}
+    assert 0.9 * TINY.epsilon < fitted.epsilon <= TINY.epsilon
+
+
+def test_the_forecast_of_secure_two_round_says_which_epsilon_is_enough():
+    def note(budget, parties=2):
+        found = SecureTwoRound.method.forecast(SecureTwoRound(), Case(SCHEMA, budget, parties, 600))
+        return " ".join(found.notes)
+
+    said = re.search(r"of different parties are independent .* epsilon = (\S+) all", note(TINY))
+    assert "too small" not in note(replace(TINY, epsilon=float(said[1])))
+    assert "too small" not in note(TINY, parties=1)
+
+
+def test_secure_two_round_leaves_out_tables_that_need_wider_noise(monkeypatch):
+    monkeypatch.setattr(secure_marginals, "MOST_SIGMA", 30.0)
+    synth = SecureTwoRound(bins=4, pairs_share=0.95)
+    fitted = synth.fit(split(), SCHEMA, budget=Budget(1.0, 1e-6))
+    joint = [(q, m.sigma) for m in fitted.model.measured for q in m.cliques if len(q) == 2]
+    crossing = [sigma for q, sigma in joint if set(q) not in ({"sex", "income"}, {"race", "age"})]
+    assert crossing
+    assert max(crossing) <= 31.0
