@@ -135,6 +135,25 @@ def test_the_number_of_rows_is_no_part_of_an_approval_for_any_method(ends):
     assert many.digest == few.digest == plan_in(ends["north"]).digest
 
 
+def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys):
+    north = ends["north"]
+    shown = printed(capsys, "party", "plan", north)
+    assert "columns of your rows that it uses: age, sex, job" in shown
+    assert "how a text file is written, it shows by itself" in shown
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    study = (north / "study.toml").read_text()
+    (north / "study.toml").write_text(
+        study.replace('name = "north"', 'name = "north"\nmissing = ["none"]\nheader = true')
+    )
+    said = started(north)
+    assert "is not as its owner approved it" in said
+    assert "reading" in said
+    shown = printed(capsys, "party", "plan", north)
+    assert 'header = true, missing = ["none"], as study.toml in this folder says' in shown
+    printed(capsys, "party", "approve", north, plan_in(north).digest)
+    assert not started(north)
+
+
 def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     north = ends["north"]
     rows = (north / "north.csv").rename(north.parent / "rows.csv")

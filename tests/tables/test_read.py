@@ -158,6 +158,21 @@ def test_write_refuses_early(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("encoding", ["cp037", "unicode_escape", "utf-7", "raw_unicode_escape"])
+def test_no_encoding_makes_several_rows_of_one(encoding):
+    assert len(rb"a % \n \u000a +AAo- b".decode(encoding).splitlines()) > 1
+    with pytest.raises(InputError, match="makes several lines of one; save the file as UTF-8"):
+        Dialect(encoding=encoding)
+    for one in ("utf-8", "latin-1", "utf-16", "cp932", "shift_jisx0213", "gb18030", "iso2022_jp"):
+        assert Dialect(encoding=one).encoding == one
+
+
+@pytest.mark.parametrize("separator", ['"', "\n", "\r"])
+def test_what_ends_a_field_or_a_line_is_no_separator(separator):
+    with pytest.raises(InputError, match="must be one character, such as ';', and no quote"):
+        Dialect(separator=separator)
+
+
 def test_unreadable_files(tmp_path):
     def file(name, content):
         path = tmp_path / name

@@ -15,7 +15,7 @@ guesses of bytes and time may differ.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
@@ -36,6 +36,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded
 from siloweave.protocols.schema import open_facts
+from siloweave.tables.read import Dialect
 from siloweave.tables.schema import Column, Schema
 
 APPROVAL = "approved.json"
@@ -98,6 +99,9 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         party: Its name.
         facts: Everything public that the study is, with the parties' keys where they are known.
+        columns: Of its rows that are used.
+        reading: How the study's folder says that its text file is written; all else is decided
+            from the file.
         guarantee: What the method promises, in words.
         sees: Who sees what, and what protects that.
         messages: In the order of the stages.
@@ -110,6 +114,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     party: str
     facts: dict[str, Any]
+    columns: tuple[str, ...]
+    reading: dict[str, Any]
     guarantee: str
     sees: tuple[View, ...]
     messages: tuple[PlannedMessage, ...]
@@ -209,10 +215,14 @@ def plan_of(
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
     before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
-    aligning = aligned_by(study, rows)
+    aligning, usual = aligned_by(study, rows), asdict(Dialect())
+    (entry,) = (one for one in study.parties if one.name == party)
+    ids = study.alignment.on if study.alignment else ()
     return Plan(
         party=party,
         facts=facts,
+        columns=tuple(dict.fromkeys([*ids, *setup.held.get(party, setup.declared.names)])),
+        reading={n: value for n, value in asdict(entry.dialect).items() if value != usual[n]},
         guarantee=f"{info.guarantee}: {info.statement}",
         sees=info.visibility,
         messages=messages,

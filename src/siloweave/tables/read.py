@@ -58,6 +58,7 @@ _ODD = re.compile(
     r"(?<=[A-Za-zÀ-ÿ])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[A-Za-zÀ-ÿ])"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
+_ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
@@ -101,18 +102,26 @@ class Dialect:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "missing", tuple(self.missing))
-        if self.separator is not None and len(self.separator.encode()) != 1:
-            raise InputError(f"separator={self.separator!r} must be one character, such as ';'")
+        if self.separator is not None and (
+            len(self.separator.encode()) != 1 or self.separator in '"\r\n'
+        ):
+            raise InputError(
+                f"separator={self.separator!r} must be one character, such as ';', and no quote"
+            )
         if self.decimal not in (".", ",") or self.decimal == self.separator:
             raise InputError(
                 f"decimal={self.decimal!r} must be '.' or ',', and not the separator as well"
             )
         try:
-            codecs.lookup(self.encoding or "utf-8")
-        except LookupError:
+            lines = _ONE_LINE.decode(self.encoding or "utf-8", "replace").splitlines()
+        except (LookupError, UnicodeError):
             raise InputError(
                 f"encoding={self.encoding!r} is unknown; use a name such as 'utf-8' or 'latin-1'"
             ) from None
+        if len(lines) > 1:
+            raise InputError(
+                f"encoding={self.encoding!r} makes several lines of one; save the file as UTF-8"
+            )
 
 
 @dataclass(frozen=True)
