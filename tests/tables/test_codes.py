@@ -225,7 +225,8 @@ SECRET = "Mallory"
     [
         (Column("x", "categorical", ("a",)), ["a", SECRET, SECRET], "2 rows"),
         (Column("x", "integer", low=0, high=9), [1, 10, -1], "2 rows are outside"),
-        (Column("x", "continuous", low=0.0, high=1.0), [0.5, float("inf"), 1.5], "2 rows"),
+        (Column("x", "continuous", low=0.0, high=1.0), [0.5, -1.0, 1.5], "2 rows"),
+        (Column("x", "continuous", low=0.0, high=1.0), [0.5, np.inf, 1.5], "1 rows hold infinite"),
         (Column("x", "datetime", low="2020-01-01", high="2020-01-02"), ["2020-01-03"], "1 rows"),
         (Column("x", "integer", low=0, high=9), [1, None], "1 rows have no value"),
         (Column("x", "boolean"), [1, 0], "holds whole numbers"),

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from siloweave.app.init import propose
-from siloweave.errors import DataError, SchemaError
+from siloweave.app.parties import misfits
+from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, write
 from siloweave.tables.features import Features
 from siloweave.tables.forms import number_form
@@ -369,8 +370,16 @@ def test_infinite_numbers_are_strays_with_their_places(tmp_path):
             found.cautions[0] == f"a, {first}, x: inf is infinite. Correct it, or make it missing"
         )
         assert len(found.cautions) == 3
-        with pytest.raises(DataError, match="'x': 2 rows hold infinite"):
+        with pytest.raises(SchemaError, match="'x': 2 rows hold infinite"):
             Features.fit(table.select(["x"]), found.schema.select(["x"]), key=0)
+        with pytest.raises(SchemaError, match="'x': 2 rows hold infinite numbers; correct them"):
+            Encoder(found.schema.select(["x"])).encode(table.select(["x"]))
+        assert misfits("a", table.select(["x"]), found.schema.select(["x"]), 16)[0].startswith(
+            f"a, {first} inf, {place.format(10 + (name == 'a.csv'))} -inf: column 'x': 2 rows hold"
+        )
+        whole = Encoder(Schema((Column("y", "integer", low=0, high=1),)))
+        with pytest.raises(SchemaError, match="'y': 1 rows hold infinite numbers"):
+            whole.encode(table.select(["y"]))
     corrected = read(tmp_path / "a.csv", missing=["inf", "-inf"])
     assert Schema.detect(corrected)["x"].missing
     with pytest.raises(SchemaError, match="'x' has no value in any row"):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.forms import number_form, written_time
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, check_finite
 from siloweave.tables.schema import Column
 
 BINNED = ("integer", "continuous", "datetime")
@@ -167,6 +167,7 @@ def check_values(
 
     The error has the number of rows, never which rows.
     """
+    check_finite(column.name, table.rows_of(np.isinf(values) & ~gone))
     check_inside(column, table.rows_of(((values < low) | (values > high)) & ~gone))
     check_missing(column, table.rows_of(gone))
 

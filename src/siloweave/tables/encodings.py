@@ -549,14 +549,10 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     def values_of(self, column: Column, table: Table) -> tuple[Floats, _Mask]:
         """Return a column's values less the origin, and which are missing.
 
-        DataError when values are infinite, SchemaError when they do not fit the schema.
+        SchemaError when they do not fit the schema.
         """
         raw, gone = numbers_of(column, table)
         values = (raw - self.origin if self.origin else raw).astype(np.float64)
-        if wild := int(np.count_nonzero(~np.isfinite(values))):
-            raise DataError(
-                f"column {column.name!r}: {wild} rows hold infinite numbers; replace or drop them"
-            )
         check_values(column, table, values, gone, self.low, self.high)
         return values, gone
 

@@ -464,8 +464,7 @@ class Features:
 
         Raises:
             CapacityError: When the vectors would take more than 16 GiB.
-            DataError: When the table holds infinite numbers.
-            SchemaError: When rows hold a value outside the schema.
+            SchemaError: When rows hold a value outside the schema, or an infinite number.
         """
         check_columns(self.schema, table)
         needed = 4 * table.num_rows * self.width

@@ -396,6 +396,7 @@ class Table:
         if series.dtype not in _WHOLE:
             numbers = self._numeric(series, "whole numbers", form)
             missing = numbers.is_null()
+            check_finite(name, self.rows_of((numbers.is_infinite() & ~missing).to_numpy()))
             whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
             check_whole(name, self.rows_of((~whole).to_numpy()))
             series = numbers if series.dtype != pl.String else series.str.strip_chars()
@@ -780,6 +781,14 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
 def _check_there(name: str, names: Sequence[str]) -> None:
     if name not in names:
         raise DataError(f"the table has no column {name!r}; it has {', '.join(names)}")
+
+
+def check_finite(name: str, wild: int) -> None:
+    """Raise SchemaError where so many rows, if any, hold infinite numbers."""
+    if wild:
+        raise SchemaError(
+            f"column {name!r}: {wild} rows hold infinite numbers; correct them, or leave them empty"
+        )
 
 
 def check_whole(name: str, wrong: int) -> None:
