@@ -266,3 +266,23 @@ def test_noise_in_a_score_leaves_room_for_what_a_row_moves():
     """A score of 2^53 or more is a multiple of two: one row would move it by two, or not at all."""
     noise = expected_l1(float(MOST_ROWS), 10**7)
     assert all((gap + 1 - noise) - (gap - noise) == 1 for gap in range(9))
+
+
+@pytest.mark.parametrize("sizes", [(6,) * 8, (2, 3, 5, 8, 12, 16, 20, 30)])
+def test_the_forecast_of_flaim_follows_how_its_model_grows(sizes):
+    """Pairs of equally many codes are chosen by noise alone, until all hang together."""
+    names, rng = "abcdefgh", np.random.default_rng(0)
+    domain = Domain(tuple(names), sizes)
+    columns = [
+        sw.Column(n, "integer", low=0, high=m - 1) for n, m in zip(names, sizes, strict=True)
+    ]
+    encoder, budget = Encoder(sw.Schema(tuple(columns)), 30), sw.Budget(1.0, 1e-6)
+    parts = [Codes(domain, tuple(rng.integers(m, size=20) for m in sizes)) for _ in range(40)]
+    synth = sw.FLAIM(participation=0.5, rounds=4)
+    fitted = synth.fit(parts, encoder, budget=budget)
+    grown = tree_cells(domain, list(fitted.model.mrf.potentials))
+    found = synth.method.forecast(synth, Case(encoder, budget, 40, 800))
+    foreseen = (found.memory_mb - 232.0) / 8 / 8e-6
+    assert 0.3 * grown < foreseen < 3.0 * grown
+    queries = sum(domain.size(q) for q in weights_of(domain, queries_of(synth, encoder)))
+    assert (foreseen > 10 * queries) == (len(set(sizes)) == 1)

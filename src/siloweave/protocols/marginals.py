@@ -9,7 +9,7 @@ histograms.py), and all is paid from one budget; a forecast reads no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
@@ -48,7 +48,7 @@ from siloweave.protocols.workload import (
 )
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
-from siloweave.tables.codes import Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.database import Database
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
@@ -221,7 +221,7 @@ def marginal_forecast(
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,
-    fills: bool = False,
+    grown: Callable[[Any, Case, Domain, Sequence[Clique], float], float] | None = None,
 ) -> Callable[[Any, Case], Forecast]:
     """The forecast of a method of marginals; raises CapacityError if a query does not fit.
 
@@ -231,7 +231,8 @@ def marginal_forecast(
         asked: How often a party is asked each question at most, from settings, columns and case.
         waits: See `Forecast`.
         all_pairs: Whether it measures all pairs first, and some of them again.
-        fills: Whether its model may be as large as allowed, whatever the queries are.
+        grown: Cells of its model, from settings, case, domain, queries and how many answers all
+            parties give; else those of the queries, or more of them where all pairs are measured.
     """
 
     def forecast(synth: Any, case: Case) -> Forecast:
@@ -251,9 +252,11 @@ def marginal_forecast(
         shipped += _NAME_BYTES * len(below) + 2 * _KEY_BYTES * cohort
         counted = 4 * ResolutionLevels(fine).cells if fine else 0
         planned = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
-        grown = inf if fills else (planned if all_pairs else 1) * cells
-        tree = min(limit * 1e6 / 8, domain.size(), grown)
-        work = _work(all_pairs, rounds, joined * parties, len(below), cells, tree)
+        answers, most = joined * parties, (planned if all_pairs else 1) * cells
+        most = grown(synth, case, domain, queries, answers) if grown else most
+        tree = min(limit * 1e6 / 8, domain.size(), most)
+        fitted = tree if all_pairs or (grown and most < inf) else 0.0
+        work = _work(all_pairs, rounds, answers, len(below), cells, fitted)
         found = Forecast(
             asked(synth, len(domain.names), case),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
@@ -327,7 +330,8 @@ def _work(
         planning = _PLAN_S_PER_QUERY * queries
         return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
     choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
-    return rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + answers * choice
+    fits = rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + _TREE_S_PER_CELL * tree
+    return fits + answers * choice
 
 
 def guessed(synth: Any, case: Case) -> Any:

@@ -28,14 +28,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siloweave.core.fit import Measured
-from siloweave.core.method import Result, Task
+from siloweave.core.method import Case, Result, Task
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Reveal, Select
 from siloweave.methods.flaim.party import Floats
 from siloweave.models.estimate import Measurement, fit
+from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
+from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, rho_for
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import (
     Count,
@@ -364,6 +366,29 @@ class FLAIMPlan:
         grow = sqrt(remaining / self.round_cost)
         self.sigma, self.epsilon = self.sigma / grow, self.epsilon * grow
         return True
+
+
+def tree_of_noise(
+    synth: FLAIM, case: Case, domain: Domain, queries: Sequence[Clique], answers: float
+) -> float:
+    """Cells of the junction tree, if noise alone chooses: of many answers, among small queries.
+
+    What a party chooses by its rows is mostly a part of that, as all parties' rows are alike.
+    """
+    weights = weights_of(domain, queries)
+    pairs = [q for q in weights if len(q) > 1]
+    if not chooses(synth) or not pairs:
+        return sum(map(domain.size, weights))
+    relation, firsts = case.budget.relation, len(domain.names)
+    unit = marginal_sensitivity(relation, norm="l2")
+    plan = FLAIMPlan(synth, firsts, unit, rho_for(case.budget))
+    scores = np.array([-weights[q] * expected_l1(plan.sigma, domain.size(q)) for q in pairs])
+    sensitivity = 2 * max(weights[q] for q in pairs) * l1_score_sensitivity(relation)
+    odds = np.exp((scores - scores.max()) * plan.epsilon / (2 * sensitivity))
+    chosen = generator(0).choice(
+        len(pairs), round(answers * synth.local_steps), p=odds / odds.sum()
+    )
+    return tree_cells(domain, [pairs[i] for i in set(chosen.tolist())])
 
 
 def coordinate(session: Session, task: Task) -> Result:

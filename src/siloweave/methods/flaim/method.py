@@ -49,7 +49,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.flaim.coordinator import chooses, coordinate
+from siloweave.methods.flaim.coordinator import chooses, coordinate, tree_of_noise
 from siloweave.methods.flaim.messages import MeasureQueries, Reveal, Select
 from siloweave.methods.flaim.party import HANDLERS
 from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
@@ -176,7 +176,10 @@ class FLAIM(Synthesizer, MarginalSettings):
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
         forecast=marginal_forecast(
-            _rounds, _asked, waits=lambda synth: 3 * (synth.rounds - synth.cap) if synth.cap else 0
+            _rounds,
+            _asked,
+            waits=lambda synth: 3 * (synth.rounds - synth.cap) if synth.cap else 0,
+            grown=tree_of_noise,
         ),
         check=_check,
         bounded=lambda synth: True,

@@ -17,6 +17,7 @@ for before, protocols/histograms.py) and workload.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from siloweave.core.method import Asked, Case, Method
@@ -68,7 +69,7 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         forecast=marginal_forecast(
             lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
             _asked,
-            fills=True,
+            grown=lambda *facts: inf,
         ),
         check=FieldSettings.check,
     )
