@@ -1,12 +1,16 @@
 """A coordinator and parties over a real network engine, on this machine's loopback."""
 
+import os
 import secrets
 import socket
 import subprocess
+import sys
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
-from siloweave.federation import engine
+from siloweave.federation import certificates, engine
 from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.messages import Envelope, decode, encode
 from tests.federation.rosters import identity_of
@@ -91,6 +95,59 @@ def study(folder, **named):
         for name in NAMES:
             stack.enter_context(party(folder, name, port))
         yield found
+
+
+class SuperLink:
+    """A SuperLink of Flower's own command, with its state in a file; others run it.
+
+    Its folder has all that it writes, and the certificates of its authority.
+    """
+
+    def __init__(self, folder, *options, nodes=True):
+        self.folder, self.port = folder, free_port()
+        certificates.make_certificates(folder, [])
+        self._command = [str(Path(sys.executable).with_name("flower-superlink"))]
+        self._command += ["--port", str(self.port), "--database", str(folder / "state.db")]
+        files = zip(("certfile", "keyfile", "ca-certfile"), certificates.FILES, strict=True)
+        for option, name in files:
+            self._command += [f"--ssl-{option}", str(folder / name)]
+        self._command += ["--isolation", "process", *options]
+        self._command += ["--enable-supernode-auth"] if nodes else []
+        self.kills = 0
+
+    def start(self):
+        home = {"FLWR_HOME": str(self.folder / "home")}
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=os.environ | engine._SETTINGS | home, stdout=log, stderr=log
+            )
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+                return
+            time.sleep(0.05)
+        raise RuntimeError((self.folder / "log").read_text())
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait()
+        self.kills += 1
+
+    def kill_and_start(self, *_):
+        self.kill()
+        self.start()
+
+    def seen(self):
+        """All that it has written."""
+        return b"\n".join(one.read_bytes() for one in self.folder.rglob("*") if one.is_file())
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._process.terminate()
+        self._process.wait()
 
 
 @contextmanager

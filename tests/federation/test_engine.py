@@ -1,6 +1,8 @@
 """A real network engine on this machine: TLS and keys, what is refused, and what is survived."""
 
+import hashlib
 import http.client
+import http.server
 import os
 import secrets
 import signal
@@ -8,16 +10,19 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
+import msgspec
 import pytest
 
 from siloweave.errors import InputError, RosterError
-from siloweave.federation import engine
+from siloweave.federation import certificates, engine, flower
 from tests.federation.engines import (
     NAMES,
+    SuperLink,
     body_in,
     cable,
     children,
@@ -163,6 +168,169 @@ def test_a_port_in_use_a_malformed_address_and_nobody_there(tmp_path):
     with pytest.raises(InputError, match="must be HOST:PORT"):
         engine.Engine(tmp_path / "office", seals_of("coordinator"), "office", seconds=1)
     refused(tmp_path, port, "nobody answered for 1 s")
+
+
+# A SuperLink that others run
+
+
+@contextmanager
+def others(folder, *options, **named):
+    """A SuperLink of others, and the ends' folders, which trust its authority."""
+    with SuperLink(folder / "others", *options, **named) as link:
+        provisioned(folder, authority=link.folder / "ca.crt")
+        yield link
+
+
+def joined(folder, port, **named):
+    return coordinator(folder, port, joined=True, **named)
+
+
+def cannot_join(folder, port, match, **named):
+    with joined(folder, port, **named) as link, pytest.raises(InputError, match=match):
+        link.send("lab", envelope("lab"))
+
+
+def client_of(kind, link, *interceptors):
+    """A client of Flower's, as anyone may have who reaches a SuperLink."""
+    authority = (link.folder / "ca.crt").read_bytes()
+    return kind.from_server_address(f"127.0.0.1:{link.port}", False, authority, list(interceptors))
+
+
+def test_a_superlink_of_others_that_lets_in_any_node_is_refused(tmp_path):
+    from flwr.proto.control_pb2 import ListNodesRequest
+    from flwr.supercore.control import ControlHttpClient
+
+    with others(tmp_path, nodes=False) as link:
+        cannot_join(tmp_path, link.port, "lets in any node. Start it with --enable-supernode-auth")
+        with client_of(ControlHttpClient, link) as control:
+            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+        assert {one.status for one in nodes} <= {"unregistered"}  # nothing remains of the trial
+
+
+def test_a_superlink_of_others_that_is_another_is_refused(tmp_path):
+    with others(tmp_path) as link:
+        certificates.make_certificates(tmp_path / "office" / "engine", [])  # of another authority
+        with pytest.raises(InputError, match=r"was not issued by .*ca\.crt, so another server"):
+            joined(tmp_path, link.port).__enter__()
+        link.kill()
+        certificates.trust(tmp_path / "office" / "engine", link.folder / "ca.crt")
+        with pytest.raises(InputError, match=r"nobody answered for 1 s .* that the SuperLink runs"):
+            joined(tmp_path, link.port, seconds=1.0).__enter__()
+        with pytest.raises(InputError, match="with a SuperLink of ours"):
+            joined(tmp_path, link.port, plaintext=True).__enter__()
+
+
+def test_a_secret_for_tasks_is_asked_for_and_is_enough(tmp_path):
+    word = tmp_path / "secret"
+    word.write_bytes(secrets.token_bytes(32))
+    with others(tmp_path, "--superexec-auth-secret-file", str(word)) as link:
+        cannot_join(tmp_path, link.port, "give the same file with --join-secret")
+        (tmp_path / "other").write_text("another")
+        cannot_join(tmp_path, link.port, "give the same file with", join_secret=tmp_path / "other")
+        with (
+            joined(tmp_path, link.port, join_secret=word) as own,
+            party(tmp_path, "lab", link.port),
+        ):
+            assert body_in(own.send("lab", envelope("lab", b"with it"))) == b"with it"
+
+
+def test_a_task_that_others_take_is_named(tmp_path):
+    """As an executor does, which looks for tasks more often than any real one."""
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    wanted, ended = AcquireTaskRequest(supported_task_types=["flwr-serverapp"]), threading.Event()
+
+    def take(link):
+        with client_of(RuntimeHttpClient, link) as client:
+            while not ended.is_set():
+                client.AcquireTask(wanted)
+
+    with others(tmp_path) as link, ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(take, link)
+        try:
+            cannot_join(tmp_path, link.port, "gave the task of this study's run to another")
+        finally:
+            ended.set()
+
+
+@contextmanager
+def answers(folder, found):
+    """A server with a certificate that gives to each path a status and a body."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, body = found.get(self.path, (404, b""))
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815 - http.server's name
+
+        def log_message(self, *_):
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        made.socket = context.wrap_socket(made.socket, server_side=True)
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made.server_port
+        made.shutdown()
+
+
+def test_another_version_and_a_superlink_with_accounts_are_named(tmp_path):
+    provisioned(tmp_path)
+    home = tmp_path / "office" / "engine"
+    this = {"/openapi.json": (200, b'{"info": {"version": "1.41.0"}}')}
+    for found, match in (
+        ({"/openapi.json": (200, b'{"info": {"version": "1.40.0"}}')}, "1.41.0. It is Flower 1.40"),
+        ({}, "It is another program, or hides /openapi.json"),
+        (this | {"/v1/fleet/register-node": (412, b""), "/v1/control/list-nodes": (401, b"")},
+         "takes orders from accounts alone"),
+    ):  # fmt: skip
+        with answers(home, found) as port:
+            cannot_join(tmp_path, port, match)
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # of a library that Flower uses
+def test_what_others_do_at_their_superlink_does_not_disturb_a_study(tmp_path):
+    """They keep their tasks, and may send to nodes what they like."""
+    from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+    from flwr.common.serde import fab_to_proto
+    from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.fab import Fab
+
+    with others(tmp_path) as link, client_of(ControlHttpClient, link) as control:
+        facts = flower.PairingFacts(
+            f"127.0.0.1:{link.port}", "", str(link.folder / "ca.crt"), "", {"theirs": ""}, True
+        )
+        fab = flower._application(msgspec.structs.replace(facts, nodes={}))
+        order = StartRunRequest(fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})))
+        waiting = control.StartRun(order).run_id
+        with joined(tmp_path, link.port) as own, party(tmp_path, "lab", link.port):
+            assert body_in(own.send("lab", envelope("lab", b"first"))) == b"first"
+            taken = flower._run(facts, control)
+            grid = flower._grid(facts, taken)
+            (node,) = grid.get_node_ids()
+            for content in (
+                RecordDict({}),
+                RecordDict({"a": ArrayRecord()}),
+                RecordDict({"a": ConfigRecord({"frame": "text"})}),
+                RecordDict({"a": ConfigRecord({"frame": b"of nobody in the roster"})}),
+            ):
+                asked = Message(content, dst_node_id=node, message_type="query")
+                (reply,) = grid.send_and_receive([asked], timeout=30)
+                assert reply.content["000000"]["kind"] == flower.REFUSED
+            assert body_in(own.send("lab", envelope("lab", b"second", 1))) == b"second"
+        runs = control.ListRuns(ListRunsRequest()).run_dict
+        assert runs.pop(waiting).status.status == "pending"
+        assert runs.pop(taken.task.run_id).status.status == "running"
+        assert [one.status.sub_status for one in runs.values()] == ["stopped"]
 
 
 # What is survived

@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import numpy as np
 import pytest
 
-from siloweave.federation import engine
-from tests.federation.engines import cable, children, free_port
+from siloweave.federation import engine, flower
+from tests.federation.engines import SuperLink, cable, children, free_port
 from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.networked import fit_over_frames
 from tests.synthesizers.test_network import check_same
@@ -44,9 +45,18 @@ class Counted:
 
 @contextmanager
 def over_engine(
-    seals, hosts, folder, *, hurts=None, counted=None, port=None, seconds=120.0, **named
+    seals,
+    hosts,
+    folder,
+    *,
+    hurts=None,
+    counted=None,
+    port=None,
+    seconds=120.0,
+    joined=None,
+    **named,
 ):
-    """A SuperLink, and a node for each party, which answers in this process.
+    """A SuperLink, or one that is joined, and a node for each party, which answers in this process.
 
     All nodes connect over one line, which is cut while the link's `cut` is set.
     """
@@ -54,11 +64,14 @@ def over_engine(
     for home in (folder / "office", *homes.values()):
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o700)
-    engine.provision(folder / "office", homes, [])
-    to = port or free_port()
+    authority = joined and joined.folder / "ca.crt"
+    engine.provision(folder / "office", homes, [], authority=authority)
+    to = port or (joined.port if joined else free_port())
     with ExitStack() as stack:
-        address = f"127.0.0.1:{to}"
-        made = engine.Engine(folder / "office", seals, address, seconds=seconds, **named)
+        office, address = folder / "office", f"127.0.0.1:{to}"
+        made = engine.Engine(
+            office, seals, address, seconds=seconds, joined=joined is not None, **named
+        )
         link = stack.enter_context(made)
         link.cut, line = stack.enter_context(cable(to))
         through = f"127.0.0.1:{stack.enter_context(recording(to)) if port else line}"
@@ -143,6 +156,45 @@ def test_a_link_that_is_cut_at_every_question_changes_nothing(name, seconds, tmp
         print(f"\n{name}, cut {times} times: {time.monotonic() - began:.0f} s")
 
 
+# A SuperLink that others run
+
+
+@pytest.mark.parametrize("name", ["two_round", "silofuse"])
+def test_a_run_over_a_superlink_of_others_is_that_of_one_process(name, tmp_path, capsys):
+    counted, began = [], time.monotonic()
+    with SuperLink(tmp_path / "others") as joined:
+        check_same(name, tmp_path, over=partial(over_engine, joined=joined, counted=counted))
+    (carrier,) = counted
+    with capsys.disabled():
+        print(
+            f"\n{name}: {carrier.asked} questions, {np.median(carrier.seconds):.2f} s each, "
+            f"{time.monotonic() - began:.0f} s"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "while it is asked"])
+@pytest.mark.parametrize("name", ["two_round", "silofuse"])
+def test_a_superlink_of_others_that_is_killed_at_every_question_changes_nothing(
+    name, moment, tmp_path, capsys
+):
+    """It is started again on its state, as its operator would."""
+    counted, began, parties = [], time.monotonic(), len(CASES[name].data(0))
+    with SuperLink(tmp_path / "others") as joined:
+
+        def later(link):
+            threading.Timer(0.3, joined.kill_and_start).start()
+
+        hurts = dict.fromkeys(
+            range(0, 99, parties), joined.kill_and_start if moment == "before" else later
+        )
+        over = partial(over_engine, joined=joined, hurts=hurts, counted=counted, seconds=300.0)
+        check_same(name, tmp_path, over=over)
+    assert joined.kills == -(-counted[0].asked // parties)
+    with capsys.disabled():
+        print(f"\n{name}, killed {joined.kills} times: {time.monotonic() - began:.0f} s")
+
+
 SEEN = []
 
 
@@ -177,20 +229,8 @@ def recording(to):
 @pytest.mark.parametrize("method", ["two_round", "flaim"])
 def test_the_engines_whole_view_has_nothing_of_the_rows(method, tmp_path, monkeypatch):
     """Without TLS, so that what a hostile SuperLink sees is what is recorded."""
-    frame, schema, names, numbers = canaries()
-    case = Case(method, {"bins": 5}, lambda seed: [frame[:25], frame[25:]], schema)
-    case = replace(case, fit={"budget": BUDGET})
-    reported = engine.Engine._reported
-
-    def heard(self, data):
-        answer = reported(self, data)
-        SEEN.extend((data, answer))
-        return answer
-
-    monkeypatch.setattr(engine.Engine, "_reported", heard)
-    SEEN.clear()
     over = partial(over_engine, port=free_port(), plaintext=True)
-    fit_over_frames(case, tmp_path, over=over)
+    names, numbers = planted(method, tmp_path, monkeypatch, over)
     homes = [one for one in tmp_path.rglob(engine.HOME) if one.is_dir()]
     assert len(homes) == 3
     files = [one for home in homes for one in home.rglob("*") if one.is_file()]
@@ -198,6 +238,56 @@ def test_the_engines_whole_view_has_nothing_of_the_rows(method, tmp_path, monkey
     seen = b"\n".join([*SEEN, *(one.read_bytes() for one in files)])
     assert len(seen) > 50_000
     assert b"/v1/fleet/push-object" in seen  # this is the traffic, readable but for the frames
+    check_unreadable(seen, names, numbers)
+
+
+@pytest.mark.parametrize("method", ["two_round", "flaim"])
+def test_a_superlink_of_others_has_nothing_of_the_rows_on_its_disk(method, tmp_path, monkeypatch):
+    """Its database and log are read at every question and answer, since it deletes messages."""
+    with SuperLink(tmp_path / "others") as joined:
+        over = partial(over_engine, joined=joined)
+        disk = []
+        found = planted(
+            method, tmp_path / "ends", monkeypatch, over, lambda: disk.append(joined.seen())
+        )
+        files = [one.name for one in joined.folder.iterdir()]
+    assert {"state.db", "log"} <= set(files)
+    disk.append(joined.seen())
+    seen = b"\n".join(disk)
+    pieces = [one.frame[at : at + 32] for one in SENT for at in (99, len(one.frame) // 2)]
+    there = sum(piece in seen for piece in pieces)
+    assert there > len(pieces) / 2, (there, len(pieces))  # frames are there as they were sent
+    check_unreadable(seen, *found)
+
+
+SENT = []
+
+
+def planted(method, folder, monkeypatch, over, look=lambda: None):
+    """A run on rows with canaries, and what they are; `look` is called whenever something moves."""
+    frame, schema, names, numbers = canaries()
+    case = Case(method, {"bins": 5}, lambda seed: [frame[:25], frame[25:]], schema)
+    case = replace(case, fit={"budget": BUDGET})
+    reported = engine.Engine._reported
+
+    def heard(self, data):
+        answer = reported(self, data)
+        report = msgspec.msgpack.decode(data, type=flower.Report)
+        asked = msgspec.msgpack.decode(answer, type=flower.Orders).questions
+        SENT.extend(asked)
+        SEEN.extend((data, answer))
+        if report.known or report.outcomes or asked:
+            look()
+        return answer
+
+    monkeypatch.setattr(engine.Engine, "_reported", heard)
+    SEEN.clear()
+    SENT.clear()
+    fit_over_frames(case, folder, over=over)
+    return names, numbers
+
+
+def check_unreadable(seen, names, numbers):
     for value in (*map(str.encode, names), *(repr(float(x)).encode() for x in numbers)):
         assert value not in seen
     for number in numbers:

@@ -111,6 +111,7 @@ def provision(
     *,
     trial: bool = False,
     addresses: Sequence[str] = (),
+    authority: Path | None = None,
 ) -> dict[str, Path]:
     """Make a folder for the coordinator and for each party, with keys, the study and its roster.
 
@@ -122,6 +123,8 @@ def provision(
         trial: Whether all ends stay on this machine, and policies allow the study as it is.
         addresses: Names and IP addresses by which parties reach the coordinator over a network;
             certificates are made for these. Without any, frames travel as files.
+        authority: The certificate of the authority of a SuperLink that others run, in place of
+            addresses: the coordinator joins it, and all ends trust it.
 
     Returns:
         Every end's folder, by name.
@@ -163,9 +166,9 @@ def provision(
             write_whole(folder / COORDINATOR_PUBLIC, b64encode(office.public) + b"\n")
             if name not in keys and not (folder / POLICY_FILE).exists():
                 write_policy(folder, study if trial else None)
-    if addresses:
+    if addresses or authority is not None:
         parties = {name: folders[name] for name in study.names}
-        engine.provision(folders[COORDINATOR], parties, addresses)
+        engine.provision(folders[COORDINATOR], parties, addresses, authority=authority)
     return folders
 
 

@@ -29,6 +29,15 @@ Superlink = Annotated[
         help="The coordinator's address, over a network; needs siloweave[flower].",
     ),
 ]
+Join = Annotated[
+    bool, typer.Option("--join", help="Others run the SuperLink: join it, and start none.")
+]
+JoinSecret = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, help="The file of its --superexec-auth-secret-file, if any."
+    ),
+]
 Plaintext = Annotated[
     bool,
     typer.Option(
@@ -134,6 +143,8 @@ def coordinator(
     folder: EndFolder,
     spool: Spool = None,
     superlink: Superlink = None,
+    join: Join = False,
+    join_secret: JoinSecret = None,
     plaintext: Plaintext = False,
     wait: Wait = _SECONDS,
     seeded_noise: Seeded = False,
@@ -158,9 +169,9 @@ def coordinator(
         if spool is not None:
             carrier = Files(spool, office.seals, seconds=wait)
         elif superlink is not None:
-            carrier = stack.enter_context(
-                Engine(folder, office.seals, superlink, seconds=wait, plaintext=plaintext)
-            )
+            how = {"plaintext": plaintext, "joined": join}
+            made = Engine(folder, office.seals, superlink, join_secret, seconds=wait, **how)
+            carrier = stack.enter_context(made)
         progress = stack.enter_context(Bar(quiet=json))
         summary, before = execute(
             office.study,
@@ -185,13 +196,26 @@ def provision(
             help="A name or IP address by which parties reach the coordinator over a network."
         ),
     ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option(
+            help="In place of --address: the ca.crt of a SuperLink that the coordinator joins."
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
     from siloweave.app.console import print_result
     from siloweave.app.network import provision as make
+    from siloweave.errors import InputError
 
-    folders = make(study, out, _named(key or []), addresses=address or ())
+    if address and authority:
+        raise InputError(
+            "give --address where the coordinator starts a SuperLink, or --authority where it "
+            "joins one, not both"
+        )
+    named = _named(key or [])
+    folders = make(study, out, named, addresses=address or (), authority=authority)
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "

@@ -37,6 +37,7 @@ from siloweave.privacy.journal import write_whole
 
 AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
 SERVER, SERVER_KEY = "server.crt", "server.key"
+FILES = (SERVER, SERVER_KEY, AUTHORITY)
 NODE_KEY = "node.key"
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -68,7 +69,7 @@ def node_key_in(word: str) -> ec.EllipticCurvePublicKey:
 
 
 def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) -> None:
-    """Make the study's authority, if absent, and a new certificate of its server.
+    """Make the study's authority, if absent or another's, and a new certificate of its server.
 
     Args:
         folder: The coordinator's; `ca.crt` in it is what parties need.
@@ -79,14 +80,14 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
         InputError: A name is neither, or a key file cannot be read.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    authority = _key(folder / AUTHORITY_KEY)
-    if not (folder / AUTHORITY).exists():
+    authority, path = _key(folder / AUTHORITY_KEY), folder / AUTHORITY
+    if not path.exists() or _read(path).public_key() != authority.public_key():
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")])
         made = _begun(name, name, authority.public_key(), 10 * days)
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         made = made.add_extension(_usage(sign_certificates=True), critical=True)
-        _store(folder / AUTHORITY, made, authority)
-    issuer = _read(folder / AUTHORITY)
+        _store(path, made, authority)
+    issuer = _read(path)
     key = _key(folder / SERVER_KEY)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave coordinator")])
     made = _begun(name, issuer.subject, key.public_key(), days)
@@ -202,6 +203,17 @@ def _check_time(what: str, end: datetime) -> None:
         _log.warning("%s: expires on %s, in %d days", what, f"{end:%Y-%m-%d}", left.days)
 
 
+def trust(folder: Path, authority: Path) -> None:
+    """Let a folder's end trust an authority that others have; InputError if it is none.
+
+    Of the file its certificates alone are taken, whatever else it has.
+    """
+    _check_time(str(authority), _read(authority).not_valid_after_utc)
+    found = x509.load_pem_x509_certificates(authority.read_bytes())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(folder / AUTHORITY, b"".join(one.public_bytes(Encoding.PEM) for one in found))
+
+
 def check_server(host: str, port: int, authority: Path, *, seconds: float = 10.0) -> None:
     """Check that a server is there and is the one that the authority vouches for.
 
@@ -225,8 +237,8 @@ def check_server(host: str, port: int, authority: Path, *, seconds: float = 10.0
         raise InputError(f"{where}: {_why(error, host, authority)}") from error
     except ssl.SSLError as error:
         raise InputError(
-            f"{where}: speaks no TLS ({error.reason}); see that this is the coordinator's port, "
-            "and that its link was not started in plaintext"
+            f"{where}: speaks no TLS ({error.reason}); see that this is the SuperLink's port, "
+            "and that it was not started in plaintext"
         ) from error
     except OSError as error:
         raise ConnectionError(f"{where}: {error}") from error
@@ -248,6 +260,6 @@ def _why(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str
             "to make it anew with this one"
         )
     return (
-        f"its certificate was not issued by {authority}, so this is not the coordinator, or the "
-        f"file is of another study ({error.verify_message}). Ask the coordinator for its ca.crt"
+        f"its certificate was not issued by {authority}, so another server answers, or the file "
+        f"is of another study ({error.verify_message}). Ask the coordinator for its ca.crt"
     )

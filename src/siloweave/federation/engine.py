@@ -1,8 +1,9 @@
 """A network engine as a carrier of sealed frames: Flower, in processes that this module supervises.
 
-At the coordinator, `Engine` starts Flower's SuperLink and what pairs it with the session; at a
-party, `serve` starts the node that connects to it, outwards only. federation/flower.py says what
-these processes do; they hold no key of the study and no row, and may crash, restart, or be hostile.
+At the coordinator, `Engine` starts Flower's SuperLink, or joins one that others run, and what pairs
+it with the session; at a party, `answering` starts the node that connects to it, outwards only.
+federation/flower.py says what these processes do; they hold no key of the study and no row, and may
+crash, restart, or be hostile.
 A message that is lost with one of them is sealed anew and asked again, and a party answers it with
 the stored bytes.
 
@@ -56,6 +57,7 @@ NODES = "nodes.json"
 _FIRST_S, _LONGEST_S = 0.2, 5.0  # before a process is started, or a question asked, again
 _LASTED_S = 30.0  # after which a process that ends is started at once
 _ENDING_S = 9.0  # for a process to end
+_SILENT_S = 60.0  # without a report, which comes every second at the latest
 _READY_S = 60.0  # for a SuperLink to listen
 _LOG_BYTES = 2**24  # of a log that a process adds to
 _PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed gives none
@@ -97,11 +99,11 @@ def _on_this_machine(host: str) -> bool:
     return host == "localhost"
 
 
-def _check_plaintext(host: str, *, plaintext: bool) -> None:
-    if plaintext and not _on_this_machine(host):
+def _check_plaintext(host: str, *, plaintext: bool, joined: bool = False) -> None:
+    if plaintext and (joined or not _on_this_machine(host)):
         raise InputError(
             f"plaintext=True with host {host!r}: a link without TLS is for trials on one machine "
-            "alone, so give 127.0.0.1, or leave plaintext out"
+            "alone, with a SuperLink of ours, so give 127.0.0.1, or leave plaintext out"
         )
 
 
@@ -197,18 +199,20 @@ class _Supervised:
 
 
 class Engine:
-    """A transport over a network: the coordinator's end, with a SuperLink of its own.
+    """A transport over a network: the coordinator's end, with a SuperLink of its own or joined.
 
     Args:
         folder: The coordinator's; `provision` has made `engine` in it, with certificates and keys.
         seals: The coordinator's, with the study's roster.
-        address: ``HOST:PORT`` to listen at.
-        seconds: For which an answer is awaited.
+        address: ``HOST:PORT`` to listen at, or of the SuperLink that is joined.
+        join_secret: The file of what that SuperLink wants of those who take tasks, if it does.
+        seconds: For which an answer is awaited, and a SuperLink that is joined.
         plaintext: No TLS; on this machine alone, for trials. Frames are sealed all the same.
+        joined: Whether others run the SuperLink; `engine/ca.crt` is then its authority.
 
     Raises:
         InputError: Flower is not installed, the port is in use, a certificate does not hold or is
-            not for this host, or a party has no node.
+            not for this host, a party has no node, or there is no SuperLink that can be joined.
         WireError: There is no roster yet.
     """
 
@@ -217,9 +221,11 @@ class Engine:
         folder: Path,
         seals: Seals,
         address: str,
+        join_secret: Path | None = None,
         *,
         seconds: float,
         plaintext: bool = False,
+        joined: bool = False,
     ) -> None:
         _need_flower()
         if seals.roster is None:
@@ -236,27 +242,32 @@ class Engine:
         self._news = threading.Condition()
         self._open: dict[int, Question] = {}
         self._done: dict[int, Outcome] = {}
-        self._count, self._fatal = 0, ""
+        self._count, self._heard = 0, time.monotonic()
         self._seen = dict.fromkeys(self._parties, "was not asked yet")
         host, port = _parted(address)
-        _check_plaintext(host, plaintext=plaintext)
+        _check_plaintext(host, plaintext=plaintext, joined=joined)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
-        if not plaintext:
-            certificates.check_own(folder, reached)
-        _check_free(host, port)
+        reached = "127.0.0.1" if host in ("0.0.0.0", "::") and not joined else host  # noqa: S104
+        files = ["" if plaintext else str(folder / name) for name in certificates.FILES]
+        if joined:
+            _await_server(host, port, folder / certificates.AUTHORITY, seconds, "the SuperLink")
+        else:
+            if not plaintext:
+                certificates.check_own(folder, reached)
+            _check_free(host, port)
         self._server = local.Server(folder / SOCKET, self._reported)
         self._server.__enter__()
-        secret = secrets.token_hex(32)
-        names = (certificates.SERVER, certificates.SERVER_KEY, certificates.AUTHORITY)
-        files = ("",) * 3 if plaintext else tuple(str(folder / name) for name in names)
-        link = LinkFacts(host, port, secret, *files)
+        shared = join_secret.read_bytes().hex() if join_secret else ""
+        secret = shared if joined else secrets.token_hex(32)
         bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
-        admitted = {name: nodes[name] for name in self._parties}
-        pairing = PairingFacts(bracketed, secret, link.authority, str(folder / SOCKET), admitted)
-        self.processes = [_Supervised(link, folder, "superlink")]
+        admitted, own = {name: nodes[name] for name in self._parties}, str(folder / SOCKET)
+        pairing = PairingFacts(bracketed, secret, files[-1], own, admitted, joined)
+        self.processes: list[_Supervised] = []
         try:
-            self._await(reached, port)
+            if not joined:
+                link = LinkFacts(host, port, secret, *files)
+                self.processes.append(_Supervised(link, folder, "superlink"))
+                self._await(reached, port)
             self.processes.append(_Supervised(pairing, folder, "pairing"))
         except BaseException:
             self.close()
@@ -302,6 +313,7 @@ class Engine:
             if refusals == _REFUSALS:
                 raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")
             if time.monotonic() >= end:
+                self._check_heard()
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
                     f"{self._seen[name]}. See that the party runs and reaches this machine, then "
@@ -352,9 +364,18 @@ class Engine:
             if one.fatal:
                 raise InputError(f"the engine cannot go on: {one.fatal}")
 
+    def _check_heard(self) -> None:
+        """Blame no party where nothing connects to the SuperLink."""
+        if time.monotonic() - self._heard > _SILENT_S:
+            raise InputError(
+                f"nothing was heard of the SuperLink for {_SILENT_S:g} s. See that it runs, and "
+                f"{self.processes[-1].log}; then start again: the study continues where it was"
+            )
+
     def _reported(self, data: bytes) -> bytes:
         """Take what the pairing reports, and give it the questions that it does not have."""
         report = msgspec.msgpack.decode(data, type=Report)
+        self._heard = time.monotonic()
         with self._news:
             for outcome in report.outcomes:
                 if self._open.pop(outcome.number, None):  # else nobody waits for it any more
@@ -388,6 +409,7 @@ def provision(
     parties: Mapping[str, Path],
     names: Sequence[str],
     words: Mapping[str, str] | None = None,
+    authority: Path | None = None,
 ) -> None:
     """Make what the engine needs in the folders of a study's ends.
 
@@ -397,18 +419,23 @@ def provision(
         names: DNS names and IP addresses by which parties reach the coordinator.
         words: Public keys of nodes that parties have made themselves, as `certificates.node_key`
             gives them; for others they are made here.
+        authority: The certificate of the authority of a SuperLink that others run, and that the
+            coordinator joins; by default the study gets an authority of its own.
 
     Raises:
-        InputError: A name or a key is malformed.
+        InputError: A name, a key or the authority's certificate is malformed.
     """
     words = words or {}
-    certificates.make_certificates(office / HOME, names)
-    authority = (office / HOME / certificates.AUTHORITY).read_bytes()
+    if authority is None:
+        certificates.make_certificates(office / HOME, names)
+    else:
+        certificates.trust(office / HOME, authority)
+    trusted = (office / HOME / certificates.AUTHORITY).read_bytes()
     nodes = {}
     for name, folder in parties.items():
         home = folder / HOME
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(home / certificates.AUTHORITY, authority)
+        write_whole(home / certificates.AUTHORITY, trusted)
         nodes[name] = words.get(name) or certificates.node_key(home / certificates.NODE_KEY)
         certificates.node_key_in(nodes[name])
     write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(nodes)) + b"\n")
@@ -472,7 +499,7 @@ def answering(
     key, authority = home / certificates.NODE_KEY, home / certificates.AUTHORITY
     certificates.node_key(key)
     if not plaintext:
-        _await_coordinator(host, port, authority, seconds)
+        _await_server(host, port, authority, seconds, "the coordinator")
 
     def answer(frame: bytes) -> bytes:
         with seals.answered(frame, reply) as answer:
@@ -490,7 +517,7 @@ def answering(
         raise InputError(node.fatal)
 
 
-def _await_coordinator(host: str, port: int, authority: Path, seconds: float) -> None:
+def _await_server(host: str, port: int, authority: Path, seconds: float, who: str) -> None:
     end, wait = time.monotonic() + seconds, _FIRST_S
     while True:
         try:
@@ -500,9 +527,9 @@ def _await_coordinator(host: str, port: int, authority: Path, seconds: float) ->
             if time.monotonic() >= end:
                 raise InputError(
                     f"address={host}:{port}: nobody answered for {seconds:g} s ({error}). See that "
-                    "the coordinator runs, and that this machine may connect to it"
+                    f"{who} runs, and that this machine may connect to it"
                 ) from error
             if wait == _FIRST_S:
-                _log.warning("waiting for the coordinator: %s", error)
+                _log.warning("waiting for %s: %s", who, error)
         time.sleep(wait)
         wait = min(2 * wait, _LONGEST_S)

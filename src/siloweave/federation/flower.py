@@ -6,14 +6,15 @@ input, and ends when that closes. They hold no key of a study, no row and no led
 * `LinkFacts`, at the coordinator: Flower's SuperLink, with TLS and node authentication. What it has
   in hand is in its memory alone: no traffic stays on a disk, and a new one is sent all it needs.
 * `PairingFacts`, at the coordinator: admits the parties' nodes by their keys, starts a run, and
-  carries questions and answers between the SuperLink and the coordinator's local socket.
+  carries questions and answers between the SuperLink and the coordinator's local socket. The
+  SuperLink may also be one that somebody else runs, see `_check_joined`.
 * `NodeFacts`, at a party: fetches questions from the SuperLink, and hands them to the party's
   socket.
 
 Flower's own executors are not used, since they run whatever program the SuperLink names: at the
 coordinator, anyone who reaches the port could start one; at a party, the SuperLink could. Here the
 application that Flower asks for is a few lines of text which nobody runs. All that the network
-reaches is the part of the SuperLink that nodes talk to, see `_guarded`.
+reaches of a SuperLink of ours is the part that nodes talk to, see `_guarded`.
 
 **Guarantee**: none of its own, see federation/frames.py.
 """
@@ -26,6 +27,7 @@ import io
 import logging
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -60,9 +62,18 @@ _PUSHED_S = 30.0  # without a piece of it, after which a message that is being s
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
+_TAKE = "/flwr.proto.Runtime/AcquireTask"  # a request that executors sign
+_RUNS = 1000  # of the latest ones, among which earlier ones of a study are looked for
+_TRIES = 3  # to take a task before an executor does
+_REFUSED = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
+_REFUSED_TASK = (
+    "gives tasks only to those who have the file of its --superexec-auth-secret-file; give the "
+    "same file with --join-secret"
+)
 _APPLICATION = """[project]
 name = "siloweave"
 version = "1.0.0"
+description = "carries the frames of a study; parties have the keys DIGEST"
 license = "Apache-2.0"
 dependencies = []
 [tool.flwr.app]
@@ -85,13 +96,18 @@ class LinkFacts(msgspec.Struct, frozen=True, tag=True):
 
 
 class PairingFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of the coordinator's end; of every party's node it has the public key, as a word."""
+    """Facts of the coordinator's end; of every party's node it has the public key, as a word.
+
+    `secret` is that of our SuperLink; where others run it, `joined`, what that one wants of who
+    takes a task, as hex, or empty.
+    """
 
     address: str
     secret: str
     authority: str
     socket: str
     nodes: dict[str, str]
+    joined: bool
 
 
 class NodeFacts(msgspec.Struct, frozen=True, tag=True):
@@ -266,29 +282,107 @@ def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def _grid(facts: PairingFacts, control: Any) -> Any:
-    """The SuperLink's grid, for a new run whose task this process has taken."""
-    from flwr.common.serde import fab_to_proto, run_from_proto
-    from flwr.proto.control_pb2 import StartRunRequest
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
-    from flwr.supercore.constant import TaskType
+def _shown(facts: PairingFacts) -> list[Any]:
+    """What shows the SuperLink that it may take orders, and give a task."""
+    from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
+
+    if not facts.joined:
+        return [_Secret(facts.secret)]
+    words = [bytes.fromhex(facts.secret)] if facts.secret else []
+    return [
+        SuperExecAuthHttpInterceptor(master_secret=w, protected_methods=(_TAKE,)) for w in words
+    ]
+
+
+def _check_joined(facts: PairingFacts) -> None:
+    """InputError if a SuperLink that somebody else runs lets in any node, or is of another version.
+
+    That it lets in any node is known from a node of a new key, which it should refuse.
+    """
+    import httpx
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest, UnregisterNodeFleetRequest
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    from flwr.supercore.version import package_version
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    where, trusted = facts.address, ssl.create_default_context(cafile=facts.authority)
+    try:
+        said = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S)
+        version = f"Flower {said.json()['info']['version']}"
+    except (httpx.RemoteProtocolError, ValueError, LookupError, TypeError) as error:
+        version = f"another program, or hides /openapi.json ({error!r})"
+    if version != f"Flower {package_version}":
+        raise InputError(
+            f"{where}: must be a SuperLink of Flower {package_version}. It is {version}"
+        )
+    key = ec.generate_private_key(ec.SECP384R1())
+    public = bytes(public_key_to_bytes(key.public_key()))
+    with _client(FleetHttpClient, facts, NodeAuthHttpInterceptor(key, key.public_key())) as client:
+        try:
+            let = client.RegisterNode(RegisterNodeFleetRequest(public_key=public))
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code == 401:
+                raise InputError(_clocks(error.response, where)) from error
+            return
+        client.UnregisterNode(UnregisterNodeFleetRequest(node_id=let.node_id))
+    raise InputError(f"{where}: lets in any node. Start it with --enable-supernode-auth")
+
+
+def _run(facts: PairingFacts, control: Any) -> Any:
+    """A new run's task, which this process has taken; earlier runs of this study are stopped.
+
+    Runs and tasks of others are left alone: the study's own are known by their application.
+    """
+    from flwr.common.serde import fab_to_proto
+    from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
     from flwr.supercore.fab import Fab
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    fab = _application(facts)
+    digest = hashlib.sha256(fab).hexdigest()
+    for one in control.ListRuns(ListRunsRequest(limit=_RUNS)).run_dict.values():
+        if one.fab_hash == digest and one.status.status != "finished":
+            _stop(control, one.run_id)
+    order = StartRunRequest(fab=fab_to_proto(Fab(digest, fab, {})))
+    wanted = AcquireTaskRequest(agentapp_fab_hashes=[digest])
+    with _client(RuntimeHttpClient, facts, *_shown(facts)) as client:
+        for _ in range(_TRIES):
+            run = control.StartRun(order).run_id
+            while (taken := client.AcquireTask(wanted)).token:
+                if taken.task.run_id == run:
+                    return taken
+            _stop(control, run)
+    raise InputError(
+        f"{facts.address}: gave the task of this study's run to another, {_TRIES} times. Start it "
+        "with --isolation process, so that it starts no programs itself, and with "
+        "--superexec-auth-secret-file, so that nobody else takes tasks"
+    )
+
+
+def _stop(control: Any, run: int) -> None:
+    """End a run, whose messages the SuperLink then deletes."""
+    import httpx
+    from flwr.proto.control_pb2 import StopRunRequest
+
+    with suppress(httpx.HTTPError):  # it has ended, or the SuperLink has
+        control.StopRun(StopRunRequest(run_id=run))
+
+
+def _grid(facts: PairingFacts, taken: Any) -> Any:
+    """The SuperLink's grid, for the run whose task this process has taken."""
+    from flwr.common.serde import run_from_proto
+    from flwr.proto.runtime_pb2 import PullTaskInputRequest
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid import HttpGrid
 
-    fab = _application()
-    order = StartRunRequest(fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})))
-    run = control.StartRun(order).run_id
-    secret = _Secret(facts.secret)
-    client = _client(RuntimeHttpClient, facts, secret)
-    wanted = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
-    while (taken := client.AcquireTask(wanted)).task.run_id != run:
-        time.sleep(_FIRST_S)  # tasks of earlier runs are taken, and left
-    client.close()
-    client = _client(RuntimeHttpClient, facts, secret, RuntimeTokenHttpInterceptor(taken.token))
+    token = RuntimeTokenHttpInterceptor(taken.token)
+    client = _client(RuntimeHttpClient, facts, *_shown(facts), token)
     HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
     grid = HttpGrid(facts.address, token=taken.token)
     grid._client = client  # it would make one that does not know the secret
@@ -299,21 +393,40 @@ def _grid(facts: PairingFacts, control: Any) -> Any:
     return grid
 
 
-def _application() -> bytes:
-    """What Flower calls a bundle: it wants one, and nobody runs it."""
+def _application(facts: PairingFacts) -> bytes:
+    """What Flower calls a bundle: it wants one, and nobody runs it. Each study has its own."""
     from flwr.cli.build import build_fab_from_files
 
-    return bytes(build_fab_from_files({"pyproject.toml": _APPLICATION.encode()})[0])
+    digest = hashlib.sha256(msgspec.json.encode(facts.nodes, order="sorted")).hexdigest()
+    text = _APPLICATION.replace("DIGEST", digest)
+    return bytes(build_fab_from_files({"pyproject.toml": text.encode()})[0])
 
 
 def _pairing(facts: PairingFacts) -> None:
-    """Carry questions from the coordinator to the SuperLink, and outcomes back."""
+    """Carry questions from the coordinator to the SuperLink, and outcomes back, in a new run."""
+    import httpx
     from flwr.supercore.control import ControlHttpClient
 
-    control = _client(ControlHttpClient, facts, _Secret(facts.secret))
-    nodes = _admitted(control, facts.nodes)
-    grid = _grid(facts, control)
-    _log.warning("admitted %s; a run was started", sorted(nodes))
+    if facts.joined:
+        _check_joined(facts)
+    control = _client(ControlHttpClient, facts, *_shown(facts))
+    try:
+        nodes = _admitted(control, facts.nodes)
+        taken = _run(facts, control)
+    except httpx.HTTPStatusError as error:
+        if not facts.joined or error.response.status_code not in (401, 403):
+            raise
+        task = error.request.url.path.endswith("acquire-task")
+        raise InputError(f"{facts.address}: {_REFUSED_TASK if task else _REFUSED}") from error
+    _log.warning("admitted %s; run %s was started", sorted(nodes), taken.task.run_id)
+    try:
+        _carry_on(facts, nodes, _grid(facts, taken))
+    finally:
+        _stop(control, taken.task.run_id)
+
+
+def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
+    """Carry questions and outcomes until the process is ended."""
     sent: dict[str, Question] = {}  # by the SuperLink's name of the message
     outcomes: list[Outcome] = []
     pace = _Pace()
@@ -423,7 +536,7 @@ class _Carrying:
                 return
             except httpx.HTTPStatusError as error:
                 if error.response.status_code == 401:
-                    raise InputError(_clocks(error.response, self._facts)) from error
+                    raise InputError(_clocks(error.response, self._facts.address)) from error
                 if time.monotonic() > end:
                     raise InputError(
                         f"{self._facts.address}: has refused this node's key for "
@@ -519,8 +632,8 @@ class _Carrying:
         try:
             asked = Path(self._facts.socket), _frame(message), message.metadata.ttl
             kind, frame = ANSWERED, local.ask(*asked)
-        except WireError as error:
-            _log.warning("%s", error)
+        except (WireError, KeyError, TypeError, ValueError) as error:  # or a stranger's message
+            _log.warning("refused: %r", error)
         except RosterError as error:
             kind = ABSENT
             _log.warning("%s", error)
@@ -557,13 +670,13 @@ class _Carrying:
         return lambda request: self._called(getattr(self._client, name), request)
 
 
-def _clocks(response: Any, facts: NodeFacts) -> str:
+def _clocks(response: Any, address: str) -> str:
     """Why a signature was refused: it is over the time, which the response says, too."""
     theirs = parsedate_to_datetime(response.headers["date"])
     apart = (datetime.now(UTC) - theirs).total_seconds()
     return (
-        f"{facts.address}: refuses what this node signs. This machine's clock is {apart:+.0f} s "
-        "from the coordinator's, and a few seconds are allowed: set both clocks by the network's "
+        f"{address}: refuses what this node signs. This machine's clock is {apart:+.0f} s "
+        "from the SuperLink's, and a few seconds are allowed: set both clocks by the network's "
         "time. If they agree, the node's key file was changed"
     )
 
