@@ -241,7 +241,7 @@ def test_the_engines_whole_view_has_nothing_of_the_rows(method, tmp_path, monkey
     check_unreadable(seen, names, numbers)
 
 
-@pytest.mark.parametrize("method", ["two_round", "flaim"])
+@pytest.mark.parametrize("method", ["two_round", pytest.param("flaim", marks=pytest.mark.slow)])
 def test_a_superlink_of_others_has_nothing_of_the_rows_on_its_disk(method, tmp_path, monkeypatch):
     """Its database and log are read at every question and answer, since it deletes messages."""
     with SuperLink(tmp_path / "others") as joined:
