@@ -35,11 +35,13 @@ from siloweave.errors import (
     SiloweaveError,
     WireError,
 )
+from siloweave.federation import certificates
 from siloweave.federation.frames import keys_for
 from siloweave.federation.site import FolderStore
 from siloweave.privacy.journal import Journal
 from siloweave.privacy.ledger import Identity, Ledger
-from tests.app.processes import party_at
+from tests.app.processes import Ends, party_at, small
+from tests.federation.engines import SuperLink
 from tests.synthesizers.networked import over_files
 
 
@@ -641,6 +643,53 @@ def test_every_end_is_a_process_of_its_own(network, ends, folder):
     rows = (folder.path / "poc" / "coordinator" / "run" / "synthetic.csv").read_text()
     execute(Study.load(folder.path), noise="seeded")
     assert rows == (folder.path / "run" / "synthetic.csv").read_text()
+
+
+@pytest.mark.engine
+def test_a_study_joins_a_superlink_that_others_run(folder, tmp_path):
+    pytest.importorskip("flwr", reason="needs the flower extra: make engine")
+    small(folder)
+    word = tmp_path / "tasks.secret"
+    word.write_text("of those who may take tasks")
+    with SuperLink(tmp_path / "others", "--superexec-auth-secret-file", str(word)) as link:
+        made = provision(
+            folder.path, folder.path / "ends", trial=True, authority=link.folder / "ca.crt"
+        )
+
+        def way(name):
+            joining = ["--join", "--join-secret", str(word)] if name == "coordinator" else []
+            return ["--superlink", f"localhost:{link.port}", *joining]
+
+        with Ends(folder.path, made, way) as running:
+            running.start_all()
+            assert running.ended() == 0, running.said("coordinator")
+            rows = running.rows()
+    execute(Study.load(folder.path), noise="seeded")
+    assert rows == (folder.path / "run" / "synthetic.csv").read_text()
+
+
+def test_ends_of_a_study_trust_the_authority_of_others_and_get_no_key(folder):
+    home = folder.path / "others"
+    certificates.make_certificates(home, [])
+    whole = (home / "ca.crt").read_bytes()
+    both = home / "both.pem"
+    both.write_bytes((home / "ca.key").read_bytes() + whole)
+    words = ["provision", "study.toml", "--authority", str(both)]
+    assert folder.call(*words)[0] == 0
+    for name in ("coordinator", "north", "south"):
+        engine = folder.path / "ends" / name / "engine"
+        assert (engine / "ca.crt").read_bytes() == whole
+        assert {one.name for one in engine.iterdir()} - {"node.key", "nodes.json"} == {"ca.crt"}
+    code, _, said = folder.call(*words, "--address", "office.example.org")
+    assert (code, "not both" in said) == (2, True)
+    (home / "ca.crt").write_text("no certificate")
+    code, _, said = folder.call(*words[:-1], str(home / "ca.crt"))
+    assert (code, "cannot be read as a certificate" in said) == (2, True)
+    assert folder.call(*words[:2], "--address", "office.example.org")[0] == 0
+    office = folder.path / "ends" / "coordinator" / "engine"
+    certificates.check_own(office, "office.example.org")  # by an authority of its own again
+    north = folder.path / "ends" / "north" / "engine" / "ca.crt"
+    assert north.read_bytes() == (office / "ca.crt").read_bytes() != whole
 
 
 def test_a_party_that_ends_ends_the_trial_at_once_and_nothing_stays(ends, folder):

@@ -1,13 +1,15 @@
 """A coordinator and parties over a real network engine, on this machine's loopback."""
 
+import http.client
 import os
 import secrets
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from siloweave.federation import certificates, engine
@@ -136,6 +138,17 @@ class SuperLink:
     def kill_and_start(self, *_):
         self.kill()
         self.start()
+
+    def post(self, path, body=b""):
+        """What it answers to an order of anyone who reaches it."""
+        context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        end = http.client.HTTPSConnection("localhost", self.port, context=context, timeout=30)
+        with closing(end):
+            end.request("POST", f"/v1/{path}", body, {"content-type": "application/protobuf"})
+            with end.getresponse() as response:
+                answer = response.read()
+        assert response.status == 200, answer
+        return answer
 
     def seen(self):
         """All that it has written."""

@@ -14,12 +14,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from siloweave.errors import InputError, RosterError
-from siloweave.federation import certificates, engine, flower
+from siloweave.errors import InputError, RosterError, WireError
+from siloweave.federation import certificates, engine, flower, local
 from tests.federation.engines import (
     NAMES,
     SuperLink,
@@ -190,21 +191,11 @@ def cannot_join(folder, port, match, **named):
         link.send("lab", envelope("lab"))
 
 
-def client_of(kind, link, *interceptors):
-    """A client of Flower's, as anyone may have who reaches a SuperLink."""
-    authority = (link.folder / "ca.crt").read_bytes()
-    return kind.from_server_address(f"127.0.0.1:{link.port}", False, authority, list(interceptors))
-
-
 def test_a_superlink_of_others_that_lets_in_any_node_is_refused(tmp_path):
-    from flwr.proto.control_pb2 import ListNodesRequest
-    from flwr.supercore.control import ControlHttpClient
-
     with others(tmp_path, nodes=False) as link:
         cannot_join(tmp_path, link.port, "lets in any node. Start it with --enable-supernode-auth")
-        with client_of(ControlHttpClient, link) as control:
-            nodes = control.ListNodes(ListNodesRequest()).nodes_info
-        assert {one.status for one in nodes} <= {"unregistered"}  # nothing remains of the trial
+        nodes = link.post("control/list-nodes")
+        assert nodes.count(b"registered") == nodes.count(b"unregistered")  # none of the trial
 
 
 def test_a_superlink_of_others_that_is_another_is_refused(tmp_path):
@@ -236,15 +227,11 @@ def test_a_secret_for_tasks_is_asked_for_and_is_enough(tmp_path):
 
 def test_a_task_that_others_take_is_named(tmp_path):
     """As an executor does, which looks for tasks more often than any real one."""
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest
-    from flwr.supercore.runtime import RuntimeHttpClient
-
-    wanted, ended = AcquireTaskRequest(supported_task_types=["flwr-serverapp"]), threading.Event()
+    ended = threading.Event()
 
     def take(link):
-        with client_of(RuntimeHttpClient, link) as client:
-            while not ended.is_set():
-                client.AcquireTask(wanted)
+        while not ended.is_set():
+            link.post("runtime/acquire-task", SERVER_APPS)
 
     with others(tmp_path) as link, ThreadPoolExecutor(4) as pool:
         for _ in range(4):
@@ -299,38 +286,85 @@ def test_another_version_and_a_superlink_with_accounts_are_named(tmp_path):
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern")  # of a library that Flower uses
 def test_what_others_do_at_their_superlink_does_not_disturb_a_study(tmp_path):
     """They keep their tasks, and may send to nodes what they like."""
-    from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-    from flwr.common.serde import fab_to_proto
-    from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.fab import Fab
-
-    with others(tmp_path) as link, client_of(ControlHttpClient, link) as control:
-        facts = flower.PairingFacts(
-            f"127.0.0.1:{link.port}", "", str(link.folder / "ca.crt"), "", {"theirs": ""}, True
-        )
+    with others(tmp_path) as link:
+        nodes = engine._nodes_in(tmp_path / "office" / "engine" / "nodes.json")
+        authority, own = str(link.folder / "ca.crt"), str(tmp_path / "theirs.sock")
+        theirs = {"theirs": nodes["lab"]}
+        facts = flower.PairingFacts(f"127.0.0.1:{link.port}", "", authority, own, theirs, True)
         fab = flower._application(msgspec.structs.replace(facts, nodes={}))
-        order = StartRunRequest(fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})))
-        waiting = control.StartRun(order).run_id
-        with joined(tmp_path, link.port) as own, party(tmp_path, "lab", link.port):
-            assert body_in(own.send("lab", envelope("lab", b"first"))) == b"first"
-            taken = flower._run(facts, control)
-            grid = flower._grid(facts, taken)
-            (node,) = grid.get_node_ids()
-            for content in (
-                RecordDict({}),
-                RecordDict({"a": ArrayRecord()}),
-                RecordDict({"a": ConfigRecord({"frame": "text"})}),
-                RecordDict({"a": ConfigRecord({"frame": b"of nobody in the roster"})}),
-            ):
-                asked = Message(content, dst_node_id=node, message_type="query")
-                (reply,) = grid.send_and_receive([asked], timeout=30)
-                assert reply.content["000000"]["kind"] == flower.REFUSED
-            assert body_in(own.send("lab", envelope("lab", b"second", 1))) == b"second"
-        runs = control.ListRuns(ListRunsRequest()).run_dict
-        assert runs.pop(waiting).status.status == "pending"
-        assert runs.pop(taken.task.run_id).status.status == "running"
-        assert [one.status.sub_status for one in runs.values()] == ["stopped"]
+        order = field(1, hashlib.sha256(fab).hexdigest().encode()) + field(2, fab)
+        assert link.post("control/start-run", field(1, order))
+        with joined(tmp_path, link.port) as coordinator, party(tmp_path, "lab", link.port):
+            assert body_in(coordinator.send("lab", envelope("lab", b"first"))) == b"first"
+            assert carried(facts, 4) == [flower.REFUSED] * 4
+            assert body_in(coordinator.send("lab", envelope("lab", b"second", 1))) == b"second"
+        assert link.post("control/list-runs").count(b"stopped") == 2  # with the one of `carried`
+        assert link.post("runtime/acquire-task", SERVER_APPS)
+        assert not link.post("runtime/acquire-task", SERVER_APPS)
+
+
+SERVER_APPS = b"\x0a\x0eflwr-serverapp"
+
+
+def field(number, data):
+    """A field of a message in Flower's protocol, for those who have none of its code."""
+    size, length = b"", len(data)
+    while length > 127:
+        size, length = size + bytes([length % 128 + 128]), length // 128
+    return bytes([8 * number + 2]) + size + bytes([length]) + data
+
+
+def odd(message):
+    """Makes messages of which each lacks something else, or is no frame."""
+
+    def made(frame, *args, **named):
+        found = message(frame, *args, **named)
+        what = frame.decode()
+        if what == "empty":
+            del found.content["000000"]
+        elif what == "no frame":
+            del found.content["000000"]["frame"]
+        elif what == "text":
+            found.content["000000"]["frame"] = "text"
+        return found
+
+    return made
+
+
+OTHERS = """
+from siloweave.federation import flower
+from tests.federation.test_engine import odd
+flower._message = odd(flower._message)
+flower.main()
+"""
+
+
+def carried(facts, count):
+    """What becomes of so many questions of another who pairs himself with a SuperLink."""
+    kinds = []
+
+    def reported(data):
+        report = msgspec.msgpack.decode(data, type=flower.Report)
+        kinds.extend(one.kind for one in report.outcomes)
+        if len(kinds) == count:
+            raise WireError("enough")
+        words = ["empty", "no frame", "text", "of nobody in the roster"][:count]
+        asked = [
+            flower.Question(i, "theirs", one.encode(), 60.0)
+            for i, one in enumerate(words)
+            if i not in report.known and len(kinds) <= i
+        ]
+        return msgspec.msgpack.encode(flower.Orders(asked, list(range(count))))
+
+    with local.Server(Path(facts.socket), reported):
+        process = subprocess.Popen(
+            [sys.executable, "-c", OTHERS], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        process.stdin.write(msgspec.json.encode(facts) + b"\n")
+        process.stdin.flush()
+        process.wait(60)
+        process.stdin.close()
+    return kinds
 
 
 # What is survived

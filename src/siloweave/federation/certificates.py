@@ -204,7 +204,7 @@ def _check_time(what: str, end: datetime) -> None:
 
 
 def trust(folder: Path, authority: Path) -> None:
-    """Let a folder's end trust an authority that others have; InputError if it is none.
+    """Let a folder's end trust an authority of others; InputError for any other file.
 
     Of the file its certificates alone are taken, whatever else it has.
     """
