@@ -210,12 +210,8 @@ def provision(
     from siloweave.errors import InputError
 
     if address and authority:
-        raise InputError(
-            "give --address where the coordinator starts a SuperLink, or --authority where it "
-            "joins one, not both"
-        )
-    named = _named(key or [])
-    folders = make(study, out, named, addresses=address or (), authority=authority)
+        raise InputError("give --address, or --authority where a SuperLink is joined, not both")
+    folders = make(study, out, _named(key or []), addresses=address or (), authority=authority)
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "

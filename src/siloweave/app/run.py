@@ -87,11 +87,7 @@ _ALIGNED_FILES = {
 
 
 def execute(
-    study: Study,
-    *,
-    parties: Parties | None = None,
-    noise: str = "os",
-    progress: Progress = silent,
+    study: Study, *, parties: Parties | None = None, noise: str = "os", progress: Progress = silent
 ) -> tuple[RunSummary, bool]:
     """Run a study, or continue one that was cut short.
 
@@ -284,10 +280,7 @@ def _aligned_over(
     setup, own = replace(study.setup(), stage=ALIGNED), replace(job, folder=study.folder / ALIGNED)
     with parties(setup, setup.synth.method, own) as (session, _, _):
         report = align(
-            session,
-            asked.on,
-            rules=asked.rules,
-            progress=lambda text, _: progress(text, _READ),
+            session, asked.on, rules=asked.rules, progress=lambda text, _: progress(text, _READ)
         )
         closing = session.close()
     write_ledgers(own, study.names, closing)

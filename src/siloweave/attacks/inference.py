@@ -26,12 +26,7 @@ Bools = NDArray[np.bool_]
 
 
 def linkability(
-    left: Space,
-    right: Space,
-    targets: dict[str, Ints],
-    *,
-    k: int = 1,
-    confidence: float = 0.95,
+    left: Space, right: Space, targets: dict[str, Ints], *, k: int = 1, confidence: float = 0.95
 ) -> tuple[RiskPart, RiskPart]:
     """Link the two halves of real rows through the synthetic table.
 

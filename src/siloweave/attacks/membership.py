@@ -211,10 +211,7 @@ def _copied(
 
 
 def worst_record(
-    values: Ordinals,
-    memberships: Sequence[Membership],
-    members: Ints,
-    confidence: float = 0.95,
+    values: Ordinals, memberships: Sequence[Membership], members: Ints, confidence: float = 0.95
 ) -> WorstRecord:
     """Whether any training row is given away, by copies or by the highest membership scores.
 

@@ -21,13 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.core.conditional import (
-    Condition,
-    balanced_column,
-    conditions,
-    equally,
-    imposed,
-)
+from siloweave.core.conditional import Condition, balanced_column, conditions, equally, imposed
 from siloweave.errors import InputError
 from siloweave.tables.bins import BINNED, value_count
 from siloweave.tables.codes import options_of

@@ -249,9 +249,7 @@ class Engine:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         reached = "127.0.0.1" if host in ("0.0.0.0", "::") and not joined else host  # noqa: S104
         files = ["" if plaintext else str(folder / name) for name in certificates.FILES]
-        if joined:
-            _await_server(host, port, folder / certificates.AUTHORITY, seconds, "the SuperLink")
-        else:
+        if not joined:
             if not plaintext:
                 certificates.check_own(folder, reached)
             _check_free(host, port)
@@ -267,22 +265,12 @@ class Engine:
             if not joined:
                 link = LinkFacts(host, port, secret, *files)
                 self.processes.append(_Supervised(link, folder, "superlink"))
-                self._await(reached, port)
+            trusted = None if plaintext else folder / certificates.AUTHORITY
+            _await_server(reached, port, trusted, seconds if joined else _READY_S, "the SuperLink")
             self.processes.append(_Supervised(pairing, folder, "pairing"))
         except BaseException:
             self.close()
             raise
-
-    def _await(self, host: str, port: int) -> None:
-        end = time.monotonic() + _READY_S
-        while time.monotonic() < end:
-            with suppress(OSError), socket.create_connection((host, port), 1.0):
-                return
-            time.sleep(0.05)
-        raise InputError(
-            f"the SuperLink did not listen at {host}:{port} within {_READY_S:g} s; see "
-            f"{self.processes[0].log}"
-        )
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it.
@@ -313,7 +301,6 @@ class Engine:
             if refusals == _REFUSALS:
                 raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")
             if time.monotonic() >= end:
-                self._check_heard()
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
                     f"{self._seen[name]}. See that the party runs and reaches this machine, then "
@@ -330,6 +317,8 @@ class Engine:
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
         outcome = self._outcome(name, sealed, end)
         if outcome is None:
+            if time.monotonic() - self._heard > _SILENT_S:
+                self._seen[name] = "cannot be asked, since the SuperLink is not reached"
             return None
         if outcome.kind != flower.ANSWERED:
             if self._seen[name] != (why := _WHY[outcome.kind]):
@@ -363,14 +352,6 @@ class Engine:
         for one in self.processes:
             if one.fatal:
                 raise InputError(f"the engine cannot go on: {one.fatal}")
-
-    def _check_heard(self) -> None:
-        """Blame no party where nothing connects to the SuperLink."""
-        if time.monotonic() - self._heard > _SILENT_S:
-            raise InputError(
-                f"nothing was heard of the SuperLink for {_SILENT_S:g} s. See that it runs, and "
-                f"{self.processes[-1].log}; then start again: the study continues where it was"
-            )
 
     def _reported(self, data: bytes) -> bytes:
         """Take what the pairing reports, and give it the questions that it does not have."""
@@ -517,19 +498,22 @@ def answering(
         raise InputError(node.fatal)
 
 
-def _await_server(host: str, port: int, authority: Path, seconds: float, who: str) -> None:
+def _await_server(host: str, port: int, authority: Path | None, seconds: float, who: str) -> None:
     end, wait = time.monotonic() + seconds, _FIRST_S
     while True:
         try:
-            certificates.check_server(host, port, authority)
+            if authority is None:
+                socket.create_connection((host, port), 1.0).close()
+            else:
+                certificates.check_server(host, port, authority)
             return
-        except ConnectionError as error:
+        except OSError as error:
             if time.monotonic() >= end:
                 raise InputError(
                     f"address={host}:{port}: nobody answered for {seconds:g} s ({error}). See that "
                     f"{who} runs, and that this machine may connect to it"
                 ) from error
-            if wait == _FIRST_S:
+            if wait == 16 * _FIRST_S:  # after 3 s
                 _log.warning("waiting for %s: %s", who, error)
         time.sleep(wait)
         wait = min(2 * wait, _LONGEST_S)

@@ -62,14 +62,9 @@ _PUSHED_S = 30.0  # without a piece of it, after which a message that is being s
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
-_TAKE = "/flwr.proto.Runtime/AcquireTask"  # a request that executors sign
-_RUNS = 1000  # of the latest ones, among which earlier ones of a study are looked for
 _TRIES = 3  # to take a task before an executor does
-_REFUSED = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
-_REFUSED_TASK = (
-    "gives tasks only to those who have the file of its --superexec-auth-secret-file; give the "
-    "same file with --join-secret"
-)
+_NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
+_NO_TASK = "give the file of its --superexec-auth-secret-file with --join-secret"
 _APPLICATION = """[project]
 name = "siloweave"
 version = "1.0.0"
@@ -98,8 +93,7 @@ class LinkFacts(msgspec.Struct, frozen=True, tag=True):
 class PairingFacts(msgspec.Struct, frozen=True, tag=True):
     """Facts of the coordinator's end; of every party's node it has the public key, as a word.
 
-    `secret` is that of our SuperLink; where others run it, `joined`, what that one wants of who
-    takes a task, as hex, or empty.
+    Where others run the SuperLink, `secret` is what it wants of who takes a task, as hex.
     """
 
     address: str
@@ -186,41 +180,22 @@ def _guarded(app: Any, secret: str) -> Any:
 def _link(facts: LinkFacts) -> None:
     """Be the SuperLink."""
     import uvicorn
-    from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
     from flwr.supercore.corestate import in_memory_corestate
-    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan
-    from flwr.superlink.config_loader import SuperLinkLifespanConfig, load_control_authn_plugin
+    from flwr.superlink.cli.flower_superlink import (
+        SuperLinkLifespan,
+        _parse_superlink_lifespan_config,
+    )
     from flwr.superlink.main import create_app
 
     # Flower has no setting for it. Who waits for a message whose sender was killed while it sent it
     # waits so long, and for nothing else meanwhile: three minutes, by default.
     in_memory_corestate.OBJECT_PUSH_SESSION_TTL_SECONDS = _PUSHED_S
-    plain = not facts.certificate
-    files = (facts.authority, facts.certificate, facts.key)
-    config = SuperLinkLifespanConfig(
-        control_address="",
-        health_server_address=None,
-        host=facts.host,
-        port=facts.port,
-        insecure=plain,
-        certificates=None if plain else tuple(Path(one).read_bytes() for one in files),
-        superexec_auth_secret=None,  # `_guarded` asks for a secret everywhere
-        authn_plugin=load_control_authn_plugin(),
-        event_log_plugin=None,
-        fleet_event_log_plugin=None,
-        enable_event_log=False,
-        artifact_provider=None,
-        enable_supernode_auth=True,
-        fleet_api_type="grpc-rere",
-        fleet_api_address=None,
-        simulation=False,
-        ssl_ca_certfile=facts.authority or None,
-        ssl_certfile=facts.certificate or None,
-        ssl_keyfile=facts.key or None,
-        database=FLWR_IN_MEMORY_DB_NAME,
-        isolation="process",  # it starts no executor
-        runtime_dependency_install=False,
-    )
+    words = ["", "--host", facts.host, "--isolation", "process"]  # so it starts no executor
+    if facts.certificate:
+        words += ["--ssl-certfile", facts.certificate, "--ssl-keyfile", facts.key]
+    sys.argv = [*words, *(["--ssl-ca-certfile", facts.authority] if facts.key else ["--insecure"])]
+    config = _parse_superlink_lifespan_config()
+    config.enable_supernode_auth = True  # the command line has it for TLS alone
     app = _guarded(create_app(config, SuperLinkLifespan), facts.secret)
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
@@ -282,23 +257,18 @@ def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def _shown(facts: PairingFacts) -> list[Any]:
-    """What shows the SuperLink that it may take orders, and give a task."""
+def _shown(facts: PairingFacts) -> Any:
+    """What shows the SuperLink that this process may give orders, or take a task."""
     from flwr.supercore.interceptors import SuperExecAuthHttpInterceptor
 
     if not facts.joined:
-        return [_Secret(facts.secret)]
-    words = [bytes.fromhex(facts.secret)] if facts.secret else []
-    return [
-        SuperExecAuthHttpInterceptor(master_secret=w, protected_methods=(_TAKE,)) for w in words
-    ]
+        return _Secret(facts.secret)
+    word, what = bytes.fromhex(facts.secret), ["/flwr.proto.Runtime/AcquireTask"]
+    return SuperExecAuthHttpInterceptor(master_secret=word, protected_methods=what)
 
 
 def _check_joined(facts: PairingFacts) -> None:
-    """InputError if a SuperLink that somebody else runs lets in any node, or is of another version.
-
-    That it lets in any node is known from a node of a new key, which it should refuse.
-    """
+    """InputError where a joined SuperLink is of another version, or lets in a node of a new key."""
     import httpx
     from cryptography.hazmat.primitives.asymmetric import ec
     from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest, UnregisterNodeFleetRequest
@@ -309,13 +279,12 @@ def _check_joined(facts: PairingFacts) -> None:
 
     where, trusted = facts.address, ssl.create_default_context(cafile=facts.authority)
     try:
-        said = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S)
-        version = f"Flower {said.json()['info']['version']}"
-    except (httpx.RemoteProtocolError, ValueError, LookupError, TypeError) as error:
-        version = f"another program, or hides /openapi.json ({error!r})"
-    if version != f"Flower {package_version}":
+        said = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S).text
+    except httpx.RemoteProtocolError as error:
+        said = repr(error)
+    if f'"version":"{package_version}"' not in said:
         raise InputError(
-            f"{where}: must be a SuperLink of Flower {package_version}. It is {version}"
+            f"{where}: is no SuperLink of Flower {package_version}: /openapi.json is {said[:99]!r}"
         )
     key = ec.generate_private_key(ec.SECP384R1())
     public = bytes(public_key_to_bytes(key.public_key()))
@@ -330,36 +299,49 @@ def _check_joined(facts: PairingFacts) -> None:
     raise InputError(f"{where}: lets in any node. Start it with --enable-supernode-auth")
 
 
-def _run(facts: PairingFacts, control: Any) -> Any:
-    """A new run's task, which this process has taken; earlier runs of this study are stopped.
+def _grid(facts: PairingFacts, control: Any) -> Any:
+    """The SuperLink's grid, for a new run whose task this process has taken.
 
-    Runs and tasks of others are left alone: the study's own are known by their application.
+    Runs and tasks of others are left alone: those of this study are known by their application.
     """
-    from flwr.common.serde import fab_to_proto
+    from flwr.common.serde import fab_to_proto, run_from_proto
     from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
     from flwr.supercore.fab import Fab
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.superlink.grid import HttpGrid
 
-    fab = _application(facts)
+    fab, shown = _application(facts), _shown(facts)
     digest = hashlib.sha256(fab).hexdigest()
-    for one in control.ListRuns(ListRunsRequest(limit=_RUNS)).run_dict.values():
+    for one in control.ListRuns(ListRunsRequest(limit=1000)).run_dict.values():
         if one.fab_hash == digest and one.status.status != "finished":
             _stop(control, one.run_id)
     order = StartRunRequest(fab=fab_to_proto(Fab(digest, fab, {})))
     wanted = AcquireTaskRequest(agentapp_fab_hashes=[digest])
-    with _client(RuntimeHttpClient, facts, *_shown(facts)) as client:
+    with _client(RuntimeHttpClient, facts, shown) as client:
         for _ in range(_TRIES):
             run = control.StartRun(order).run_id
-            while (taken := client.AcquireTask(wanted)).token:
-                if taken.task.run_id == run:
-                    return taken
+            if (taken := client.AcquireTask(wanted)).task.run_id == run:
+                break
             _stop(control, run)
-    raise InputError(
-        f"{facts.address}: gave the task of this study's run to another, {_TRIES} times. Start it "
-        "with --isolation process, so that it starts no programs itself, and with "
-        "--superexec-auth-secret-file, so that nobody else takes tasks"
-    )
+        else:
+            raise InputError(
+                f"{facts.address}: gave the study's task to another, {_TRIES} times. Start it with "
+                "--isolation process and --superexec-auth-secret-file, so that only those who have "
+                "that file can take tasks"
+            )
+    client = _client(RuntimeHttpClient, facts, shown, RuntimeTokenHttpInterceptor(taken.token))
+    HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
+    grid = HttpGrid(facts.address, token=taken.token)
+    grid._client = client  # it would make one that does not know the secret
+    given = client.PullTaskInput(PullTaskInputRequest())
+    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
+    TaskIdentity.node_id = given.context.node_id
+    grid.set_run(run_from_proto(given.run))
+    return grid
 
 
 def _stop(control: Any, run: int) -> None:
@@ -369,28 +351,6 @@ def _stop(control: Any, run: int) -> None:
 
     with suppress(httpx.HTTPError):  # it has ended, or the SuperLink has
         control.StopRun(StopRunRequest(run_id=run))
-
-
-def _grid(facts: PairingFacts, taken: Any) -> Any:
-    """The SuperLink's grid, for the run whose task this process has taken."""
-    from flwr.common.serde import run_from_proto
-    from flwr.proto.runtime_pb2 import PullTaskInputRequest
-    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
-    from flwr.supercore.runtime import RuntimeHttpClient
-    from flwr.supercore.task_identity import TaskIdentity
-    from flwr.superlink.grid import HttpGrid
-
-    token = RuntimeTokenHttpInterceptor(taken.token)
-    client = _client(RuntimeHttpClient, facts, *_shown(facts), token)
-    HeartbeatSender(make_task_heartbeat_fn_http(client)).start()
-    grid = HttpGrid(facts.address, token=taken.token)
-    grid._client = client  # it would make one that does not know the secret
-    given = client.PullTaskInput(PullTaskInputRequest())
-    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-    TaskIdentity.node_id = given.context.node_id
-    grid.set_run(run_from_proto(given.run))
-    return grid
 
 
 def _application(facts: PairingFacts) -> bytes:
@@ -409,20 +369,20 @@ def _pairing(facts: PairingFacts) -> None:
 
     if facts.joined:
         _check_joined(facts)
-    control = _client(ControlHttpClient, facts, *_shown(facts))
+    control = _client(ControlHttpClient, facts, _shown(facts))
     try:
         nodes = _admitted(control, facts.nodes)
-        taken = _run(facts, control)
+        grid = _grid(facts, control)
     except httpx.HTTPStatusError as error:
         if not facts.joined or error.response.status_code not in (401, 403):
             raise
         task = error.request.url.path.endswith("acquire-task")
-        raise InputError(f"{facts.address}: {_REFUSED_TASK if task else _REFUSED}") from error
-    _log.warning("admitted %s; run %s was started", sorted(nodes), taken.task.run_id)
+        raise InputError(f"{facts.address}: {_NO_TASK if task else _NO_ORDER}") from error
+    _log.warning("admitted %s; a run was started", sorted(nodes))
     try:
-        _carry_on(facts, nodes, _grid(facts, taken))
+        _carry_on(facts, nodes, grid)
     finally:
-        _stop(control, taken.task.run_id)
+        _stop(control, grid.run.run_id)
 
 
 def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:

@@ -468,13 +468,7 @@ _KINDS = {
         divided="//",
     ),
     "sqlite": _Kind(
-        lambda: sqlite3.Error,
-        _sqlite,
-        _sqlite_types,
-        "",
-        "({} IS NULL)",
-        "sha256({})",
-        together=1,
+        lambda: sqlite3.Error, _sqlite, _sqlite_types, "", "({} IS NULL)", "sha256({})", together=1
     ),
     "postgresql": _Kind(
         lambda: (import_module("adbc_driver_postgresql"), _dbapi().Error)[1],

@@ -342,12 +342,7 @@ class Features:
 
     @classmethod
     def fit(
-        cls,
-        table: Table,
-        schema: Schema,
-        *,
-        numeric: Numeric = "quantile",
-        key: Key,
+        cls, table: Table, schema: Schema, *, numeric: Numeric = "quantile", key: Key
     ) -> Features:
         """Learn encoders from rows; nothing here is private.
 

@@ -25,14 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
-from siloweave.tables.bins import (
-    BINNED,
-    as_written,
-    check_values,
-    number_at,
-    numbers_of,
-    step_of,
-)
+from siloweave.tables.bins import BINNED, as_written, check_values, number_at, numbers_of, step_of
 from siloweave.tables.codes import codes_of, labels_of
 from siloweave.tables.constraints import (
     CategoryRanges,

@@ -137,10 +137,7 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
 
 
 def agreed_features(
-    schema: Schema,
-    summaries: Sequence[Sequence[ColumnSummary]],
-    *,
-    numeric: Numeric = "quantile",
+    schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, numeric: Numeric = "quantile"
 ) -> Features:
     """Learn encoders from the summaries of several owners, each in the schema's order without ids.
 
