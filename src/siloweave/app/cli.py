@@ -100,8 +100,7 @@ def demo(
 @reported()
 def init(
     files: Annotated[
-        list[str],
-        typer.Argument(help="For each party a file, or a database's address#table."),
+        list[str], typer.Argument(help="For each party a file, or a database's address#table.")
     ],
     folder: Annotated[Path, typer.Option(help="Where to write.")] = Path(),
     name: Annotated[str, typer.Option(help="The study's name; that of the folder if empty.")] = "",
@@ -299,8 +298,7 @@ def attack(
     secret: Annotated[Names, typer.Option(help="A column to be guessed; several times.")] = None,
     schema: SchemaFile = None,
     allow_overlap: Annotated[
-        bool,
-        typer.Option("--allow-overlap", help="Allow control rows that seem to be known."),
+        bool, typer.Option("--allow-overlap", help="Allow control rows that seem to be known.")
     ] = False,
     report: ReportFile = None,
     run: Annotated[

@@ -213,9 +213,7 @@ def spent(study: Study) -> dict[str, int]:
 
 
 def verify_ledgers(
-    parties: Iterable[PartySummary],
-    files: Mapping[str, Path],
-    names: Iterable[str] | None = None,
+    parties: Iterable[PartySummary], files: Mapping[str, Path], names: Iterable[str] | None = None
 ) -> None:
     """Check that ledgers still hold all that a finished run, or its alignment, put into them.
 

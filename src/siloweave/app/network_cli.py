@@ -34,9 +34,7 @@ Join = Annotated[
 ]
 JoinSecret = Annotated[
     Path | None,
-    typer.Option(
-        exists=True, dir_okay=False, help="The file of its --superexec-auth-secret-file, if any."
-    ),
+    typer.Option(exists=True, dir_okay=False, help="Its --superexec-auth-secret-file, if any."),
 ]
 Plaintext = Annotated[
     bool,

@@ -216,8 +216,7 @@ def privacy_risk(
     room = 1 - missed.value
     excess = (hit.value - missed.value) / room
     error = hypot(
-        (hit.high - hit.low) / 2 / room,
-        (missed.high - missed.low) / 2 * (1 - hit.value) / room**2,
+        (hit.high - hit.low) / 2 / room, (missed.high - missed.low) / 2 * (1 - hit.value) / room**2
     )
     return Risk(
         _cut(excess), _cut(excess - error), _cut(excess + error), excess, train=hit, control=missed

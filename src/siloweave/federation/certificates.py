@@ -204,10 +204,7 @@ def _check_time(what: str, end: datetime) -> None:
 
 
 def trust(folder: Path, authority: Path) -> None:
-    """Let a folder's end trust an authority of others; InputError for any other file.
-
-    Of the file its certificates alone are taken, whatever else it has.
-    """
+    """Let a folder's end trust an authority of others; a key in the file is not taken along."""
     _check_time(str(authority), _read(authority).not_valid_after_utc)
     found = x509.load_pem_x509_certificates(authority.read_bytes())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -300,10 +300,7 @@ def _check_joined(facts: PairingFacts) -> None:
 
 
 def _grid(facts: PairingFacts, control: Any) -> Any:
-    """The SuperLink's grid, for a new run whose task this process has taken.
-
-    Runs and tasks of others are left alone: those of this study are known by their application.
-    """
+    """The SuperLink's grid, for a new run whose task this process has taken, and no other task."""
     from flwr.common.serde import fab_to_proto, run_from_proto
     from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
     from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest

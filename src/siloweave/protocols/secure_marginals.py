@@ -59,13 +59,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import (
-    Budget,
-    Relation,
-    enough_epsilon,
-    marginal_sensitivity,
-    rho_for,
-)
+from siloweave.privacy.budget import Budget, Relation, enough_epsilon, marginal_sensitivity, rho_for
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
 from siloweave.privacy.events import Event, Gaussian, SharedCoins, UpperBound
 from siloweave.privacy.mechanisms import Entropy

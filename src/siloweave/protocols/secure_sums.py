@@ -29,15 +29,7 @@ from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation import dropouts
 from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
-from siloweave.federation.messages import (
-    MAX_BYTES,
-    Array,
-    Masked,
-    Public,
-    Recovery,
-    Reply,
-    Request,
-)
+from siloweave.federation.messages import MAX_BYTES, Array, Masked, Public, Recovery, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.junction_tree import tree_cells
@@ -384,11 +376,7 @@ def drawn_cohort(roster: Sequence[str], participation: float, key: Key) -> list[
 
 
 def noisy_sums(
-    session: Session,
-    request: Cohort,
-    shapes: Sequence[tuple[int, ...]],
-    *,
-    last: bool = False,
+    session: Session, request: Cohort, shapes: Sequence[tuple[int, ...]], *, last: bool = False
 ) -> NoisySum:
     """Ask the cohort of a request for marginals and unmask the sum: one table per shape.
 

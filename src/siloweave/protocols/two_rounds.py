@@ -199,11 +199,7 @@ def design(
 
 
 def _tables(
-    domain: Domain,
-    planned: Sequence[Clique],
-    most: float,
-    room: float,
-    allowed: Allowed,
+    domain: Domain, planned: Sequence[Clique], most: float, room: float, allowed: Allowed
 ) -> list[Clique]:
     """What was planned, and wider tables of `most` cells that lie inside the planned model.
 

@@ -172,11 +172,7 @@ def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
 
 
 def _asked(
-    domain: Domain,
-    degree: int,
-    queries: int | None,
-    workload: Workload,
-    megabytes: float,
+    domain: Domain, degree: int, queries: int | None, workload: Workload, megabytes: float
 ) -> list[Clique]:
     if workload != "auto":
         try:
