@@ -440,3 +440,19 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     code, _, err = folder.call("run", "new")
     assert code == 2
     assert "1 of 201 rows break it (rows 201, counted from 1)" in err
+
+
+def test_lines_that_leave_off_empty_fields_are_read_where_the_study_says_so(folder):
+    lines = [f"{20 + i},{'fm'[i % 2]},{'xy'[i % 2]}" for i in range(40)]
+    lines[20:36] = [line[:-2] for line in lines[20:36]]  # as Excel does in blocks of 16
+    folder.write("north.csv", "\n".join(["age,sex,job", *lines, ""]))
+    code, _, said = folder.call("check", "--rows")
+    assert code == 2
+    assert "16 lines have too few" in said
+    assert "short_lines = true in the study" in said
+    study = (folder.path / "study.toml").read_text()
+    said = 'data = "north.csv"\nshort_lines = true'
+    folder.write("study.toml", study.replace('data = "north.csv"', said))
+    assert "Rows were read here" in folder.call("check", "--rows")[1]
+    assert not folder.call("init", "north.csv", "--short-lines", "--folder", "again")[0]
+    assert "short_lines = true\n" in (folder.path / "again" / "study.toml").read_text()

@@ -490,3 +490,39 @@ def test_a_schema_of_another_table_says_so():
     schema = Schema.detect(pl.DataFrame({"a": [1, 2], "b": [1, 2]}))
     with pytest.raises(SchemaError, match="schema of another table"):
         Encoder(schema).encode(pl.DataFrame({"c": [1]}))
+
+
+def days(count=ROWS):
+    return [f"{2015 + i % 6}{1 + i % 12:02d}{1 + i % 28:02d}" for i in range(count)]
+
+
+def test_a_last_day_of_all_is_said_of_dates_that_are_whole_numbers(tmp_path):
+    ends = ["99991231" if i % 9 == 0 else day for i, day in enumerate(days())]
+    write(pl.DataFrame({"until": ends, "x": days()}), tmp_path / "a.csv")
+    until = Schema.detect(read(tmp_path / "a.csv"))["until"]
+    assert (until.kind, until.format, until.high) == ("datetime", "%Y%m%d", "9999-12-31")
+    assert "far from all other dates: '99991231'; name it as missing where the file" in until.why
+    until = Schema.detect(read(tmp_path / "a.csv", missing=["99991231"]))["until"]
+    assert (until.kind, until.missing, until.high[:4]) == ("datetime", True, "2020")
+    for odd in (["99990615"], ["99991231", "10000101", "29991231"], ["999912"], ["20201301"]):
+        frame = pl.DataFrame({"x": [*days(300), *odd * 50], "y": [0.5] * (300 + 50 * len(odd))})
+        write(frame, tmp_path / "b.csv")
+        assert Schema.detect(read(tmp_path / "b.csv"))["x"].kind == "integer", odd
+
+
+@pytest.mark.parametrize("zone", ["Z", " UTC", "+02:00", "-0500"])
+def test_times_with_and_without_a_zone_are_named_as_such(zone):
+    when = [f"2020-01-{1 + i % 28:02d}T{i % 24:02d}:{i % 60:02d}:00" for i in range(ROWS)]
+    mixed = [f"{text}{zone if i % 5 == 0 else ''}" for i, text in enumerate(when)]
+    found = Schema.detect(Table.from_columns({"t": (mixed, None)}))["t"]
+    assert found.kind == "text"
+    assert re.search(r"of \d+ different times have a zone.*the others have none", found.why)
+    alike = Schema.detect(Table.from_columns({"t": ([f"{t}{zone}" for t in when], None)}))["t"]
+    assert alike.kind == "datetime"
+
+
+def test_numbers_with_a_zero_in_front_that_are_no_phones():
+    rng = random()
+    for form in ("0{:02d}.{:05d}", "0{} {}", "A0{:02d} {:04d}"):
+        texts = [form.format(*pair) for pair in rng.integers(0, 100, (ROWS, 2)).tolist()]
+        assert Schema.detect(Table.from_columns({"x": (texts, None)}))["x"].format != "phone"

@@ -1,4 +1,4 @@
-"""Forty files as people have them: what is proposed is what a person would declare."""
+"""41 files as people have them: what is proposed is what a person would declare."""
 
 import json
 

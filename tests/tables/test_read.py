@@ -250,7 +250,7 @@ def test_blank_lines_between_rows_are_no_rows(tmp_path, name, end):
         ("a,b,c\n1,2,3\n4\n5,6,7\n8,9\n", "line 3 of .* has 1 of 3 fields .2 lines have too few"),
         ("a;b;c\n1;2\n\n3\n4;5\n", "line 4 of .* has 1 of 2 fields"),
         ('a,b,c\n1,"2\n2",3\n4,x\ny,5\n', "line 4 of .* line break in quotes"),
-        ("1,2,3\n1,2,4\n1,3", "line 3 of .* separators: polars.read_csv.*separator=','"),
+        ("1,2,3\n1,2,4\n1,3", "line 3 of .* short_lines = true in the study, --short-"),
     ],
 )
 def test_a_line_with_too_few_fields_is_named(tmp_path, text, words):
@@ -259,8 +259,20 @@ def test_a_line_with_too_few_fields_is_named(tmp_path, text, words):
         with pytest.raises(DataError, match=words):
             read(tmp_path / "a.csv") if whole else list(read_batches(tmp_path / "a.csv", 2))
     again = pl.read_csv(tmp_path / "a.csv", infer_schema=False, separator=text[1])
-    again.write_csv(tmp_path / "b.csv")
-    assert read(tmp_path / "b.csv").num_rows == again.height
+    dialect = Dialect(short_lines=True)
+    for table in (
+        read(tmp_path / "a.csv", short_lines=True),
+        *read_batches(tmp_path / "a.csv", 9, dialect=dialect),
+    ):
+        assert table.num_rows == again.drop_nulls(again.columns[0]).height
+        last = again.drop_nulls(again.columns[0])[again.columns[-1]].is_null()
+        assert table.missing(table.names[-1]).tolist() == last.to_list()
+
+
+def test_a_line_with_too_many_fields_is_refused_even_where_lines_may_be_short(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b,c\n1,2,3\n4,5\n6,7,8,9\n")
+    with pytest.raises(DataError, match="more fields than the first"):
+        read(tmp_path / "a.csv", short_lines=True)
 
 
 def test_separators_that_all_lines_leave_off_at_their_end_are_no_fault(tmp_path):

@@ -114,6 +114,9 @@ def init(
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
     ] = None,
+    short_lines: Annotated[
+        bool, typer.Option("--short-lines", help="Whether empty fields may be left off at an end.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Write a first study.toml and schema.json for files that you may see.
@@ -124,7 +127,7 @@ def init(
     from siloweave.app.init import propose, write_proposal
     from siloweave.tables.read import Dialect
 
-    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()))
+    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()), short_lines)
     proposal = propose(files, folder=folder, name=name, dialect=dialect)
     print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 

@@ -447,7 +447,7 @@ _ORDER = """
 _PARTIES = """\
 # Who holds the rows: CSV, TSV, JSON lines, Arrow or Parquet; `columns = ["a", "b"]` takes some of
 # them. How a CSV is written is decided from the file, unless it is said here: separator = ";",
-# encoding = "latin-1", header = false, decimal = ",", missing = ["n/a"].
+# encoding = "latin-1", header = false, decimal = ",", missing = ["n/a"], short_lines = true.
 """
 _OUTPUT = """
 [output]

@@ -128,11 +128,12 @@ class PartyTable(Section, frozen=True):
     header: bool | None = None
     decimal: str = "."
     missing: tuple[str, ...] = ()
+    short_lines: bool = False
 
     @property
     def dialect(self) -> Dialect:
         """How its file is written, if it is a CSV."""
-        return Dialect(self.separator, self.encoding, self.header, self.decimal, self.missing)
+        return Dialect(**{one.name: getattr(self, one.name) for one in fields(Dialect)})
 
     def rows(self, source: Path | Database) -> Table | Unread:
         """Its rows, which are not read yet in a database or a Parquet file."""

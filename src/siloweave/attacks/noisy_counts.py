@@ -252,31 +252,3 @@ def _mu_low(tpr: Rate, fpr: Rate) -> float:
     if tpr.low <= 0 or fpr.high >= 1:
         return 0.0
     return max(0.0, float(ndtri(tpr.low) - ndtri(fpr.high)))
-
-
-def without_own(
-    measurements: Iterable[Measurement],
-    rows: Codes,
-    noise: Sequence[Floats] | None = None,
-    sigma: float = 0.0,
-) -> list[Measurement]:
-    """What a party sees that also sees the sums: its own rows and noise are taken out.
-
-    `noise` has one table per measurement, with standard deviation `sigma`; None if the party stored
-    none. The noise that remains is that much narrower.
-    """
-    found = []
-    for i, one in enumerate(measurements):
-        counts = np.asarray(one.counts, dtype=np.float64) - marginal(rows, one.clique)
-        width = one.sigma
-        if noise is not None:
-            if not 0 <= sigma < one.sigma:
-                raise InputError(
-                    f"sigma={sigma} of the party's own noise must be below the {one.sigma} of the "
-                    f"sum over {', '.join(one.clique)}; a sum whose noise is all one party's "
-                    "protects nobody from it"
-                )
-            counts = counts - noise[i]
-            width = sqrt(one.sigma**2 - sigma**2)
-        found.append(Measurement(one.clique, counts, width))
-    return found

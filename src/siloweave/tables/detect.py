@@ -86,12 +86,16 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
         r"|(?=.*:.*:)(?!\d+:\d\d:\d\d$)[0-9a-f:]{3,39}",
         re.IGNORECASE,
     ),
-    "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?"),
+    "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I),
 }
 _PHONE = re.compile(
     r"(?:\+|00?|\()?\d[\d\s()/.\u2013-]{5,20}\d(?:\s?(?:x|ext\.?)\s?\d{1,6})?", re.IGNORECASE
 )
-_DIALLED = re.compile(r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)")
+_DIALLED = re.compile(
+    r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)|0[1-9](?:[ .]\d\d){4}(?!\d)|"
+    r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"  # of one country: 06 12 34 56 78, 030 1234567
+)
+_ZONE = re.compile(r"(?<=\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
 _POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
 _PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
 _STREET = re.compile(
@@ -216,7 +220,10 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     if seen.tolist() == [0, 1]:
         return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=(0, 1))
     if _are_days(seen):
-        why = f"whole numbers such as 20240131: dates; {_if_not('integer')}"
+        texts, how = list(map(str, seen.tolist())), "name it as missing where the file is read"
+        when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, "%Y%m%d")
+        why = f"whole numbers such as 20240131: dates{_far_off(when, texts, how)}"
+        why = f"{why}; {_if_not('integer')}"
         return ColumnEvidence(name, "datetime", why, format="%Y%m%d")
     if _POST & set(words) and kinds > 0.2 * rows:
         why = f"{spread}, named as a postcode: not modelled; {_if_not('categorical')}"
@@ -243,15 +250,15 @@ def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> Co
 
 
 def _are_days(seen: _Ints) -> bool:
-    """Whether whole numbers are days written as 20240131."""
-    if seen[0] < 1900_01_01 or seen[-1] > 2100_12_31 or len(seen) < 2:
+    """Whether whole numbers are days written as 20240131, but for first or last days of a year."""
+    if seen[0] < 1000_01_01 or seen[-1] > 9999_12_31:
         return False
     try:
-        for one in seen.tolist():
-            datetime.strptime(str(one), "%Y%m%d")  # noqa: DTZ007  a day
+        days = [datetime.strptime(str(one), "%Y%m%d") for one in seen.tolist()]  # noqa: DTZ007
     except ValueError:
         return False
-    return True
+    far = [(day.month, day.day) for day in days if not 1900 <= day.year <= 2100]
+    return len(far) < min(3, len(days) - 1) and {*far} <= {*_EDGES}
 
 
 def _is_key(words: Sequence[str], values: _Ints, kinds: int) -> str:
@@ -598,7 +605,7 @@ def _written_dates(
     plain = table.blanked(name, tuple(blanks))
     fits = [form for form in forms if _fits(plain, name, form)]
     if not fits:
-        return None
+        return _mixed_zones(name, list(core))
     form = fits[0]
     swapped = form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")
     otherwise = swapped if swapped in fits and swapped != form else None
@@ -610,6 +617,17 @@ def _written_dates(
     when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
     why += _far_off(when, texts, "list it in missing_values")
     return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
+
+
+def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
+    """Times of which some have a zone and some have none, so that they cannot be compared."""
+    bare = [_ZONE.sub("", text) for text in texts]
+    zoned = sum(map(str.__ne__, bare, texts))
+    forms = [form for form in _MOMENTS if _follows(bare[0], form)]
+    if not zoned or not any(all(_follows(text, form) for text in bare) for form in forms):
+        return None
+    why = f"{zoned:,} of {len(texts):,} different times have a zone, such as Z, and the others have"
+    return ColumnEvidence(name, "text", f"{why} none: not modelled until all are written alike")
 
 
 def _far_off(when: _Ints, texts: Sequence[str], how: str) -> str:

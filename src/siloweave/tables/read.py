@@ -92,6 +92,7 @@ class Dialect:
             then, is column_1 and so on by its place.
         decimal: The mark before the decimals of its numbers.
         missing: Texts that stand for a missing value in every column, beside empty fields.
+        short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
     """
 
     separator: str | None = None
@@ -99,15 +100,13 @@ class Dialect:
     header: bool | None = None
     decimal: str = "."
     missing: tuple[str, ...] = ()
+    short_lines: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "missing", tuple(self.missing))
-        if self.separator is not None and (
-            len(self.separator.encode()) != 1 or self.separator in '"\r\n'
-        ):
-            raise InputError(
-                f"separator={self.separator!r} must be one character, such as ';', and no quote"
-            )
+        mark = self.separator
+        if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n'):
+            raise InputError(f"separator={mark!r} must be one character, such as ';', and no quote")
         if self.decimal not in (".", ",") or self.decimal == self.separator:
             raise InputError(
                 f"decimal={self.decimal!r} must be '.' or ',', and not the separator as well"
@@ -531,6 +530,7 @@ def read(
     header: bool | None = None,
     decimal: str = ".",
     missing: Sequence[str] = (),
+    short_lines: bool = False,
 ) -> Table:
     """Read a table.
 
@@ -547,8 +547,9 @@ def read(
         encoding: Of its characters; decided from the file when None.
         header: Whether its first line has names; decided from the file when None.
         decimal: The mark before decimals.
-        missing: Texts that stand for a missing value in every column. `Table.dialect` holds all
-            five as they were used.
+        missing: Texts that stand for a missing value in every column.
+        short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
+            `Table.dialect` holds all six as they were used.
 
     Returns:
         The table. Text stays text; a pandas index is dropped.
@@ -564,7 +565,8 @@ def read(
     """
     if table or query:
         source = Database(str(source), table, query)
-    found = _read(source, Dialect(separator, encoding, header, decimal, tuple(missing)), columns)
+    asked = Dialect(separator, encoding, header, decimal, tuple(missing), short_lines)
+    found = _read(source, asked, columns)
     return found if columns is None else found.select(columns)
 
 
@@ -920,7 +922,7 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     """Which lines of a text file hold nothing, counted from 1.
 
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
-    names have as few, separators at their end were left off.
+    names have as few, or lines may be short, separators at their end were left off.
     """
     blank, first, counts, mark = [], dict[int, int](), Counter[int](), found.separator or ","
     with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
@@ -934,14 +936,15 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
             line = reader.line_num + 1
     counts[fields] -= bool(found.header)
     most = max((width for width in counts if counts[width] and width <= fields), default=0)
-    if short := sorted((line, width) for width, line in first.items() if width < most):
+    short = sorted((line, width) for width, line in first.items() if width < most)
+    if short and not found.short_lines:
         (line, width), many = short[0], sum(counts[width] for _, width in short)
         raise DataError(
             f"line {line} of {str(file)!r} has {width} of {most} fields"
             f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or delete it "
             "if the file was cut off there; put a value that holds a line break in quotes. If "
-            "empty fields at the end were left off, write their separators: "
-            f"polars.read_csv(file, infer_schema=False, separator={mark!r}).write_csv(new) does"
+            "empty fields at the end were left off, as Excel does, say that lines may be short: "
+            "short_lines = true in the study, --short-lines, or read(short_lines=True)"
         )
     return frozenset(blank)
 

@@ -1,1 +1,1 @@
-"""Forty small files as people have them, and the schema that a person would write beside each."""
+"""41 small files as people have them, and the schema that a person would write beside each."""
