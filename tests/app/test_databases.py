@@ -14,7 +14,7 @@ from siloweave.app.run import execute
 from siloweave.app.study import Study
 from siloweave.errors import InputError
 from siloweave.tables.database import Database, source_of
-from siloweave.tables.read import digest_of, read
+from siloweave.tables.read import digest_of, read, write
 
 ROWS = '{ database = "sqlite:///ward.sqlite", query = "SELECT age, sex, job FROM stays" }'
 
@@ -220,3 +220,47 @@ def test_a_sample_is_a_public_fact_of_a_study(training):
     training.replace("study.toml", "sample = 61", "sample = 1.5")
     with pytest.raises(InputError, match=r"\[study\] sample=1.5 must be a share of the rows"):
         Study.load(training.path)
+
+
+SPLIT = """\
+[study]
+name = "split"
+[schema]
+file = "schema.json"
+[budget]
+epsilon = 1
+delta = 1e-5
+relation = "replace_one"
+[method]
+name = "secure_two_round"
+bins = 4
+[[parties]]
+name = "north"
+data = { database = "sqlite:///ward.sqlite", table = "stays" }
+columns = ["age", "sex"]
+[[parties]]
+name = "south"
+data = "job.csv"
+columns = ["job"]
+"""
+
+
+def test_of_split_columns_those_of_the_study_alone_are_loaded(stored, monkeypatch):
+    loaded, honest = [], Database.read
+
+    def noted(self, *words):
+        loaded.append(self.names)
+        return honest(self, *words)
+
+    monkeypatch.setattr(Database, "read", noted)
+    write(read(stored.path / "north.csv").select(["job"]), stored.path / "job.csv")
+    named = 'columns = ["age", "sex"]\n'
+    stored.write("study.toml", SPLIT.replace(named, ""))
+    with pytest.raises(InputError, match="'job'"):
+        execute(Study.load(stored.path))
+    assert not loaded
+    stored.write("study.toml", SPLIT)
+    execute(Study.load(stored.path))
+    made = provision(stored.path, stored.path / "ends", trial=True)
+    with party_in(made["north"], f"sqlite:///{stored.path}/ward.sqlite#stays"):
+        assert loaded == [("age", "sex")] * 2

@@ -172,7 +172,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     """
     schema, synth = study.checked()
     info, budget, names = synth.info, study.terms(), study.names
-    columns = {party.name: _columns(study, party) for party in study.parties}
+    columns = columns_of(study)
     check_columns(study, synth, columns, schema)
     resumes = sum(spent(study).values())
     setup = Setup(synth, schema, budget, names)
@@ -293,14 +293,18 @@ class _Place(NamedTuple):
 # Columns
 
 
-def _columns(study: Study, party: PartyTable) -> tuple[str, ...]:
-    """A party's column names, from the head of its file."""
-    source = study.source(party)
+def columns_of(study: Study) -> dict[str, tuple[str, ...]]:
+    """Every party's column names, from the head of its file."""
+    return {party.name: columns_in(party, study.source(party)) for party in study.parties}
+
+
+def columns_in(party: PartyTable, source: Path | Database) -> tuple[str, ...]:
+    """A party's column names, where its rows are in a file or a database."""
     with naming_party(party.name):
         names = source.names if isinstance(source, Database) else names_in(source, party.dialect)
     absent = [name for name in party.columns if name not in names]
     if absent:
-        where = source.address if isinstance(source, Database) else party.data
+        where = source.address if isinstance(source, Database) else source
         raise DataError(
             f"party {party.name!r}: {where} has no column {absent[0]!r}, which "
             f"columns = [...] names; it has {', '.join(names)}."
@@ -441,7 +445,8 @@ def _kept(schema: Schema) -> list[str]:
 def few_rows(study: Study) -> list[str]:
     """A sentence about rows that are too few for the study's budget; errors as of `forecast`."""
     counts = [
-        rows_taken(study, study.source(one), len(_columns(study, one))) for one in study.parties
+        rows_taken(study, study.source(one), len(own))
+        for one, own in zip(study.parties, columns_of(study).values(), strict=True)
     ]
     return _little(counts, study.terms(), study.synthesizer())
 

@@ -33,7 +33,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from siloweave.app.check import check_columns, check_rows, rows_taken
+from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
@@ -227,10 +227,11 @@ def party_in(
     own = _begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
     setup, job = study.setup(), study.job(noise=noise, identity=identity)
+    source = source_of(data)
+    if not setup.columns:  # those of the study alone are read, where it names them
+        check_columns(study, setup.synth, {name: columns_in(entry, source)}, setup.declared)
     with naming_party(name):
-        table = study.rows(entry, source_of(data), job, folder)
-    if not setup.columns:
-        check_columns(study, setup.synth, {name: table.names}, setup.declared)
+        table = study.rows(entry, source, job, folder)
     check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
 
     def allow(ledger: Ledger) -> None:

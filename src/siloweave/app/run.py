@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from siloweave.app.check import check_columns, check_rows, declared_names, uncovered
+from siloweave.app.check import check_columns, check_rows, columns_of, declared_names, uncovered
 from siloweave.app.files import write_text
 from siloweave.app.ledgers import (
     ALIGNED,
@@ -207,11 +207,11 @@ def load_rows(
     """
     tables: dict[str, Table | Unread] = {}
     job = study.job(noise=noise)
+    check_columns(study, synth, columns_of(study), schema)  # before a column is loaded
     for i, party in enumerate(study.parties):
         with naming_party(party.name):
             home = study.folder / "parties" / f"{i:04d}"
             tables[party.name] = study.rows(party, study.source(party), job, home)
-    check_columns(study, synth, {name: table.names for name, table in tables.items()}, schema)
     loaded = {name: table for name, table in tables.items() if isinstance(table, Table)}
     for name, table in loaded.items():
         try:
