@@ -99,7 +99,8 @@ def main() -> None:
     given = parser.parse_args()
     cases = [(given.ids, given.parties, given.workers)] if given.ids else CASES
     for case in cases:
-        line = measured(*case, given.peer_python)
+        ids, parties, workers = case
+        line = measured(ids, parties, workers, given.peer_python)
         print(json.dumps(line), flush=True)
         with RESULTS.open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -192,7 +192,8 @@ def _compared(rows: list[Row]) -> Iterator[tuple[str, str, str, dict[float, list
 
 def _ratios(rows: list[Row]) -> str:
     epsilons = sorted({row["epsilon"] for row in rows})
-    lines, judged = [], defaultdict(list)
+    lines: list[list[str]] = []
+    judged: dict[str, list[Any]] = defaultdict(list)
     for name, parties, method, found in _compared(rows):
         most = WANTED[method]
         cells = [
@@ -354,7 +355,7 @@ def _growth(file: Path, by: str, rows: list[Row], base: int) -> None:
         [(n, mean(r[key] for r in one)) for (n,), one in found]
         for key in ("seconds", "megabytes_up", "megabytes_down")
     )
-    panels = [
+    panels: list[tuple[Any, ...]] = [
         ("MB of a party, 2 parties", {"sent": sent, "received": got}, []),
         ("seconds of a run, 2 parties", {"": seconds}, []),
     ]

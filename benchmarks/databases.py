@@ -14,6 +14,7 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import siloweave as sw
 from siloweave.datasets import adult, adult_schema
@@ -39,7 +40,7 @@ def build(path: Path, rows: int) -> None:
 
 def main(what: str, path: Path, settings: str = "") -> None:
     start, parquet = time.perf_counter(), what in ("parquet", "whole")
-    data = path if parquet else sw.Database(f"duckdb:///{path.absolute()}", table="adult")
+    data: Any = path if parquet else sw.Database(f"duckdb:///{path.absolute()}", table="adult")
     if what in ("load", "whole"):
         data = sw.read(data)
     read = time.perf_counter()

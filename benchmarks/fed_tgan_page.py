@@ -200,8 +200,8 @@ def rounds(rows: list[Row]) -> str:
                 found[row["method"]] = row
         line = [str(parties)]
         for method in ("fed_tgan", "md_tgan"):
-            row = found.get(method)
-            line.append(f"{median(row['seconds']):.2f}" if row else NOT_RUN)
+            own = found.get(method)
+            line.append(f"{median(own['seconds']):.2f}" if own else NOT_RUN)
         if len(found) == 2:
             ours, other = (median(found[m]["seconds"]) for m in ("fed_tgan", "md_tgan"))
             line += [f"{other / ours:.2f}", f"{min(r['load'][0] for r in found.values()):.1f}"]

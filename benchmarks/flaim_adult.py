@@ -34,7 +34,7 @@ from siloweave.tables.codes import Codes
 HERE = Path(__file__).parent
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-5)
 # The published protocol: 64 random queries of three columns.
-PUBLISHED = {"degree": 3, "queries": 64}
+PUBLISHED: dict[str, Any] = {"degree": 3, "queries": 64}
 METHODS: dict[str, Callable[[], Any]] = {
     "AIM": lambda: sw.AIM(**PUBLISHED),
     "TwoRound": lambda: sw.TwoRound(**PUBLISHED),
@@ -70,7 +70,8 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
     fitted = method.fit(data, table.encoder, budget=BUDGET, seed=seed)
     seconds = time.perf_counter() - start
     domain = table.encoder.domain
-    queries = workload_for(domain, *PUBLISHED.values(), "auto", method.max_model_mb)
+    degree, number = PUBLISHED["degree"], PUBLISHED["queries"]
+    queries = workload_for(domain, degree, number, "auto", method.max_model_mb)
     error = workload_errors(table.train, fitted.model.mrf, queries)
     carried = [t.bytes_to_party + t.bytes_from_party for t in fitted.cost.parties.values()]
     return {

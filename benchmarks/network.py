@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -107,7 +108,7 @@ def of_nodes(count: int) -> dict[str, Any]:
             "idle": measured(groups, lambda: time.sleep(IDLE_S)),
         }
         for size, kind in ((100, "small"), (400_000, "large")):
-            found[kind] = measured(groups, lambda size=size: asked(link, names, size, size))
+            found[kind] = measured(groups, partial(asked, link, names, size, size))
     return found
 
 
@@ -158,6 +159,7 @@ def main() -> None:
     wanted = parser.parse_args()
     text = RESULTS.read_text() if RESULTS.exists() else ""
     found = [json.loads(line) for line in text.splitlines()]
+    points: list[tuple[str, str, int, Callable[[int], dict[str, Any]]]]
     points = [("start", "nodes", n, of_nodes) for n in wanted.nodes]
     points += [("megabytes", "megabytes", n, of_message) for n in wanted.megabytes]
     for mark, field, number, work in points:

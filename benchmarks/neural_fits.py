@@ -13,8 +13,9 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import siloweave as sw
 from siloweave.tables import write
@@ -30,10 +31,10 @@ def timed(make: Callable[[], Any]) -> tuple[Any, float, float]:
 def ctgan(job: dict[str, Any]) -> dict[str, Any]:
     """Fits of CTGAN, and rows of the last one."""
     table, schema = sw.read(job["table"]), sw.Schema.from_json(Path(job["schema"]).read_text())
-    fits, model = [], None
+    fits, model = list[dict[str, float]](), cast(Any, None)
     for epochs in job["epochs"]:
         made = sw.CTGAN(epochs=epochs, batch=job["batch"])
-        model, wall, own = timed(lambda made=made: made.fit(table, schema, seed=job["seed"]))
+        model, wall, own = timed(partial(made.fit, table, schema, seed=job["seed"]))
         steps = epochs * max(table.num_rows // job["batch"], 1)
         fits.append({"steps": steps, "seconds": wall, "cpu": own})
     found: dict[str, Any] = {"fits": fits}
@@ -49,13 +50,13 @@ def tabddpm(job: dict[str, Any]) -> dict[str, Any]:
     import jax
 
     table, schema = sw.read(job["table"]), sw.Schema.from_json(Path(job["schema"]).read_text())
-    fits, model = [], None
+    fits, model = list[dict[str, float]](), cast(Any, None)
     for steps in job["steps"]:
         names = ("hidden", "timesteps", "batch")
         settings = {**{n: job[n] for n in names}, "steps": steps}
         settings |= {"learning_rate": job["rate"], "weight_decay": job["decay"]}
         made = sw.TabDDPM(target=job["target"], **settings)
-        model, wall, own = timed(lambda made=made: made.fit(table, schema, seed=job["seed"]))
+        model, wall, own = timed(partial(made.fit, table, schema, seed=job["seed"]))
         fits.append({"steps": steps, "seconds": wall, "cpu": own})
     found: dict[str, Any] = {"fits": fits, "samplers": {}}
     if not job["draws"]:
@@ -64,9 +65,8 @@ def tabddpm(job: dict[str, Any]) -> dict[str, Any]:
         times = []
         for seed in (0, 1):  # the first call compiles
             key = jax.random.key(seed)
-            X, wall, own = timed(
-                lambda k=key, s=sampler: model.model.net.net.sample(job["draws"], key=k, sampler=s)
-            )
+            draw = partial(model.model.net.net.sample, job["draws"], key=key, sampler=sampler)
+            X, wall, own = timed(draw)
             times.append({"seconds": wall, "cpu": own})
         name = sampler or "default"
         file = f"{job['sample']}.{name}.parquet"

@@ -221,7 +221,7 @@ def comparison(
 
 def below(rows: list[Row]) -> str:
     """Every published cell that ours does not reach, among those that were run."""
-    papers = [(DP_TLDM, DP_TLDM_SCORES), (SILOFUSE, SILOFUSE_SCORES)]
+    papers: list[Any] = [(DP_TLDM, DP_TLDM_SCORES), (SILOFUSE, SILOFUSE_SCORES)]
     cells = [
         (name, model, score, shown, told[place])
         for published, scores in papers

@@ -91,10 +91,9 @@ def without_gaps(table: Prepared, folder: Path) -> tuple[Prepared, dict[str, str
         )
     columns = []
     for column in table.schema.columns:
-        more = {"categories": (*column.categories, "?")} if column.missing else {}
+        categories = (*column.categories, "?") if column.missing else column.categories
         columns.append(sw.Column(
-            column.name, column.kind, low=column.low, high=column.high,
-            **{"categories": column.categories, **more},
+            column.name, column.kind, low=column.low, high=column.high, categories=categories,
         ))  # fmt: skip
     schema = sw.Schema(tuple(columns))
     (folder / "schema.json").write_text(schema.to_json())

@@ -37,7 +37,7 @@ def measure(model: str) -> dict[str, Any]:
     from siloweave.methods.registry import METHODS
 
     table, schema, told = adult(), adult_schema(), [0.0]
-    budget = {"budget": sw.Budget(3.0, 1e-5)} if model.startswith("dp_") else {}
+    budget = sw.Budget(3.0, 1e-5) if model.startswith("dp_") else None
     load, start = os.getloadavg()[0], time.perf_counter()
 
     def progress(text: str, done: float) -> None:
@@ -46,7 +46,7 @@ def measure(model: str) -> dict[str, Any]:
             raise FirstStep
 
     with contextlib.suppress(FirstStep):
-        METHODS[model]().fit(table, schema, progress=progress, **budget)
+        METHODS[model]().fit(table, schema, progress=progress, budget=budget)
     return {
         "model": model, "first_word": told[1], "first_step": told[-1],
         "load": [load, os.getloadavg()[0]], "threads": os.environ.get("OMP_NUM_THREADS", "all"),

@@ -61,7 +61,10 @@ _FEW = {"epochs": 120}  # of 78 steps each: about as many as 300 epochs of housi
 # Of LatentDiff and TLDM on Adult: chosen with --inner, decision 0021.
 _LIKELIEST = {"heads": "likeliest"}
 # As many steps as fit ten minutes of two cores: tried with --inner on Adult, as TLDM.
-_LONGER = {"autoencoder": {"steps": 12_000, **_LIKELIEST}, "diffusion": {"steps": 60_000}}
+_LONGER: dict[str, dict[str, Any]] = {
+    "autoencoder": {"steps": 12_000, **_LIKELIEST},
+    "diffusion": {"steps": 60_000},
+}
 # Wider than the preset, less divergence, early decisions count more: alike.
 _WIDE = {
     "autoencoder": {"hidden": [512, 512], "divergence": 1e-4, **_LONGER["autoencoder"]},

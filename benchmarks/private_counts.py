@@ -304,8 +304,8 @@ def page_of_tables(rows: list[Row]) -> str:
         found = [{r["seed"]: r["utility"] for r in one if "utility" in r} for one in learned]
         seeds = set.intersection(*(set(one) for one in found))
         if seeds:
-            cells = [[one[seed] for seed in sorted(seeds)] for one in found]
-            spread = [f"{np.mean(one):.3f} ± {np.std(one, ddof=1):.3f}" for one in cells]
+            scores = [[one[seed] for seed in sorted(seeds)] for one in found]
+            spread = [f"{np.mean(one):.3f} ± {np.std(one, ddof=1):.3f}" for one in scores]
             useful.append([name, str(len(seeds)), *spread])
         runs = [of(name, "AIM", label) for label in ("before, no decimals", "default")]
         seeds = {row["seed"] for row in runs[0]} & {row["seed"] for row in runs[1]}
@@ -320,14 +320,15 @@ def page_of_tables(rows: list[Row]) -> str:
     text += APART_HEAD + (table(head, apart) if apart else "not run") + "\n"
     head = ["table", "seeds", "default", "`target` named", "real rows"]
     text += UTILITY_HEAD + (table(head, useful) if useful else "not run") + "\n"
-    head, body = ["table", "rows", "columns", "seeds", "three-way", "two-way", "seconds", "cpu s",
-                  "MB", "load"], []  # fmt: skip
+    head = ["table", "rows", "columns", "seeds", "three-way", "two-way", "seconds", "cpu s", "MB",
+            "load"]  # fmt: skip
+    body = []
     for name in TABLES:
         if whole := of(name, "AIM", WHOLE):
             sizes = [f"{whole[0]['rows']:,}", str(whole[0]["columns"]), str(len(whole))]
-            kept = [means(whole, one, 4) for one in ("three-way", "two-way")]
+            errors = [means(whole, one, 4) for one in ("three-way", "two-way")]
             cost = [means(whole, one, 0) for one in ("seconds", "cpu", "peak_mb")]
-            body.append([name, *sizes, *kept, *cost, means(whole, "load", 1)])
+            body.append([name, *sizes, *errors, *cost, means(whole, "load", 1)])
     return text + WHOLE_HEAD + (table(head, body) if body else "not run") + "\n"
 
 
@@ -385,7 +386,7 @@ def main() -> None:
     if "tables" in args.part:
         run_tables(args)
     parts = [part for part in args.part if part in PARTS]
-    prepared = prepare("adult", args.data) if parts else None
+    prepared: Any = prepare("adult", args.data) if parts else None
     done = {(row["part"], row["method"]) for row in lines(args.out)}
     for part in parts:
         for method in (*PARTS[part], HELD_OUT):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 METHODS = ("ctgan", "tabddpm", "tldm", "vertigan")
 STEP = re.compile(r"(?:step|round) ([\d,]+) of")
@@ -27,7 +28,7 @@ def made(name, steps):
     if name == "tabddpm":
         return sw.DPTabDDPM(steps=steps, target="income")
     if name == "tldm":
-        half = {"steps": steps // 2}
+        half: Any = {"steps": steps // 2}
         return sw.DPTLDM(autoencoder=half, diffusion=half, target="income")
     return sw.VertiGAN(rounds=max(2, steps // 10))
 
@@ -81,9 +82,9 @@ def main():
         return
     here = Path(__file__).resolve().parent.parent / "src"
     versions = {"now": here} | ({"before": given.before.resolve()} if given.before else {})
-    result = {}
+    result: dict[str, Any] = {}
     for name in given.methods:
-        found = {version: [] for version in versions}
+        found: dict[str, list[Any]] = {version: [] for version in versions}
         for _ in range(given.repeats):
             for version, source in versions.items():
                 found[version].append(run(source, name, given.steps))

@@ -29,12 +29,13 @@ import time
 from itertools import combinations
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 EPSILON, DELTA, MODEL_MB, MOST_CELLS = 1.0, 1e-5, 80.0, 10_000
 RESULTS = Path(__file__).parent / "results" / "reference_aim.json"
 
 
-def measured(command: list[str], log: Path, limit: float, **more: object) -> dict[str, float]:
+def measured(command: list[str], log: Path, limit: float, **more: Any) -> dict[str, float]:
     """Run a command; wall and processor seconds, and the peak memory of the whole process."""
     before = os.getloadavg()[0]
     start = time.perf_counter()
@@ -208,7 +209,7 @@ def main() -> None:
     if arguments.reference is None:
         parser.error("--reference PATH is needed")
     checkout, python = arguments.reference.resolve(), str(Path(arguments.python).absolute())
-    record = {"ours": [], "reference": []}
+    record: dict[str, Any] = {"ours": [], "reference": []}
     if arguments.output.exists() and not arguments.from_scratch:
         record = json.loads(arguments.output.read_text())
     record["machine"] = {"cores": os.cpu_count(), "system": platform.system()}

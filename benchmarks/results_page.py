@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "results.md"
 
 # (workload error, NLL) as published, at the setting of the module's docstring.
-PUBLISHED = {
+PUBLISHED: dict[str, dict[str, tuple[float | None, float | None]]] = {
     "adult": {
         "AIM": (0.20, 19.3),
         "AugFLAIM (Private)": (0.43, 21.74),

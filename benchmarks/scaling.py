@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
@@ -31,7 +32,7 @@ ROWS = 48_842
 REPLY_BYTES = 150  # names, kinds and lengths around what a reply says
 ENTRY_BYTES = 600  # of a ledger, which is sent at the end; every answer but two has an entry
 
-Point = dict[str, object]
+Point = dict[str, Any]
 
 
 # Points

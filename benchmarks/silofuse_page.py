@@ -106,14 +106,15 @@ def section(name: str, rows: list[Row], central: list[Row]) -> str:
     for model in CENTRAL:
         found = [row for row in central if (row["table"], row["model"]) == (name, model)]
         found = [row for row in found if not row["label"]]
-        paper = SILOFUSE.get(name, {}).get(model, (None, None))
-        if found or paper[0] is not None:
+        theirs = SILOFUSE.get(name, {}).get(model)
+        if found or theirs:
             body.append(
                 [
                     f"central {model}", str(len(found)),
-                    told(paper[0]), figure(found, RESEMBLANCE),
+                    told(theirs[0] if theirs else None), figure(found, RESEMBLANCE),
                     figure(found, RESEMBLANCE, "ceiling"),
-                    told(paper[1]), figure(found, UTILITY), figure(found, UTILITY, "ceiling"),
+                    told(theirs[1] if theirs else None), figure(found, UTILITY),
+                    figure(found, UTILITY, "ceiling"),
                     "–", "–", "–", "–",
                     f"{mean(r['fit_seconds'] for r in found):.0f}" if found else "–",
                 ]
@@ -134,7 +135,7 @@ def sent(rows: list[Row], name: str) -> tuple[list[Row], float | None]:
 def draw(results: Path, folder: Path) -> None:
     """Bytes against iterations, as a picture."""
     rows = latest(lines(results / "silofuse.jsonl"))
-    panels = []
+    panels: list[Any] = []
     for name in DRAWN:
         once, each = sent(rows, name)
         if once and each:
