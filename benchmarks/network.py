@@ -4,6 +4,9 @@ Run, with the flower extra: ``python benchmarks/network.py`` runs what is missin
 results/network.jsonl, prints the tables, and fills docs/reference/scaling.md. All parties share
 this process and answer with what they are sent; the SuperLink, what pairs it with the coordinator,
 and each party's node are processes of their own, over TLS on this machine's loopback.
+
+Of a masked sum, parties vanish with their nodes: half of those that do before they mask, half
+before the sum is opened. The coordinator waits for them until its deadline.
 """
 
 import argparse
@@ -20,6 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -33,11 +38,37 @@ from tests.federation.engines import (  # noqa: E402
     seals_of,
 )
 
-from siloweave.federation import engine  # noqa: E402
+from siloweave.federation import (  # noqa: E402
+    InProcess,
+    MemoryStore,
+    Session,
+    Site,
+    engine,
+    messages,
+)
+from siloweave.federation.messages import Envelope  # noqa: E402
+from siloweave.federation.site import Terms  # noqa: E402
+from siloweave.privacy import Budget, Ledger  # noqa: E402
+from siloweave.privacy.ledger import Identity  # noqa: E402
+from siloweave.privacy.mechanisms import OSEntropy  # noqa: E402
+from siloweave.protocols.secure_sums import (  # noqa: E402
+    HANDLERS,
+    Count,
+    OpenSum,
+    SumNoise,
+    exchange_keys,
+    noisy_marginals,
+)
+from siloweave.statistics.marginals import marginal  # noqa: E402
+from siloweave.tables import Codes  # noqa: E402
+from siloweave.tables.codes import Domain  # noqa: E402
 
 RESULTS = HERE / "results" / "network.jsonl"
 PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
 NODES, MEGABYTES = (2, 10, 20, 100), (20, 100, 250)
+SUM, VANISH = 100, (0, 10)  # parties of a sum, and of those that vanish
+CELLS, ROWS = (400, 250), 1000
+DEADLINE_S = 60.0  # for a party of a sum
 IDLE_S = 30.0
 Names = tuple[str, ...]
 Groups = dict[str, set[int]]
@@ -55,21 +86,33 @@ def memory(number: int, file: str, field: str) -> float:
     return next(int(one.split()[1]) for one in lines if one.startswith(f"{field}:")) / 1024
 
 
+def names_of(count: int) -> Names:
+    return tuple(f"p{i:03d}" for i in range(count))
+
+
+def echoes(name: str) -> Callable[[Any], bytes]:
+    return echo
+
+
 @contextmanager
-def study(count: int) -> Iterator[tuple[Any, Names, Groups]]:
-    """A coordinator, its parties' names, and the numbers of all processes."""
-    names = tuple(f"p{i:03d}" for i in range(count))
+def study(
+    count: int, reply: Callable[[str], Callable[[Any], bytes]] = echoes
+) -> Iterator[tuple[Any, dict[str, ExitStack], Groups]]:
+    """A coordinator, its parties by name, each of which ends by itself, and all processes."""
+    names = names_of(count)
     with TemporaryDirectory() as folder, ExitStack() as stack:
         home, address = provisioned(Path(folder), names), f"127.0.0.1:{free_port()}"
         seals = seals_of("coordinator", names)
         link = stack.enter_context(engine.Engine(home / "office", seals, address, seconds=1500.0))
-        for name in names:
-            party = engine.answering(home / name, seals_of(name, names), echo, address)
-            stack.enter_context(stack.enter_context(party))
-        asked(link, names, 0, 100)
+        parties = {name: stack.enter_context(ExitStack()) for name in names}
+        for name, own in parties.items():
+            party = engine.answering(home / name, seals_of(name, names), reply(name), address)
+            own.enter_context(own.enter_context(party))
+        if reply is echoes:
+            asked(link, names, 0, 100)
         superlink, pairing = (one.number for one in link.processes)
         nodes = children(os.getpid()) - {superlink, pairing}
-        yield link, names, {
+        yield link, parties, {
             "superlink": {superlink}, "pairing": {pairing}, "nodes": nodes, "ends": {os.getpid()},
         }  # fmt: skip
 
@@ -87,19 +130,23 @@ def asked(link: Any, names: Names, step: int, size: int) -> None:
 
 
 def measured(groups: Groups, work: Callable[[], None]) -> dict[str, float]:
-    """Seconds of some work, and what each kind of process computed."""
-    before = {kind: sum(map(processor, ones)) for kind, ones in groups.items()}
+    """Seconds of some work, and what each kind of process computed that is still there."""
+    before = {one: processor(one) for ones in groups.values() for one in ones}
     began = time.monotonic()
     work()
     seconds = time.monotonic() - began
-    spent = {kind: sum(map(processor, ones)) - before[kind] for kind, ones in groups.items()}
+    spent = {
+        kind: sum(processor(n) - before[n] for n in ones if Path(f"/proc/{n}").exists())
+        for kind, ones in groups.items()
+    }
     return {"seconds": seconds, **spent, "load": os.getloadavg()[0]}
 
 
 def of_nodes(count: int) -> dict[str, Any]:
     """The start of so many nodes, a while without a question, and rounds."""
     began = time.monotonic()
-    with study(count) as (link, names, groups):
+    with study(count) as (link, parties, groups):
+        names = tuple(parties)
         found = {
             "nodes": count,
             "start": time.monotonic() - began,
@@ -114,10 +161,70 @@ def of_nodes(count: int) -> dict[str, Any]:
 
 def of_message(megabytes: int) -> dict[str, Any]:
     """One message and an answer of the same size."""
-    with study(1) as (link, names, groups):
-        work = measured(groups, lambda: asked(link, names, 1, megabytes * 10**6))
+    with study(1) as (link, parties, groups):
+        work = measured(groups, lambda: asked(link, tuple(parties), 1, megabytes * 10**6))
         peaks = [memory(one, "status", "VmHWM") for ones in groups.values() for one in ones]
     return {"megabytes": megabytes, **work, "peak_mb": max(peaks), "peaks_mb": sum(peaks)}
+
+
+def of_sum(gone: int, count: int = SUM) -> dict[str, Any]:
+    """Keys, one masked sum of 100,000 integers, and what opens it, once all nodes are there."""
+    names, rng = names_of(count), np.random.default_rng(0)
+    domain, clique = Domain(("a", "b"), CELLS), ("a", "b")
+    people = {name: Identity.create() for name in names}
+    terms = Terms({name: one.public for name, one in people.items()}, dropouts=gone)
+    held = {
+        n: Codes(domain, tuple(rng.integers(0, s, ROWS).astype(np.uint16) for s in CELLS))
+        for n in names
+    }
+    here = InProcess(
+        {
+            n: Site(n, held[n], ledger=Ledger(n, limit=Budget(10.0, 1e-6), identity=people[n]),
+                    terms=terms, entropy=OSEntropy(), store=MemoryStore())
+            for n in names
+        },
+        HANDLERS,
+    )  # fmt: skip
+
+    def reply(name: str) -> Callable[[Any], bytes]:
+        return lambda question: here.send(name, question.data)
+
+    early, late = names[: gone // 2], names[gone // 2 : gone]
+    with study(count, reply) as (link, parties, groups):
+
+        class Leaving:
+            """The engine, at which parties vanish."""
+
+            def send(self, name: str, frame: bytes) -> bytes:
+                body = messages.decode(frame, Envelope).body
+                kind = type(messages.decode_request(body, HANDLERS))
+                if (kind is Count and name in early) or (kind is OpenSum and name in late):
+                    parties[name].close()
+                return bytes(link.send(name, frame))
+
+        transport = Leaving()
+        there = Session(names, transport, run="first", at_once=count, dropouts=gone)
+        exchange_keys(there, domain)  # once all nodes are there
+        session = Session(names, transport, run="sum", at_once=count, dropouts=gone)
+        link._seconds = DEADLINE_S
+        marks: dict[str, float] = {}
+
+        def work() -> None:
+            began = time.monotonic()
+            keys = exchange_keys(session, domain)
+            marks["keys"] = time.monotonic() - began
+            noise = SumNoise(50.0, 1, gone)
+            (found,), sigma, counted = noisy_marginals(session, keys, domain, [clique], noise)
+            wrong = found - np.sum([marginal(held[n], clique) for n in counted], axis=0)
+            if len(counted) != count - len(early) or not 0.95 < wrong.std() / sigma < 1.05:
+                raise SystemExit(f"the sum is wrong: {wrong.std()} of {sigma}, {len(counted)}")
+
+        spent = measured(groups, work)
+        traffic = session.traffic[names[-1]]
+    return {
+        "sum": count, "vanish": gone, **marks, **spent, "messages": traffic.messages,
+        "sent": traffic.bytes_from_party, "got": traffic.bytes_to_party,
+    }  # fmt: skip
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -145,7 +252,16 @@ def tables(found: list[dict[str, Any]]) -> str:
          f"{r['peak_mb']:.0f}", f"{r['load']:.0f}"]
         for r in sorted((r for r in found if "megabytes" in r), key=lambda r: r["megabytes"])
     ]  # fmt: skip
-    return f"{first}\n\n{table(head, rows)}"
+    second = table(head, rows)
+    head = ["parties", "of which vanish", "seconds", "of which keys", "processor s", "messages",
+            "kB sent", "kB received", "load"]  # fmt: skip
+    rows = [
+        [f"{r['sum']}", f"{r['vanish']}", f"{r['seconds']:.0f}", f"{r['keys']:.0f}",
+         f"{total(r):.0f}", f"{r['messages']}", f"{r['sent'] / 1e3:.0f}", f"{r['got'] / 1e3:.0f}",
+         f"{r['load']:.0f}"]
+        for r in found if "sum" in r
+    ]  # fmt: skip
+    return f"{first}\n\n{second}\n\n{table(head, rows)}"
 
 
 def total(spent: dict[str, float]) -> float:
@@ -156,12 +272,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="*", default=NODES)
     parser.add_argument("--megabytes", type=int, nargs="*", default=MEGABYTES)
+    parser.add_argument("--sums", type=int, nargs="*", default=VANISH)
     wanted = parser.parse_args()
     text = RESULTS.read_text() if RESULTS.exists() else ""
     found = [json.loads(line) for line in text.splitlines()]
     points: list[tuple[str, str, int, Callable[[int], dict[str, Any]]]]
     points = [("start", "nodes", n, of_nodes) for n in wanted.nodes]
     points += [("megabytes", "megabytes", n, of_message) for n in wanted.megabytes]
+    points += [("sum", "vanish", gone, of_sum) for gone in wanted.sums]
     for mark, field, number, work in points:
         if any(mark in r and r[field] == number for r in found):
             continue
