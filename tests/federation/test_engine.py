@@ -211,6 +211,16 @@ def test_a_superlink_of_others_that_is_another_is_refused(tmp_path):
             joined(tmp_path, link.port, plaintext=True).__enter__()
 
 
+def test_a_superlink_of_others_that_is_gone_for_good_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_SILENT_S", 3.0)
+    with others(tmp_path) as link, joined(tmp_path, link.port, seconds=12.0) as own:
+        link.kill()
+        with pytest.raises(
+            RosterError, match="cannot be asked, since the SuperLink is not reached"
+        ):
+            own.send("lab", envelope("lab"))
+
+
 def test_a_secret_for_tasks_is_asked_for_and_is_enough(tmp_path):
     word = tmp_path / "secret"
     word.write_bytes(secrets.token_bytes(32))

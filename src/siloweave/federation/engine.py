@@ -266,7 +266,8 @@ class Engine:
                 link = LinkFacts(host, port, secret, *files)
                 self.processes.append(_Supervised(link, folder, "superlink"))
             trusted = None if plaintext else folder / certificates.AUTHORITY
-            _await_server(reached, port, trusted, seconds if joined else _READY_S, "the SuperLink")
+            who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"
+            _await_server(reached, port, trusted, seconds if joined else _READY_S, who)
             self.processes.append(_Supervised(pairing, folder, "pairing"))
         except BaseException:
             self.close()

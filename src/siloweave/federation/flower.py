@@ -193,9 +193,10 @@ def _link(facts: LinkFacts) -> None:
     words = ["", "--host", facts.host, "--isolation", "process"]  # so it starts no executor
     if facts.certificate:
         words += ["--ssl-certfile", facts.certificate, "--ssl-keyfile", facts.key]
-    sys.argv = [*words, *(["--ssl-ca-certfile", facts.authority] if facts.key else ["--insecure"])]
+        words += ["--ssl-ca-certfile", facts.authority, "--enable-supernode-auth"]
+    sys.argv = words if facts.certificate else [*words, "--insecure"]
     config = _parse_superlink_lifespan_config()
-    config.enable_supernode_auth = True  # the command line has it for TLS alone
+    config.enable_supernode_auth = True  # which the command line refuses without TLS
     app = _guarded(create_app(config, SuperLinkLifespan), facts.secret)
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
@@ -294,6 +295,8 @@ def _check_joined(facts: PairingFacts) -> None:
         except httpx.HTTPStatusError as error:
             if error.response.status_code == 401:
                 raise InputError(_clocks(error.response, where)) from error
+            if error.response.status_code != 412:  # how it refuses an unknown node
+                raise
             return
         client.UnregisterNode(UnregisterNodeFleetRequest(node_id=let.node_id))
     raise InputError(f"{where}: lets in any node. Start it with --enable-supernode-auth")
