@@ -253,7 +253,7 @@ def tables(found: list[dict[str, Any]]) -> str:
         for r in sorted((r for r in found if "megabytes" in r), key=lambda r: r["megabytes"])
     ]  # fmt: skip
     second = table(head, rows)
-    head = ["parties", "of which vanish", "seconds", "of which keys", "processor s", "messages",
+    head = ["parties", "that vanish", "seconds", "for keys", "processor s", "messages",
             "kB sent", "kB received", "load"]  # fmt: skip
     rows = [
         [f"{r['sum']}", f"{r['vanish']}", f"{r['seconds']:.0f}", f"{r['keys']:.0f}",

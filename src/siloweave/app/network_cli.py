@@ -52,8 +52,7 @@ Seeded = Annotated[
 ]
 
 Attached = Annotated[
-    bool,
-    typer.Option("--attached", hidden=True, help="End with whoever started this process."),
+    bool, typer.Option("--attached", hidden=True, help="End with whoever started this process.")
 ]
 
 

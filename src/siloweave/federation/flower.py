@@ -62,7 +62,6 @@ _PUSHED_S = 30.0  # without a piece of it, after which a message that is being s
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
-_TRIES = 3  # to take a task before an executor does
 _NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
 _NO_TASK = "give the file of its --superexec-auth-secret-file with --join-secret"
 _APPLICATION = """[project]
@@ -322,14 +321,14 @@ def _grid(facts: PairingFacts, control: Any) -> Any:
     order = StartRunRequest(fab=fab_to_proto(Fab(digest, fab, {})))
     wanted = AcquireTaskRequest(agentapp_fab_hashes=[digest])
     with _client(RuntimeHttpClient, facts, shown) as client:
-        for _ in range(_TRIES):
+        for _ in range(3):
             run = control.StartRun(order).run_id
             if (taken := client.AcquireTask(wanted)).task.run_id == run:
                 break
             _stop(control, run)
         else:
             raise InputError(
-                f"{facts.address}: gave the study's task to another, {_TRIES} times. Start it with "
+                f"{facts.address}: gave the study's task to another, three times. Start it with "
                 "--isolation process and --superexec-auth-secret-file, so that only those who have "
                 "that file can take tasks"
             )
