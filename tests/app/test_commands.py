@@ -425,7 +425,7 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     assert "constraint: town and country occur in 5 combinations only" in out
     code, out, _ = folder.call("check", "new")
     assert "(every drawn row keeps: fixed combinations of town, country)" in out
-    assert "look at this first: 1 constraints were taken from rows" in out
+    assert "look at this first: of the constraints 1 came from rows, and nobody paid" in out
     assert folder.call("run", "new")[0] == 0
     rows = {
         tuple(line.split(",")[:2])

@@ -483,13 +483,13 @@ def warnings(study: Study) -> tuple[str, ...]:
     learned = [column.name for column in schema.columns if column.from_data]
     if learned:
         found.append(
-            f"facts about {len(learned)} columns in the schema were taken from rows, and nobody "
-            f"paid for them ({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
+            f"facts about {len(learned)} column{'s' * (len(learned) > 1)} in the schema were taken "
+            f"from rows, and nobody paid for them ({listed(learned, 5)}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
     if rules := [rule.words for rule in schema.constraints if rule.from_data]:
         found.append(
-            f"{len(rules)} constraints were taken from rows, and nobody paid for them "
+            f"of the constraints {len(rules)} came from rows, and nobody paid for that "
             f"({'; '.join(rules)}). epsilon does not cover them: delete what only these rows keep, "
             "and the from_data of the others"
         )

@@ -260,7 +260,7 @@ def _learned(column: Column) -> list[str]:
         "low": f"low {column.low}",
         "high": f"high {column.high}",
         "missing": "missing values" if column.missing else "no missing values",
-        "decimals": f"{column.decimals} decimals",
+        "decimals": f"{column.decimals} decimal{'s' * (column.decimals != 1)}",
         "format": f"written like {column.format}",
         "missing_values": f"missing: {', '.join(column.missing_values)}",
     }
