@@ -66,6 +66,23 @@ def test_the_plan_keeps_to_the_size_of_the_model():
     assert sum(len(c) == 2 for c in chosen) == 1
 
 
+def test_a_pair_that_turns_out_to_be_worth_more_takes_the_room_of_another():
+    """x and y hardly depend on each other, but their pairs with z = x + y say that they do."""
+    domain, rng = Domain(("w", "x", "y", "z"), (4, 3, 3, 5)), np.random.default_rng(0)
+    x, y = rng.integers(3, size=20_000), rng.integers(3, size=20_000)
+    y = np.where(rng.random(20_000) < 0.05, x, y)
+    w = np.where(rng.random(20_000) < 0.15, (x + y) % 4, rng.integers(4, size=20_000))
+    rows = Codes(domain, tuple(c.astype(np.uint8) for c in (w, x, y, x + y)))
+    weights = {(c,): 1.0 for c in domain.names} | {
+        ("x", "z"): 2.0, ("y", "z"): 2.0, ("w", "z"): 2.0, ("x", "y"): 2.0
+    }  # fmt: skip
+    pairs = [Measurement(c, marginal(rows, c).astype(float), 10.0) for c in weights]
+    ends = {cells: plan(domain, weights, pairs, 0.1, TwoRound(max_model_mb=8e-6 * cells))
+            for cells in (64, 65)}  # fmt: skip
+    assert sorted(c for c in ends[64] if len(c) == 2) == [("x", "y"), ("x", "z"), ("y", "z")]
+    assert sorted(c for c in ends[65] if len(c) == 2) == sorted(c for c in weights if len(c) == 2)
+
+
 @pytest.mark.parametrize(
     ("named", "words"),
     [({"pairs_share": 0.0}, "pairs_share=0.0"), ({"pairs_share": 1.0}, "pairs_share=1.0"),

@@ -378,7 +378,7 @@ def plan(
         Pairs, the most useful first, then every one-way that no pair contains.
     """
     rehearsal = _Rehearsal(domain, weights, pairs, rho, settings)
-    while rehearsal.step():
+    while rehearsal.step() or rehearsal.exchange():
         progress("planning", 0.1 + 0.7 * rehearsal.done)
     covered = {a for q in rehearsal.chosen for a in q}
     lone = [m.clique for m in pairs if len(m.clique) == 1 and m.clique[0] not in covered]
@@ -398,9 +398,11 @@ class _Rehearsal:
         self.limit = settings.max_model_mb * 1e6 / _CELL_BYTES
         self.answers = [m for m in pairs if len(m.clique) == 1]
         self.open: dict[Clique, Measurement] = {m.clique: m for m in pairs if len(m.clique) == 2}
-        self.chosen: list[Clique] = []
+        self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
+        self.left_out: dict[Clique, Measurement] = {}  # as the model would be too large
+        self.brought: set[Clique] = set()  # by exchanges
         self.model = self._fit(None)
-        self.scores: dict[Clique, float] = {q: self._score(q) for q in self.open}
+        self.scores: dict[Clique, float] = {q: self._score(m) for q, m in self.open.items()}
 
     @property
     def done(self) -> float:
@@ -413,26 +415,58 @@ class _Rehearsal:
         for _ in range(1 + before // _FEW):
             if (best := self._best()) is None:
                 break
-            self.chosen.append(best)
+            self.chosen[best] = self.scores.pop(best)
             self.answers.append(self.open.pop(best))
-            del self.scores[best]
         if grown := len(self.chosen) > before:
             self.model = self._fit(self.model)
         return grown
+
+    def exchange(self) -> bool:
+        """Bring in a pair that was left out, if it is now worth more than what must go for it.
+
+        A pair's score may grow as others are chosen. Each comes in so at most once, so this ends.
+        """
+        self.model.marginals(list(self.left_out))  # all at once, as they are far apart
+        scores = {q: self._score(m) for q, m in self.left_out.items() if q not in self.brought}
+        for pair in sorted(scores, key=scores.__getitem__, reverse=True):
+            if scores[pair] > 0 and (lost := self._in_the_way(pair, scores[pair])) is not None:
+                break
+        else:
+            return False
+        self.brought.add(pair)
+        self.chosen[pair] = scores[pair]
+        self.answers.append(self.left_out.pop(pair))
+        self.left_out |= {m.clique: m for m in self.answers if m.clique in lost}
+        self.answers = [m for m in self.answers if m.clique not in lost]
+        self.chosen = {q: score for q, score in self.chosen.items() if q not in lost}
+        self.model = self._fit(self.model)
+        return True
+
+    def _in_the_way(self, pair: Clique, score: float) -> list[Clique] | None:
+        """Chosen pairs that do not fit together with one more; None if they are worth its score."""
+        kept, lost = [pair], list[Clique]()
+        for q in sorted(self.chosen, key=self.chosen.__getitem__, reverse=True):
+            if tree_cells(self.domain, [*kept, q]) <= self.limit:
+                kept.append(q)
+            elif (score := score - self.chosen[q]) <= 0:
+                return None
+            else:
+                lost.append(q)
+        return lost
 
     def _fit(self, start: MRF | None) -> MRF:
         sweeps, shrinkage = self.settings.plan_sweeps, self.settings.shrinkage
         return fit(self.domain, self.answers, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
 
-    def _score(self, q: Clique) -> float:
+    def _score(self, answer: Measurement) -> float:
         """w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
         What the first answer's own noise moves is not subtracted here, beyond what `shrink_pair`
         took from it: that would plan fewer pairs, and the missing ones cost more than the noise
         that they would have brought.
         """
-        now = self.model.marginal(q)
-        moved = block_step(self.model, self.open[q], shrinkage=self.settings.shrinkage)
+        q, now = answer.clique, self.model.marginal(answer.clique)
+        moved = block_step(self.model, answer, shrinkage=self.settings.shrinkage)
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
         noise = float(np.minimum(expected_l1(sigma, 1), now).sum())
         return self.weights[q] * (float(np.abs(moved - now).sum()) - noise)
@@ -445,10 +479,11 @@ class _Rehearsal:
             if self.scores[top] <= 0:
                 return None
             if tree_cells(self.domain, [*self.chosen, top]) > self.limit:
-                del self.scores[top], self.open[top]
+                del self.scores[top]
+                self.left_out[top] = self.open.pop(top)
             elif top in fresh:
                 return top
             else:
-                self.scores[top] = self._score(top)
+                self.scores[top] = self._score(self.open[top])
                 fresh.add(top)
         return None
