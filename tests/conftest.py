@@ -27,6 +27,9 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )
 
+# Matrix products are added up in the same order on every x86 machine: golden runs are held to it.
+os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+
 # Compiled programs of the networks are kept, for the other workers of a run and for the next run.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".pytest_cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

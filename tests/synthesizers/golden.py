@@ -2,8 +2,9 @@
 
     python -m tests.synthesizers.golden
 
-writes them anew into golden.json. A change that is to change nothing leaves them as they are; one
-that changes a message, a ledger, a row or a file on purpose writes them anew and says so.
+writes them anew into golden.json, with the settings of tests/conftest.py in the environment. A
+change that is to change nothing leaves them as they are; one that changes a message, a ledger, a
+row or a file on purpose writes them anew and says so.
 """
 
 import inspect
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 import jax
 import jax.numpy as jnp
 import msgspec
+import numpy as np
 import pytest
 
 from siloweave.core.run import Opener, parties_in
@@ -38,11 +40,12 @@ def digest(*parts: bytes) -> str:
 
 
 def arithmetic() -> str:
-    """Of the machine's own floats: digests of networks compare where this is the same."""
+    """Of the machine's own floats, in JAX and in NumPy: digests compare where this is the same."""
     x = jax.random.normal(jax.random.key(0), (64, 64))
-    found = jnp.tanh(x @ x.T / 8).sum(0)
+    found, y = jnp.tanh(x @ x.T / 8).sum(0), np.asarray(x, np.float64)
+    floats = [(np.exp(one) @ np.log1p(one**2).T).tobytes() for one in (y, y[:37], np.asarray(x))]
     flags = os.environ.get("XLA_FLAGS", "")
-    return digest(bytes(memoryview(found)), jax.__version__.encode(), flags.encode(),
+    return digest(bytes(memoryview(found)), *floats, jax.__version__.encode(), flags.encode(),
                   platform.machine().encode())  # fmt: skip
 
 
