@@ -139,7 +139,7 @@ def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys)
     north = ends["north"]
     shown = printed(capsys, "party", "plan", north)
     assert "columns of your rows that it uses: age, sex, job" in shown
-    assert "how a text file is written, it shows by itself" in shown
+    assert "your text file is read with what is decided from the file alone" in shown
     printed(capsys, "party", "approve", north, plan_in(north).digest)
     study = (north / "study.toml").read_text()
     (north / "study.toml").write_text(
@@ -149,7 +149,7 @@ def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys)
     assert "is not as its owner approved it" in said
     assert "reading" in said
     shown = printed(capsys, "party", "plan", north)
-    assert 'header = true, missing = ["none"], as study.toml in this folder says' in shown
+    assert 'read with header = true, missing = ["none"], as study.toml in this folder says' in shown
     printed(capsys, "party", "approve", north, plan_in(north).digest)
     assert not started(north)
 

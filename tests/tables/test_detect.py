@@ -519,6 +519,8 @@ def test_times_with_and_without_a_zone_are_named_as_such(zone):
     assert re.search(r"of \d+ different times have a zone.*the others have none", found.why)
     alike = Schema.detect(Table.from_columns({"t": ([f"{t}{zone}" for t in when], None)}))["t"]
     assert alike.kind == "datetime"
+    zoned = [f"{text}{zone if i % 5 else ' GMT'}" for i, text in enumerate(when)]
+    assert "have none" not in Schema.detect(Table.from_columns({"t": (zoned, None)}))["t"].why
 
 
 def test_numbers_with_a_zero_in_front_that_are_no_phones():

@@ -254,10 +254,11 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     console.print(_grid(("who", "sees", "protected by"), seen))
     console.print(escape(f"guarantee: {plan.guarantee}"))
     console.print(escape(f"columns of your rows that it uses: {', '.join(plan.columns)}"))
-    reading = [f"{n} = {msgspec.json.encode(v).decode()}" for n, v in plan.reading.items()]
-    if reading:
-        reading += ["as study.toml in this folder says: correct it if your file is not so"]
-    console.print(escape(", ".join(reading or ["how a text file is written, it shows by itself"])))
+    given = [f"{n} = {msgspec.json.encode(v).decode()}" for n, v in plan.reading.items()]
+    if given:
+        given += ["as study.toml in this folder says: correct it there if your file is not so"]
+    said = ", ".join(given) or "what is decided from the file alone"
+    console.print(escape(f"your text file is read with {said}"))
     for name, key in facts.get("keys", {}).items():
         console.print(escape(f"key of {name}: {key}"))
     if refusal:

@@ -623,8 +623,8 @@ def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
     """Times of which some have a zone and some have none, so that they cannot be compared."""
     bare = [_ZONE.sub("", text) for text in texts]
     zoned = sum(map(str.__ne__, bare, texts))
-    forms = [form for form in _MOMENTS if _follows(bare[0], form)]
-    if not zoned or not any(all(_follows(text, form) for text in bare) for form in forms):
+    alike = any(all(_follows(text, form) for text in bare) for form in _MOMENTS)
+    if not (alike and 0 < zoned < len(texts)):
         return None
     why = f"{zoned:,} of {len(texts):,} different times have a zone, such as Z, and the others have"
     return ColumnEvidence(name, "text", f"{why} none: not modelled until all are written alike")
