@@ -921,6 +921,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         asked=asked,
         notes=base.notes + alone,
         by_rows=(ShareRows,),
+        closes=True,
         memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
         bytes_per_party=width + own + coins + wide,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
@@ -1020,8 +1021,12 @@ class SecureMarginals:
         wide = _wide(joint)
         return len(cliques) <= self.plan.most_tables // 2 and _fit(self.domain, wide, self.rows)
 
-    def measure(self, cliques: Sequence[Clique], sigmas: Sequence[float]) -> list[Measurement]:
+    def measure(
+        self, cliques: Sequence[Clique], sigmas: Sequence[float], *, last: bool = False
+    ) -> list[Measurement]:
         """Noisy marginals, each of which costs what Gaussian noise of its sigma does, if it can be.
+
+        `last` is as of `Session.ask`.
 
         Raises:
             WireError: A party sent what does not fit; names it.
@@ -1033,8 +1038,9 @@ class SecureMarginals:
             if sigma <= MOST_SIGMA or len(self.plan.holders(clique)) == 1
         ]
         found: dict[Clique, Measurement] = {}
-        for batch in self._batches(tables):
-            found |= self._measured(batch)
+        batches = list(self._batches(tables))
+        for batch in batches:
+            found |= self._measured(batch, last=last and batch is batches[-1])
         return [found[table.clique] for table in tables]
 
     def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
@@ -1053,7 +1059,9 @@ class SecureMarginals:
         if batch:
             yield tuple(batch)
 
-    def _measured(self, tables: tuple[NoisyTable, ...]) -> dict[Clique, Measurement]:
+    def _measured(
+        self, tables: tuple[NoisyTable, ...], *, last: bool = False
+    ) -> dict[Clique, Measurement]:
         deliveries, corrections = _ByParty(), _ByParty()
         if not self._slabs:
             deliveries, corrections = self._share_rows()
@@ -1066,7 +1074,7 @@ class SecureMarginals:
             )
             for name in self.plan.parts
         }  # fmt: skip
-        replies = self.session.ask_each(requests, at_once=self._at_once)
+        replies = self.session.ask_each(requests, at_once=self._at_once, last=last)
         answered = dict(zip(requests, replies, strict=True))
         return opened_tables(self.plan, self.domain, self.rows, tables, answered)
 

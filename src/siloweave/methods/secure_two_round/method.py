@@ -69,7 +69,7 @@ def coordinate(session: Session, task: Task) -> Result:
         cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
         nonlocal planned
-        found = secure.measure(cliques, sigmas)
+        found = secure.measure(cliques, sigmas, last=bool(planned))
         planned = [one.clique for one in found]
         return found
 
