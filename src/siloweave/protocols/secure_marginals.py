@@ -69,7 +69,7 @@ from siloweave.protocols.histograms import NoisyHistogram, columns_to_cut
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.secure_sums import checked_cliques
 from siloweave.protocols.two_rounds import design
-from siloweave.protocols.workload import queries_of
+from siloweave.protocols.workload import COARSE, bins_for, first_encoder, queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
@@ -218,7 +218,7 @@ class SecurePlan:
         """Fine bins of columns that are cut; None without such a column."""
         if not self.synth.counts_share:
             return None
-        encoder = Encoder(self.schema, self.synth.bins)
+        encoder = first_encoder(self.schema, self.synth)
         return columns_to_cut(encoder, queries_of(self.synth, encoder))
 
     def fine_of(self, party: str) -> Encoder | None:
@@ -252,7 +252,7 @@ class SecurePlan:
 
     @cached_property
     def _closure(self) -> list[Clique]:
-        encoder = Encoder(self.schema, self.synth.bins)
+        encoder = first_encoder(self.schema, self.synth)
         return list(closure(queries_of(self.synth, encoder), encoder.domain))
 
     @property
@@ -282,13 +282,23 @@ class SecurePlan:
         """About how many rows there are."""
         return max(1, bound - (self.bound.margin if self.bound else 0))
 
+    def bins(self, rows: int) -> int:
+        """How many bins a column is cut into, if there are so many rows."""
+        if self.synth.bins is not None:
+            return int(self.synth.bins)
+        return min(COARSE, bins_for(self.schema, rows, self.rho / self.unit**2))
+
     def cuts(self, party: str, counts: npt.NDArray[np.int64], bound: int) -> dict[str, Cuts]:
         """Where a party's columns are cut, by its noisy counts."""
         fine = self.fine_of(party)
         if fine is None:
             return {}
-        seen = NoisyHistogram(fine, counts, self.counts_sigma, self.rows_seen(bound), 0).columns
-        return {c.name: cuts_of(c, seen[c.name], self.synth.bins) for c in fine.schema.columns}
+        rows = self.rows_seen(bound)
+        seen, bins = (
+            NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns,
+            self.bins(rows),
+        )
+        return {c.name: cuts_of(c, seen[c.name], bins) for c in fine.schema.columns}
 
     def holders(self, clique: Clique) -> tuple[str, ...]:
         """The parties that have columns of a clique, in roster order."""
@@ -671,9 +681,9 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
         raise WireError(f"{who} was sent keys of {', '.join(agreed.keys)}; the study has others")
     counts = np.frombuffer(site.recall("counts") or b"", "<i8")
     cuts = plan.cuts(site.name, counts, agreed.rows)
-    encoder = Encoder(plan.parts[site.name], synth.bins, cuts=cuts)
+    encoder = replace(first_encoder(plan.parts[site.name], synth), cuts=cuts)
     codes = encoder.encode(site.rows.table)
-    widest = Encoder(plan.schema, synth.bins).domain
+    widest = first_encoder(plan.schema, synth).domain
     fits = len(agreed.sizes) == len(widest.sizes)
     if not fits or any(n > m for n, m in zip(agreed.sizes, widest.sizes, strict=True)):
         raise WireError(f"{who} was sent more codes than the study's columns can have")
@@ -880,7 +890,7 @@ def secure_facts(setup: Setup) -> dict[str, Any]:
 
 def check_codes(setup: Setup, learn: float = 0.0) -> None:
     """Raise CapacityError for columns with so many codes that masked rows cannot be sent."""
-    domain = Encoder(coded_schema(setup), setup.synth.bins).domain  # type: ignore[attr-defined]
+    domain = first_encoder(coded_schema(setup), setup.synth).domain
     if (total := sum(domain.sizes)) > _MOST_CODES:
         widest = max(domain.names, key=domain.size_of)
         raise CapacityError(
@@ -903,10 +913,21 @@ def _slab_of(domain: Domain) -> int:
 
 def secure_forecast(synth: Any, case: Case) -> Forecast:
     """What a run takes: masked rows, dealt coins, and what every method of marginals takes."""
+    known, notes = case.schema, list[str]()
+    encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
+    plan = SecurePlan(synth, encoder.schema.select(encoder.domain.names), {}, case.budget)
+    if synth.bins is None:
+        bins = plan.bins(case.rows)
+        synth, encoder = replace(synth, bins=bins), replace(encoder, bins=bins)
+        if plan.fine is not None:
+            notes.append(
+                f"{len(plan.fine.schema.columns)} columns of numbers are cut into about {bins} "
+                f"bins each, as many as about {case.rows:,} rows carry at epsilon = "
+                f"{case.budget.epsilon:g}, and {COARSE} at most; bins = {bins} fixes it"
+            )
     base = marginal_forecast(
         lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
     )(synth, case)
-    encoder = case.schema if isinstance(case.schema, Encoder) else Encoder(case.schema, synth.bins)
     width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
     own = width // case.parties  # of a party, and of the proof that they are codes
     coins = 4 * _COINS * (base.workload_cells or 0) // case.parties
@@ -914,12 +935,12 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     slabs = case.rows / _slab_of(encoder.domain)
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
     asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
-    plan = SecurePlan(synth, encoder.schema.select(encoder.domain.names), {}, case.budget)
-    alone = () if case.parties == 1 or plan.opens_pairs else (_only_alone(plan),)
+    if case.parties > 1 and not plan.opens_pairs:
+        notes.append(_only_alone(plan))
     return replace(
         base,
         asked=asked,
-        notes=base.notes + alone,
+        notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
         memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
@@ -991,7 +1012,7 @@ class SecureMarginals:
 
     def _begin(self, setup: Setup) -> None:
         plan = self.plan
-        queries_of(plan.synth, Encoder(plan.schema, plan.synth.bins))  # refuses unknown columns
+        queries_of(plan.synth, first_encoder(plan.schema, plan.synth))  # refuses unknown columns
         replies = dict(zip(plan.parts, self.session.ask(Begin(), list(plan.parts)), strict=True))
         first = replies[plan.first]
         sent = first.known_rows if plan.bound is None else first.paid_bound
@@ -1008,7 +1029,7 @@ class SecureMarginals:
                 cells = ResolutionLevels(fine).cells  # type: ignore[arg-type]
                 counts = checked.array("counts", one.value, WHOLE, (cells,)).astype(np.int64)
                 cuts |= plan.cuts(name, counts, self.rows)
-        self.encoder = replace(Encoder(setup.schema, plan.synth.bins), cuts=cuts)
+        self.encoder = replace(first_encoder(setup.schema, plan.synth), cuts=cuts)
         self.domain = self.encoder.domain
         public = {name: key[: masking.KEY] for name, key in self._keys.items()}
         self._shared = masking.agree_with(self._secret, public)

@@ -30,7 +30,7 @@ Workload: TypeAlias = Sequence[Sequence[str]] | Literal["auto"]
 
 COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
-_FEWEST, _MOST = 4, 32  # bins that columns of numbers are cut into
+_FEWEST, _MOST = 4, 20  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
 _TRIPLES = 256  # that are candidates of a round
 _CELL_BYTES = 8

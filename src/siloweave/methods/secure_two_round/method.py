@@ -118,7 +118,8 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
 
     Args:
         degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
-        bins: Of a column of numbers at most; a row is sent with a number for every code.
+        bins: Of a column of numbers at most; None for as many as rows and budget carry, up to 16,
+            since a row is sent with a number for every code.
         pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
 
     Example:
@@ -131,8 +132,6 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
         >>> fitted.epsilon <= 1.0, fitted.sample_table(3, seed=0).names
         (True, ('sex', 'income', 'age'))
     """
-
-    bins: int = 16
 
     method: ClassVar[Method] = Method(
         name="secure_two_round",
