@@ -224,12 +224,12 @@ def test_more_bins_need_more_rows_or_budget_and_fewer_codes_in_other_columns():
     continuous = [sw.Column(n, "continuous", low=0.0, high=1.0) for n in NAMES]
     numbers = sw.Schema(tuple(continuous))
     assert bins_for(numbers, 1, 1e-9) == 4
-    assert bins_for(numbers, 1e12, 1.0) == bins_for(numbers, 1e3, inf) == 32
-    few = bins_for(numbers, 2_000, 0.03)
-    assert bins_for(numbers, 16_000, 0.03) == pytest.approx(2 * few, abs=1)
-    assert bins_for(numbers, 2_000, 0.03 * 64) == pytest.approx(2 * few, abs=1)
+    assert bins_for(numbers, 1e12, 1.0) == bins_for(numbers, 1e3, inf) == 16
+    few = bins_for(numbers, 1_000, 0.03)
+    assert bins_for(numbers, 8_000, 0.03) == pytest.approx(2 * few, abs=1)
+    assert bins_for(numbers, 1_000, 0.03 * 64) == pytest.approx(2 * few, abs=1)
     classes = [sw.Column(n, "boolean") for n in ("f", "g", "h", "i", "j")]
-    assert bins_for(sw.Schema((*continuous, *classes)), 2_000 * sqrt(2), 0.03) > few
+    assert bins_for(sw.Schema((*continuous, *classes)), 1_000 * sqrt(2), 0.03) > few
 
 
 def test_a_check_says_what_was_chosen_and_why():
@@ -247,10 +247,10 @@ def test_a_check_says_what_was_chosen_and_why():
 def test_a_party_refuses_more_bins_than_a_study_may_have():
     synth = sw.TwoRound()
     setup = Setup(synth, NUMBERS, BUDGET, ("north", "south"))
-    most = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 64)))})
+    most = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 32)))})
     assert BINS.accepts(setup, replace(setup, encoder=most)).encoder == most
-    more = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 65)))})
-    with pytest.raises(WireError, match="into 65 bins; by the study these are 64 at most"):
+    more = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 33)))})
+    with pytest.raises(WireError, match="into 33 bins; by the study these are 32 at most"):
         BINS.accepts(setup, replace(setup, encoder=more))
 
 

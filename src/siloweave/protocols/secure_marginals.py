@@ -69,7 +69,7 @@ from siloweave.protocols.histograms import NoisyHistogram, columns_to_cut
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.secure_sums import checked_cliques
 from siloweave.protocols.two_rounds import design
-from siloweave.protocols.workload import COARSE, bins_for, first_encoder, queries_of
+from siloweave.protocols.workload import bins_for, first_encoder, queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
@@ -286,7 +286,7 @@ class SecurePlan:
         """How many bins a column is cut into, if there are so many rows."""
         if self.synth.bins is not None:
             return int(self.synth.bins)
-        return min(COARSE, bins_for(self.schema, rows, self.rho / self.unit**2))
+        return bins_for(self.schema, rows, self.rho / self.unit**2)
 
     def cuts(self, party: str, counts: npt.NDArray[np.int64], bound: int) -> dict[str, Cuts]:
         """Where a party's columns are cut, by its noisy counts."""
@@ -923,7 +923,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
             notes.append(
                 f"{len(plan.fine.schema.columns)} columns of numbers are cut into about {bins} "
                 f"bins each, as many as about {case.rows:,} rows carry at epsilon = "
-                f"{case.budget.epsilon:g}, and {COARSE} at most; bins = {bins} fixes it"
+                f"{case.budget.epsilon:g}; bins = {bins} fixes it"
             )
     base = marginal_forecast(
         lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True

@@ -30,7 +30,7 @@ Workload: TypeAlias = Sequence[Sequence[str]] | Literal["auto"]
 
 COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
-_FEWEST, _MOST = 4, 20  # bins that columns of numbers are cut into
+_FEWEST, _MOST = 4, COARSE  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
 _TRIPLES = 256  # that are candidates of a round
 _CELL_BYTES = 8
@@ -58,7 +58,7 @@ def bins_for(schema: Schema, rows: float, rho: float) -> int:
     Example:
         >>> from siloweave.datasets import adult_schema
         >>> [bins_for(adult_schema(), rows, 0.03) for rows in (500, 50_000)]
-        [5, 27]
+        [5, 16]
     """
     sizes = [value_count(column) for column in schema.coded]
     most = _NARROW * max(rows, 1.0) * sqrt(2 * rho / len(sizes))
