@@ -46,13 +46,15 @@ from siloweave.tables.bins import Cuts
 from siloweave.tables.codes import Encoder
 
 TABLES = ("abalone", "churn", "heloc", "adult", "diabetes", "nltcs", "br2000_privmrf",
-          "california_housing", "intrusion_nslkdd_test", "credit_fraud", "bank_marketing",
-          "census_income_kdd", "covertype", "intrusion_kdd99_10pct")  # fmt: skip
+          "california_housing", "adult_privmrf", "intrusion_nslkdd_test", "credit_fraud",
+          "bank_marketing", "census_income_kdd", "covertype", "intrusion_kdd99_10pct")  # fmt: skip
 TUNED = TABLES[:4]
 """On which the factor of `bins_for` was chosen."""
 BEFORE = {"degree": 2, "bins": 16}
+FIRST = {"degree": 3, "queries": 64, "bins": 16}
 WHOLE = "all rows"
-SETTINGS = {"before": BEFORE, "default": {}, "before, no decimals": BEFORE, "target": {}, WHOLE: {}}
+SETTINGS = {"before": BEFORE, "default": {}, "first": FIRST, "before, no decimals": BEFORE,
+            "target": {}, WHOLE: {}}  # fmt: skip
 _FEW, _EQUAL, _DRAWN = 32, 20, 150
 OUT = Path(__file__).parent / "results" / "private_counts.jsonl"
 PARTS = {
