@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import siloweave as sw
+from siloweave.errors import WireError
 from siloweave.federation import masking
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.flaim import party as flaim
@@ -183,7 +184,7 @@ def believing(patch):
 
 def uncounted(patch):
     """A party that counts what it chose, and not how often it is asked to add it."""
-    patch.setattr(flaim, "checked_cliques", lambda cliques, domain, party: None)
+    patch.setattr(flaim, "checked_queries", lambda queries, site: None)
     whole = flaim.masked_reply
 
     def once(request, site, tables, what, *, contributes, **more):
@@ -199,3 +200,17 @@ def test_a_party_that_believes_a_message_is_caught(believe, path, monkeypatch):
     believe(monkeypatch)
     with pytest.raises(AssertionError, match=r"zCDP for|depends on rows"):
         check(*STUDIES["flaim"], None, path)
+
+
+def test_a_party_makes_no_table_that_the_workload_does_not_hold(monkeypatch):
+    """A message of a few bytes could name all columns, whose table no memory holds."""
+    every = tuple(Column(f"x{i}", "integer", low=0, high=15) for i in range(9))
+    rows = [sw.Table.from_columns({c.name: (np.arange(20) % 16, None) for c in every})] * 2
+    monkeypatch.setattr(
+        "siloweave.methods.flaim.coordinator._Run.together",
+        lambda run, chosen: (tuple(c.name for c in every),),
+    )
+    with pytest.raises(WireError, match=r"asked for 1 marginals of 68,719,476,736 cells"):
+        sw.FLAIM(rounds=1, participation=1.0).fit(
+            rows, Schema(every), budget=Budget(1.0, 1e-5), noise="seeded"
+        )

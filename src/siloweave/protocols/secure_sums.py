@@ -187,6 +187,23 @@ def checked_weights(
     return [known[q] for q in candidates]
 
 
+def checked_queries(queries: Sequence[Clique], site: Site[CountedRows]) -> None:
+    """Refuse queries that the study's workload does not hold, or that no reply could hold.
+
+    Raises:
+        WireError: Naming the party. No table was made.
+    """
+    domain = site.rows.domain
+    checked_cliques(queries, domain, site.name)
+    known = known_weights(domain, tuple(site.terms.facts["workload"]))
+    cells = sum(map(domain.size, queries))
+    if len(set(queries)) < len(queries) or cells > _CELLS or any(q not in known for q in queries):
+        raise WireError(
+            f"party {site.name!r} was asked for {len(queries)} marginals of {cells:,} cells; each "
+            f"must be in the study's workload, once, and {_CELLS:,} cells are the most"
+        )
+
+
 def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
     """Answer with public facts only."""
     why = "declared in the study's schema"

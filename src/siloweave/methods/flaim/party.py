@@ -29,6 +29,7 @@ from siloweave.protocols.secure_sums import (
     Counts,
     ModelMessage,
     checked_cliques,
+    checked_queries,
     checked_weights,
     masked_reply,
     relation_of,
@@ -167,7 +168,7 @@ def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
         raise WireError(f"party {site.name!r} was asked to measure before it chose")
     mine = set(msgspec.msgpack.decode(stored, type=tuple[Clique, ...]))
     domain = site.rows.domain
-    checked_cliques(request.queries, domain, site.name)
+    checked_queries(request.queries, site)
     tables = [
         marginal(site.rows, q) if q in mine else np.zeros(domain.shape(q), dtype=np.int64)
         for q in request.queries
