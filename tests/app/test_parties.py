@@ -130,6 +130,7 @@ def test_rows_that_are_at_two_parties_are_counted():
     assert [(one.parties, one.count, one.same) for one in found] == [
         (("north", "south"), 40, False)
     ]
+    assert "more than chance would give. A person with a row at each of" in found[0].said()
 
 
 def test_coarse_rows_are_alike_by_chance():

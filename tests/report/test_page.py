@@ -17,7 +17,7 @@ from siloweave.report import (
     render,
     words,
 )
-from siloweave.report.record import AlignmentCost
+from siloweave.report.record import AlignmentCost, SchemaFact
 from tests.report.conftest import METHOD
 from tests.report.outline import Outline
 
@@ -244,6 +244,15 @@ def test_text_has_contrast_in_light_and_dark(pages, theme):
     for ink, back in pairs:
         low, high = sorted(luminance(found[name]) for name in (ink, back))
         assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, back)
+
+
+def test_a_constraint_from_rows_is_no_further_column(record):
+    rule = SchemaFact(column="age, sex", kind="constraint", facts="age and sex", how="free")
+    free = taken(record, "age", "sex")
+    page = render(msgspec.structs.replace(free, schema_facts=(*free.schema_facts, rule)))
+    counted = "2 columns and 1 constraint"
+    assert f"{counted} with facts from rows, not declared:</b> sex, age, age + sex</p>" in page
+    assert f"Facts of {counted} were taken from the rows" in page
 
 
 def test_free_facts_are_warned_about(make, record):

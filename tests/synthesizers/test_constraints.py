@@ -270,7 +270,9 @@ def test_what_came_from_rows_and_nobody_reviewed_is_amber(tmp_path):
         frame(), sw.Schema(schema().columns, (taken,)), budget=sw.Budget(1.0, 1e-6)
     )
     page = model.report(tmp_path / "a.html").read_text()
-    assert "Facts of 1 columns were taken from the rows and paid by nobody (town, country" in page
+    assert (
+        "Facts of 1 constraint were taken from the rows and paid by nobody (town + country" in page
+    )
     assert not model.schema.declared().constraints[0].from_data
 
 

@@ -227,3 +227,7 @@ def test_rules_that_rows_keep_are_proposed_and_chance_is_not():
     assert len(found[0].rows) == 6
     assert all(one.from_data for one in found)
     assert proposed(sw.read(rows[:40]), sw.Schema.detect(rows[:40])) == ()
+    for times in (2, 3, 4):  # one file for several parties
+        again = pd.concat([rows[["start", "stop"]]] * times, ignore_index=True)
+        (found,) = proposed(sw.read(again), sw.Schema.detect(again))
+        assert found.words == "start <= stop"

@@ -85,7 +85,7 @@ class Overlap(msgspec.Struct, frozen=True):
         elif self.what:
             text = f"{self.count:,} values of {self.what} are at {who}: are they the same people?"
         else:
-            text = f"{self.count:,} rows are at {who}, more than chance would give"
+            text = f"{self.count:,} rows are at {who}, more than chance would give."
         return f"{text} {costs(times, budget)}"
 
 

@@ -39,6 +39,8 @@ COLUMNS = 80
 LOST, LINKS = 0.3, 6
 """A link of two columns is lost if that much of its strength is; so many are listed."""
 
+_RULE = "constraint"  # the kind of a fact that is of several columns
+
 
 def _page(name: str, **values: Any) -> str:
     """Fill a template: escaping everything, refusing unknown names."""
@@ -106,6 +108,7 @@ def render(
         plain=_plain(record),
         risks=_risks(risks) if risks else None,
         undeclared=_undeclared(record) if verdict is words.UNDECLARED else [],
+        counted=_counted(record),
         simulated=record.simulated and record.method.split != "central",
         warnings=_warnings(record),
         facts=_facts(record),
@@ -266,8 +269,19 @@ def _how_much(share: float) -> str:
 
 
 def _undeclared(record: Record) -> list[str]:
-    """Columns of which the schema says something that was taken from rows and paid by nobody."""
-    return list(dict.fromkeys(f.column for f in record.schema_facts if f.how == "free"))
+    """Columns, then constraints, of which something was taken from rows and paid by nobody."""
+    free = [f for f in record.schema_facts if f.how == "free"]
+    rules = [f.column.replace(", ", " + ") for f in free if f.kind == _RULE]
+    return [*dict.fromkeys(f.column for f in free if f.kind != _RULE), *rules]
+
+
+def _counted(record: Record) -> str:
+    """How many columns and constraints are undeclared, in words."""
+    free = [f for f in record.schema_facts if f.how == "free"]
+    columns = len({f.column for f in free if f.kind != _RULE})
+    rules = sum(f.kind == _RULE for f in free)
+    parts = [(columns, "column"), (rules, "constraint")]
+    return " and ".join(f"{n} {one}{'s' * (n != 1)}" for n, one in parts if n)
 
 
 def _overspent(record: Record) -> bool:
@@ -281,7 +295,7 @@ def _warnings(record: Record) -> list[str]:
     if free := _undeclared(record):
         named = ", ".join(free[:6]) + (" …" if len(free) > 6 else "")
         found.append(
-            f"Facts of {len(free)} columns were taken from the rows and paid by nobody "
+            f"Facts of {_counted(record)} were taken from the rows and paid by nobody "
             f"({named}). ε does not cover them: declare them, or pay for them."
         )
     if record.method.guarantee == "none" and math.isinf(record.budget.epsilon):

@@ -29,6 +29,7 @@ _LEVELS = 256  # values of a column that decides others, at most
 _REPEATED = 10  # rows for each of them, on average
 _EVIDENCE = 20.0  # how unlikely chance must be: minus the logarithm
 _CROSSED = 0.1  # share of pairs of unrelated rows that would break an inequality, at least
+_APART = 0.382  # share of a table between unrelated rows; by no simple one may a table repeat
 _WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")  # of a column's name
 _Codes = NDArray[np.int64]
 
@@ -147,5 +148,4 @@ def _below(low: CellValues, high: CellValues) -> bool:
     a, b = low.values[there], high.values[there]
     if len(a) < _ROWS or (a[:_FIRST] > b[:_FIRST]).any() or (a > b).any():
         return False
-    half = len(a) // 2  # rows half a table apart have nothing to do with each other
-    return bool((a > np.roll(b, half)).mean() > _CROSSED)
+    return bool((a > np.roll(b, round(_APART * len(a)))).mean() > _CROSSED)
