@@ -1,6 +1,7 @@
 """Whole studies go on without parties that vanish, also when the coordinator starts again."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from siloweave.federation.messages import Envelope
 from siloweave.federation.records import ABSENCES
 from siloweave.federation.session import Processes
 from siloweave.methods.dp_sgd.messages import BeginTraining
+from siloweave.methods.flaim.coordinator import _Run
 from siloweave.methods.flaim.messages import Select
 from siloweave.methods.process import in_processes
 from siloweave.privacy import Budget, SharedGaussian
@@ -176,6 +178,29 @@ def test_dropouts_cost_one_question_for_every_sum():
 @pytest.mark.parametrize("study", ["flaim", "private rounds"])
 def test_parties_that_are_sent_different_models_open_no_sum(study, monkeypatch):
     """One party gets the question about another model, in which a number is changed."""
+    opened = told_apart(monkeypatch)
+    with pytest.raises(WireError, match="the coordinator asked both something else"):
+        fit(STUDIES[study])
+    assert opened[-1] == opened[-len(NAMES)]  # the sum before opened, at every party
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_without_dropouts_they_send_words_that_add_up_to_nothing(lies, monkeypatch):
+    sums, fitted = [], _Run.fit
+
+    def seen(run, *args):
+        sums.extend(np.abs(one.counts).max() for one in run.taken)
+        return fitted(run, *args)
+
+    monkeypatch.setattr(_Run, "fit", seen)
+    if lies:
+        told_apart(monkeypatch)
+    fit(replace(STUDIES["flaim"], dropouts=0))
+    assert bool(max(sums) > 1e6) is lies
+
+
+def told_apart(monkeypatch):
+    """The second party is asked about another model; at which steps sums are opened."""
     send, opened = InProcess.send, []
 
     def through(self, name, frame):
@@ -193,9 +218,7 @@ def test_parties_that_are_sent_different_models_open_no_sum(study, monkeypatch):
         return answer
 
     monkeypatch.setattr(InProcess, "send", through)
-    with pytest.raises(WireError, match="the coordinator asked both something else"):
-        fit(STUDIES[study])
-    assert opened[-1] == opened[-len(NAMES)]  # the sum before opened, at every party
+    return opened
 
 
 # Starting again

@@ -481,9 +481,9 @@ class Site(Generic[Rows]):
 
         Counts are exact and flat; zeros where this party adds nothing. Those beyond `masking.room`
         are cut before noise is added, which moves no two neighbours apart. The cohort is the key of
-        every party in the sum, this one included, as `mask_key` gives it. Where
-        some may vanish, a sum opens only among parties that received the same: this request, and
-        what else is given as `besides`.
+        every party in the sum, this one included, as `mask_key` gives it. A sum
+        opens only among parties that received the same: this request, and what else is given as
+        `besides`. Where none may vanish, others' masks do not cancel, and it is random words.
 
         Raises:
             WireError: The cohort is not of the study, a key was not signed by its party, or the
@@ -506,13 +506,13 @@ class Site(Generic[Rows]):
         entry = self.pay(event, what)
         self._masks += 1  # a stream masks one message only
         context = f"{self.context}/{self._masks}".encode()
+        digest = messages.body_digest(self._at.body + besides)
         recovery: Recovery | msgspec.UnsetType = msgspec.UNSET
         if plan.vanish:
-            digest = messages.body_digest(self._at.body + besides)
             seeds, recovery = self._shared_out(_Sum(self._at.step, digest, dict(cohort)), shared)
             words = plan.masks(self.name, seeds, context, counts.size)
         else:
-            words = masking.mask(self.name, shared, context, counts.size)
+            words = masking.mask(self.name, shared, context + digest, counts.size)
         noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
         made = Masked(Array.of(masking.masked(noisy, words), "<u4"), entry, b"", recovery)
         return msgspec.structs.replace(made, seal=self._sealed(entry, made.value))
