@@ -405,6 +405,7 @@ def test_a_workload_of_unknown_columns_stops_before_anything_is_paid():
 
 def at_odds(study, monkeypatch):
     """Words of north for a x c and of south for b x c, put together; and what they would show."""
+    monkeypatch.setattr(secure, "_check_opened", lambda *facts: None)  # of an honest coordinator
     ask_otherwise(monkeypatch, "south", "MeasureTables", tables(clique=("b", "c")))
     opened = study.counts(PAIR)["a", "c"]
     plan, hot = study.secure.plan, {}
@@ -455,6 +456,34 @@ def test_own_tables_at_different_parties_are_what_it_could_take_too_much_of(monk
     assert epsilon(of_one_person(ledgers), 1e-6) > 1.2
 
 
+@pytest.mark.parametrize(
+    ("clique", "more", "words"),
+    [
+        (("a", "c"), [10**6], "a count of"),
+        (("a", "c"), [-(10**6)], "a count of"),
+        (("a", "c", "e"), [20_000], "a count of"),
+        (("a", "c"), [60] * 12, "a sum of"),
+        (("a", "c"), [-60] * 12, "a sum of"),
+    ],
+)
+def test_words_that_open_to_impossible_counts_are_refused(clique, more, words, monkeypatch):
+    without_noise(monkeypatch)
+    monkeypatch.setattr(secure, "_NEVER", 5)
+    study, real = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE)), secure._closed
+
+    def lied(party, group, dealt, tables):
+        sent = real(party, group, dealt, tables)
+        added = np.zeros(sent.size, np.int64)
+        added[: len(more)] = more
+        if party.site.name == "south":
+            sent = products.added(sent, added % group.modulus(30), group.modulus(30))
+        return sent.astype(np.uint32)
+
+    monkeypatch.setattr(secure, "_closed", lied)
+    with pytest.raises(WireError, match=f"'north' and 'south' sent words that open to {words}"):
+        study.counts([clique])
+
+
 # What the claim leaves out: a coordinator that deals other words than the protocol says
 
 
@@ -483,6 +512,7 @@ def test_a_correction_that_is_a_thousand_too_large_shows_a_row(monkeypatch):
         return made
 
     monkeypatch.setattr(products, "corrections", heavy)
+    monkeypatch.setattr(secure, "_check_opened", lambda *facts: None)
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
     opened = study.counts([clique])[clique]
     row = [SCHEMA[n].categories.index(people()[n][0]) for n in clique]

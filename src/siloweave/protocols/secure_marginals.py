@@ -87,6 +87,7 @@ _MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 150  # of a cell, in both measurements together
+_NEVER = 40  # times its sigma: noise that no honest party draws
 _COPIES, _ROW_SECONDS = 8.0, 60.0  # of masked rows in memory; nanoseconds of each of their bytes
 _WIDE_COPIES, _WORD_SECONDS = 6.0, 10.0  # alike, of what is dealt for shifted codes, and its words
 _PLANNED = 2 / 3  # of the pairs, in one forecast of the plan
@@ -1220,7 +1221,9 @@ def opened_tables(
             checked.items("groups of tables", sent, count=len(due))
             for group, one in zip(due, sent, strict=True):
                 cells = sum(domain.size(table.clique) for table in group.tables)
-                found = checked.array("counts", one.value, dtypes, (cells,))
+                tail, most = ceil(_NEVER * group.kind.sigma), group.modulus(rows) - 1
+                least, most = (-tail, rows + tail) if alone else (0, most)
+                found = checked.array("counts", one.value, dtypes, (cells,), least=least, most=most)
                 words.setdefault(group, []).append(found)
     measured: dict[Clique, Measurement] = {}
     for group, parts in words.items():
@@ -1230,11 +1233,32 @@ def opened_tables(
             opened, sigma = products.opened(parts, half, modulus).astype(float), group.coins.sigma
         ends = np.cumsum([domain.size(table.clique) for table in group.tables])
         for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
+            if group.kind.weights:
+                _check_opened(plan, group, table.clique, own, rows)
             sent_as = plan.as_sent(table.clique)
             order = [sent_as.index(name) for name in table.clique]
             counts = own.reshape(domain.shape(sent_as)).transpose(order)
             measured[table.clique] = Measurement(table.clique, counts, sigma)
     return measured
+
+
+def _check_opened(
+    plan: SecurePlan, group: Group, clique: Clique, counts: npt.NDArray[np.float64], rows: int
+) -> None:
+    """Refuse counts that honest coins never leave, or a sum that is not about the rows."""
+    half, tail = group.coins.half, ceil(_NEVER * group.coins.sigma * sqrt(counts.size))
+    missing = ceil(plan.bound.margin + _NEVER * plan.bound.sigma) if plan.bound else 0
+    for what, value, least, most in (
+        ("a count", counts.min(), -half, rows + half),
+        ("a count", counts.max(), -half, rows + half),
+        ("a sum", counts.sum(), rows - missing - tail, rows + tail),
+    ):
+        if not least <= value <= most:
+            raise WireError(
+                f"parties {group.first!r} and {group.second!r} sent words that open to {what} of "
+                f"{value:,.0f} in {'×'.join(clique)}; it must be from {least:,} to {most:,}. "
+                "The table was discarded: check which software both run, and start a new run"
+            )
 
 
 class _ByParty(defaultdict[str, dict[str, Any]]):
