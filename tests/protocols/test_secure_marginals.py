@@ -616,3 +616,7 @@ def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two():
     cost = synth.fit(parts, schema, budget=budget, seed=0).cost
     busiest = max(t.bytes_to_party + t.bytes_from_party for t in cost.parties.values())
     assert foretold / 2 < busiest < 2 * foretold
+
+
+def test_the_last_question_of_a_run_closes_it(tmp_path):
+    assert fit(tmp_path).cost.rounds == 4  # begin, share, and measure twice
