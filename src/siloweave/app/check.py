@@ -54,6 +54,8 @@ _DUCKDB_MB = 1000.0  # at most, while it counts
 _VALUE = 16.0  # bytes of a value in memory
 _BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
 _MOST_READ = 1_000_000  # rows of a table in a database or a Parquet file
+_HEAD = 1 << 16  # bytes of a text file by which its lines are counted
+_JSON = (".jsonl", ".ndjson")  # whose first line is a row
 _SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
 
 
@@ -227,12 +229,24 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
 
 
 def rows_in(source: Path | Database, columns: int) -> int:
-    """How many rows a database or a Parquet file has, or any other may have by its size."""
+    """How many rows a database or Parquet file has, or any other may have by its size."""
     if (kept := unread(source)) is not None:
         return kept.num_rows
     assert isinstance(source, Path)
+    if file_kind(source) in _SIZES:
+        return max(_lines(source) - (file_kind(source) not in _JSON), 2)
     values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
+
+
+def _lines(file: Path) -> int:
+    """How many lines a text file has, by the length of those at its beginning."""
+    with table_file(file).open("rb") as data:
+        head = data.read(_HEAD)
+    ends = head.count(b"\n") or head.count(b"\r")
+    if (size := _size(file)) > len(head):
+        return round(size * ends / len(head))
+    return ends + (head[-1:] not in (b"\n", b"\r", b"\0", b""))
 
 
 def rows_taken(study: Study, source: Path | Database, columns: int) -> int:
