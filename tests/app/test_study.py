@@ -303,6 +303,27 @@ def test_files_of_different_types_are_pooled(tmp_path: Path, a: str, b: str, kin
     assert proposal.schema["x"].kind == kinds
 
 
+@pytest.mark.parametrize("first", [10001, 11001, 99500])
+def test_ids_of_parties_that_number_their_own_rows_are_ids(tmp_path: Path, first: int):
+    """Also of one file that is given twice: what is an id in each file is one in all."""
+    for name, start in {"n": 10001, "s": first}.items():
+        rows = (f"{i},{start + i - 1},C{i:05d},{20 + i % 60}\n" for i in range(1, 1001))
+        (tmp_path / f"{name}.csv").write_text("id,patient_id,case,age\n" + "".join(rows))
+    schema = propose([tmp_path / "n.csv", tmp_path / "s.csv"]).schema
+    kinds = {column.name: column.kind for column in schema.columns}
+    assert kinds == {"id": "id", "patient_id": "id", "case": "id", "age": "integer"}
+    assert re.fullmatch(schema["case"].format, "C00042")
+    assert schema["patient_id"].format == (None if first == 99500 else "[1-9][0-9]{4}")
+    assert not {"id", "patient_id", "case"} & {n for c in schema.constraints for n in c.columns}
+
+
+def test_categories_that_few_rows_of_each_file_hold_once_are_no_ids(tmp_path: Path):
+    for party in range(8):
+        (tmp_path / f"p{party}.csv").write_text("sex,age\nmale,30\nfemale,41\n")
+    schema = propose([tmp_path / f"p{party}.csv" for party in range(8)]).schema
+    assert schema["sex"].categories == ("female", "male")
+
+
 def test_different_columns_of_the_same_people_are_aligned_on_what_all_have(tmp_path: Path):
     (tmp_path / "a.csv").write_text("who,age\n7,30\n8,41\n9,41\n")
     (tmp_path / "b.csv").write_text("ill,who\ntrue,9\nfalse,6\nfalse,8\n")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from siloweave.app.check import same_columns
 from siloweave.app.files import write_text
@@ -23,11 +24,12 @@ from siloweave.errors import InputError, RosterError
 from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
-from siloweave.tables.detect import AMBIGUOUS
+from siloweave.tables.detect import AMBIGUOUS, evidence
 from siloweave.tables.read import Dialect, Table, read, rows_of, unread, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
+_FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
 _SHOWN = 3  # stray texts of a column
 _MOST = 1_000_000  # rows of a database or a Parquet file that are read
 
@@ -269,11 +271,35 @@ def _learned(column: Column) -> list[str]:
 
 def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
     if on is None:
-        return _with_constraints([_pooled(tables)])
+        pooled = _pooled(tables)
+        found = _with_own_ids(Schema.detect(pooled), pooled, tables)
+        return Schema(found.columns, proposed(pooled, found))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
     found = _with_constraints(own)
     ids = (_shared_id(tables, name) for name in on)
     return Schema((*ids, *found.columns), found.constraints)
+
+
+def _with_own_ids(found: Schema, pooled: Table, tables: Sequence[Table]) -> Schema:
+    """A schema of all rows, with the ids of parties that each number their own rows."""
+    seen = [(table, evidence(table)) for table in tables]
+    columns = []
+    for column in found.columns:
+        name = column.name
+        own = [one[name] for table, one in seen if not table.missing(name).all()]
+        alone = {one.kind for one in own} == {"id"} and column.kind != "id"
+        if alone and len(pooled.counts(name)[0]) >= _FEW:
+            forms = {one.format for one in own}
+            form = own[0].format if len(forms) == 1 else None
+            shape = f", of the form {form}" if form else ""
+            column = replace(
+                column, kind="id", categories=(), low=None, high=None, decimals=None, other=None,
+                format=form, from_data=("kind", "format") if form else ("kind",),
+                why=f"in every file by itself{shape}: an identifier, left out of the model and "
+                "drawn anew; declare it integer or categorical if that is wrong",
+            )  # fmt: skip
+        columns.append(column)
+    return Schema(tuple(columns))
 
 
 def _with_constraints(tables: Sequence[Table]) -> Schema:
