@@ -298,6 +298,8 @@ def beside(rows: list[Row], method: str, earlier: str) -> str:
         now, old = (found.get((name, label), {}) for label in ("default", earlier))
         if seeds := now.keys() & old.keys():
             ratios[name] = sum(now[s] for s in seeds) / sum(old[s] for s in seeds)
+    if not ratios:
+        return ""
     above = ", ".join(f"{ratio:.2f} on {name}" for name, ratio in ratios.items() if ratio > 1.005)
     return (
         f"* `{method}`, default over *{earlier}*: {np.mean(list(ratios.values())):.2f} on "
