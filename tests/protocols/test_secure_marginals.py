@@ -6,9 +6,17 @@ import msgspec
 import numpy as np
 import pytest
 
+import siloweave as sw
 from siloweave.core.method import Case
 from siloweave.datasets import adult, adult_schema
-from siloweave.errors import BudgetError, LedgerError, RosterError, SchemaError, WireError
+from siloweave.errors import (
+    BudgetError,
+    CapacityError,
+    LedgerError,
+    RosterError,
+    SchemaError,
+    WireError,
+)
 from siloweave.federation import InProcess
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import Budget, Gaussian, Ledger, Relation
@@ -620,3 +628,26 @@ def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two():
 
 def test_the_last_question_of_a_run_closes_it(tmp_path):
     assert fit(tmp_path).cost.rounds == 4  # begin, share, and measure twice
+
+
+@pytest.mark.parametrize(
+    ("codes", "words"),
+    [
+        (10_000, "columns have 20,000 codes in all"),
+        (700, "takes a message of [0-9,]+ MB; one holds"),
+    ],
+)
+def test_more_codes_than_messages_hold_are_refused_before_anything_is_paid(codes, words):
+    """The model of pairs of 700 codes has room enough; no message holds their coins."""
+    wide = tuple(
+        sw.Column(name, "categorical", categories=tuple(range(codes))) for name in ("a", "b")
+    )
+    more = tuple(
+        sw.Column(name, "categorical", categories=tuple(range(700))) for name in ("c", "d")
+    )
+    schema = sw.Schema((*wide, *more) if codes == 700 else wide)
+    rows = sw.Table.from_columns({n: (np.arange(30), None) for n in schema.names})
+    with pytest.raises(CapacityError, match=words):
+        SecureTwoRound(max_model_mb=4000).fit(
+            sw.split_columns(rows, 2), schema, budget=sw.Budget(1.0, 1e-5)
+        )

@@ -22,8 +22,9 @@ secure_products.py) and asks all parties for the same marginals; domain, roster 
 are where are public. Every party computes prices from the study and from the request, for itself
 and for all parties together, and refuses what goes beyond. Where two parties were asked for
 different marginals, or sent different keys, rows or codes, their pads differ, and what both send
-opens to random numbers; what a party counts alone is then held to its own limit only. Rows above
-the bound are left out; that they exist has the probability that `UpperBound` states.
+opens to random numbers, which are mostly refused; what a party counts alone is then held to its own
+limit only. Rows above the bound are left out; that they exist has the probability that `UpperBound`
+states.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ _MARGIN = 9.0  # times its noise
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _SLACK = 1e-9  # relative, of sums of prices
 _SLAB, _FULL = 0.9, 0.96  # of a message, for masked rows or planned tables; for tables, at most
+_MANY_CELLS = 2**18  # of pairs of two parties: with fewer, their coins fit into a message
 _MOST_CODES = 2**13  # of all columns
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
 _MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
@@ -264,9 +266,18 @@ class SecurePlan:
     @cached_property
     def opens_pairs(self) -> bool:
         """Whether coins are wide enough for all columns and pairs, which are measured first."""
+        return self.first_sigma <= MOST_SIGMA
+
+    @cached_property
+    def first_sigma(self) -> float:
+        """Noise of the first measurement, of all columns and pairs."""
         number = sum(len(clique) <= 2 for clique in self._closure)
-        rho = self.synth.pairs_share * self.rho_tables
-        return self.unit * sqrt(number / (2 * rho)) <= MOST_SIGMA
+        return self.unit * sqrt(number / (2 * self.synth.pairs_share * self.rho_tables))
+
+    @cached_property
+    def crossing(self) -> list[Clique]:
+        """Pairs of columns of two parties."""
+        return [q for q in self._closure if len(q) == 2 and len(self.holders(q)) > 1]
 
     @cached_property
     def largest_order(self) -> int:
@@ -890,7 +901,7 @@ def secure_facts(setup: Setup) -> dict[str, Any]:
 
 
 def check_codes(setup: Setup, learn: float = 0.0) -> None:
-    """Raise CapacityError for columns with so many codes that masked rows cannot be sent."""
+    """Raise CapacityError for so many codes that masked rows, or coins of pairs, cannot be sent."""
     domain = first_encoder(coded_schema(setup), setup.synth).domain
     if (total := sum(domain.sizes)) > _MOST_CODES:
         widest = max(domain.names, key=domain.size_of)
@@ -898,6 +909,26 @@ def check_codes(setup: Setup, learn: float = 0.0) -> None:
             f"the columns have {total:,} codes in all ({widest} alone {domain.size_of(widest):,}), "
             f"and every row is sent with a number for each; at most {_MOST_CODES:,} may be. Put "
             "rare categories together in the schema, or use fewer bins"
+        )
+    if setup.columns:
+        check_coins(
+            SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget), domain
+        )
+
+
+def check_coins(plan: SecurePlan, domain: Domain) -> None:
+    """Raise CapacityError where the first measurement's coins do not fit into a message."""
+    cells = sum(map(domain.size, plan.crossing))
+    if cells < _MANY_CELLS or not plan.opens_pairs:
+        return
+    size = 4 * cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
+    if size > _FULL * MAX_BYTES:
+        most = max(plan.crossing, key=domain.size)
+        raise CapacityError(
+            f"the noise of {len(plan.crossing)} pairs of columns of two parties, {cells:,} cells, "
+            f"takes a message of {size / 1e6:,.0f} MB; one holds {MAX_BYTES / 1e6:,.0f}. "
+            f"{'×'.join(most)} alone has {domain.size(most):,} cells. Put rare categories "
+            "together in the schema, use fewer bins, or name the pairs that matter as workload"
         )
 
 
@@ -1009,6 +1040,7 @@ class SecureMarginals:
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
         self._slabs: _Slabs = {}
+        check_coins(self.plan, first_encoder(self.plan.schema, self.plan.synth).domain)
         self._begin(setup)
 
     def _begin(self, setup: Setup) -> None:
