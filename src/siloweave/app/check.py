@@ -498,7 +498,8 @@ def warnings(study: Study) -> tuple[str, ...]:
     if learned:
         found.append(
             f"facts about {len(learned)} column{'s' * (len(learned) > 1)} in the schema were taken "
-            f"from rows, and nobody paid for them ({listed(learned, 5)}). "
+            f"from rows, and nobody paid for them "
+            f"({', '.join(learned[:5])}{', ...' if len(learned) > 5 else ''}). "
             "epsilon does not cover them: review them, and delete their from_data"
         )
     if rules := [rule.words for rule in schema.constraints if rule.from_data]:

@@ -481,9 +481,9 @@ class Site(Generic[Rows]):
 
         Counts are exact and flat; zeros where this party adds nothing. Those beyond `masking.room`
         are cut before noise is added, which moves no two neighbours apart. The cohort is the key of
-        every party in the sum, this one included, as `mask_key` gives it. A sum
-        opens only among parties that received the same: this request, and what else is given as
-        `besides`. Where none may vanish, others' masks do not cancel, and it is random words.
+        every party in the sum, this one included, as `mask_key` gives it. A sum opens only among
+        parties that received the same: this request, and what else is given as `besides`. If they
+        did not, and no party may vanish, their masks do not cancel: the sum is random numbers.
 
         Raises:
             WireError: The cohort is not of the study, a key was not signed by its party, or the

@@ -306,10 +306,8 @@ class SecurePlan:
         if fine is None:
             return {}
         rows = self.rows_seen(bound)
-        seen, bins = (
-            NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns,
-            self.bins(rows),
-        )
+        seen = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns
+        bins = self.bins(rows)
         return {c.name: cuts_of(c, seen[c.name], bins) for c in fine.schema.columns}
 
     def holders(self, clique: Clique) -> tuple[str, ...]:
