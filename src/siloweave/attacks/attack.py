@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.attacks.inference import inference, linkability
 from siloweave.attacks.membership import closest_records, membership, membership_part, worst_record
@@ -16,6 +15,7 @@ from siloweave.attacks.singling_out import singling_out
 from siloweave.errors import DataError, InputError
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, align
+from siloweave.tables.arrays import Ints
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.schema import Schema
 
@@ -24,8 +24,6 @@ FEWEST = 10
 
 Known = Sequence[str] | tuple[Sequence[str], Sequence[str]]
 """Columns that an attacker knows, or the two sets of them that linkability tries to join."""
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.tables.aligned import AlignedColumn, align
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
-Floats = NDArray[np.float64]
 WIDEST = 256
 """Categories of a column that a summary counts one by one; rarer ones are taken together."""
 _BINS = 10
@@ -50,16 +50,16 @@ class CodedTable:
         """How many rows there are."""
         return len(self.numbers)
 
-    def take(self, places: Sequence[int] | NDArray[np.int64]) -> CodedTable:
+    def take(self, places: Sequence[int] | Ints) -> CodedTable:
         """Return the rows at some positions."""
         chosen = np.asarray(places, dtype=np.int64)
         return CodedTable(self.numbers[chosen], self.codes[chosen])
 
-    def same(self, place: int) -> NDArray[np.bool_]:
+    def same(self, place: int) -> Bools:
         """Which rows equal the one at a position, missing values included."""
         numbers, one = self.numbers, self.numbers[place]
         equal = ((numbers == one) | (np.isnan(numbers) & np.isnan(one))).all(axis=1)
-        found: NDArray[np.bool_] = equal & (self.codes == self.codes[place]).all(axis=1)
+        found: Bools = equal & (self.codes == self.codes[place]).all(axis=1)
         return found
 
 
@@ -235,9 +235,7 @@ def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Flo
     return np.array([-hamming, -np.sqrt(least), density])
 
 
-def forest_scores(
-    train: Floats, members: NDArray[np.bool_], test: Floats, *, key: Key
-) -> tuple[Floats, float]:
+def forest_scores(train: Floats, members: Bools, test: Floats, *, key: Key) -> tuple[Floats, float]:
     """Learn from summaries (sets, length) which tables were fitted with a record.
 
     Returns the probability that each test set held the record, by a forest of 100 trees, and the
@@ -254,7 +252,7 @@ def forest_scores(
 
 def exposed_records(
     table: Any, count: int, *, key: Key, schema: Schema | None = None, sample: int = 5000
-) -> NDArray[np.int64]:
+) -> Ints:
     """Find the rows that a membership attack is most likely to recognise: the outliers.
 
     These are the rows whose nearest other row is farthest, by Euclidean distance of scaled numbers
@@ -287,7 +285,7 @@ def exposed_records(
     return np.array(ranked[:count], dtype=np.int64)
 
 
-def _to_nearest(seen: CodedTable, ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> Floats:
+def _to_nearest(seen: CodedTable, ours: Ints, theirs: Ints) -> Floats:
     """Squared distance from each row of ours to the nearest other one of theirs, in blocks."""
     size = max(1, _BLOCK // len(theirs))
     others = seen.take(theirs)

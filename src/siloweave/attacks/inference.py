@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from siloweave.attacks.neighbours import Blocks, EmbeddedRows, Space, nearest
 from siloweave.attacks.results import RiskPart, compared
 from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.arrays import Bools, Floats, Ints
 
 TOLERANCE = 0.05
 """A guess of a number is right within this share of the truth."""
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 def linkability(
@@ -63,7 +61,7 @@ def linkability(
 
 
 def _ties(
-    sides: list[tuple[Space, EmbeddedRows]], shortest: list[NDArray[np.float64]]
+    sides: list[tuple[Space, EmbeddedRows]], shortest: list[Floats]
 ) -> tuple[Bools, list[Ints]]:
     """Whether some row is nearest on both sides, and how many are nearest on each."""
     bounds = [_bound(side, d) for (side, _), d in zip(sides, shortest, strict=True)]
@@ -78,13 +76,13 @@ def _ties(
     return meets, sizes
 
 
-def _bound(side: Space, distances: NDArray[np.float64]) -> NDArray[Any]:
+def _bound(side: Space, distances: Floats) -> NDArray[Any]:
     """Totals up to which a row is as near as the nearest, numbers being exact to a unit each."""
     totals = np.rint(distances * side.unit * side.width)
     return (totals + 2 * len(side.capped)).astype(np.int32)
 
 
-def chance_to_meet(rows: int, one: NDArray[Any], two: NDArray[Any]) -> NDArray[np.float64]:
+def chance_to_meet(rows: int, one: NDArray[Any], two: NDArray[Any]) -> Floats:
     """Chance that two random sets of `one` and `two` of so many rows have one in common."""
     from scipy.special import gammaln
 
@@ -92,7 +90,7 @@ def chance_to_meet(rows: int, one: NDArray[Any], two: NDArray[Any]) -> NDArray[n
     rest = np.where(apart, rows - one - two, 0)
     log = gammaln(rows - one + 1) - gammaln(rest + 1)
     log += gammaln(rows - two + 1) - gammaln(rows + 1)
-    chance: NDArray[np.float64] = np.where(apart, -np.expm1(np.minimum(log, 0)), 1.0)
+    chance: Floats = np.where(apart, -np.expm1(np.minimum(log, 0)), 1.0)
     return chance
 
 
@@ -148,9 +146,7 @@ def _effective(right: list[Bools]) -> tuple[float, float]:
     return rate * trials, trials
 
 
-def without_each(
-    known: Space, table: str, places: Ints, secrets: Sequence[str]
-) -> NDArray[np.int64]:
+def without_each(known: Space, table: str, places: Ints, secrets: Sequence[str]) -> Ints:
     """Find the nearest synthetic row of each target, once for each secret, which is left out.
 
     Returns places, (targets, secrets). A secret that is not among the known columns is left out
@@ -193,12 +189,12 @@ def guessed(column: AlignedColumn, source: str, guesses: Ints, table: str, place
     return right
 
 
-def _slack(column: AlignedColumn, truth: NDArray[np.float64]) -> NDArray[np.float64]:
+def _slack(column: AlignedColumn, truth: Floats) -> Floats:
     """How far off a right guess of each number may be."""
     start = 0.0
     if column.datetimes:
         start = min(float(np.nanmin(values)) for values in column.values.values())
-    slack: NDArray[np.float64] = TOLERANCE * np.abs(truth - start)
+    slack: Floats = TOLERANCE * np.abs(truth - start)
     return slack
 
 

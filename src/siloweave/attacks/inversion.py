@@ -22,11 +22,10 @@ from threadpoolctl import threadpool_limits
 from siloweave.attacks.rates import Rate, Risk, privacy_risk, wilson
 from siloweave.errors import InputError
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.schema import Schema
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Guess = Callable[[Floats, NDArray[Any], Floats], NDArray[Any]]
 Judge = Callable[[NDArray[Any], NDArray[Any]], Bools]
 Inverter = Literal["ridge", "neighbours", "boosting"]
@@ -114,7 +113,7 @@ class _Pairs:
     """Latents on one side, and which rows they belong to on the other."""
 
     latents: Floats
-    source: Sequence[tuple[str, NDArray[np.int64]]]
+    source: Sequence[tuple[str, Ints]]
 
     def values(self, column: AlignedColumn) -> NDArray[Any]:
         return np.concatenate([column.values[name][rows] for name, rows in self.source])
@@ -402,7 +401,7 @@ def _vectors(latents: ArrayLike, rows: int, name: str) -> Floats:
     return vectors
 
 
-def _leaked(known: int | Sequence[int], rows: int, key: Key) -> NDArray[np.int64]:
+def _leaked(known: int | Sequence[int], rows: int, key: Key) -> Ints:
     if isinstance(known, int):
         if not 0 <= known < rows:
             raise InputError(f"known={known} must be from 0 to {rows - 1}: one row is to be judged")

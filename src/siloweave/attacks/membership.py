@@ -19,7 +19,6 @@ from math import log, pi
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.attacks.neighbours import (
     Blocks,
@@ -48,15 +47,13 @@ from siloweave.attacks.results import (
     WorstRecord,
 )
 from siloweave.tables.aligned import Aligned
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
 _WIDE, _NARROW = 1.0, 0.1  # bandwidths, in standard deviations
 _LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
 _SHOWN = 10  # rows that are named
 _BINS = 40
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def scores(
@@ -198,9 +195,7 @@ def copies(values: Ordinals, confidence: float = 0.95) -> tuple[tuple[Copies, ..
     return tuple(result), places[np.argsort(times[ids["train"][places]], kind="stable")]
 
 
-def _copied(
-    rows: str, train: NDArray[np.bool_], control: NDArray[np.bool_], confidence: float
-) -> Copies:
+def _copied(rows: str, train: Bools, control: Bools, confidence: float) -> Copies:
     from scipy.stats import hypergeom
 
     hits, others = int(train.sum()), int(control.sum())

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.tables.aligned import Aligned, AlignedColumn
-
-Ints = NDArray[np.int64]
+from siloweave.tables.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +102,7 @@ class EmbeddedRows:
     codes: tuple[NDArray[Any], ...]
     num_rows: int
 
-    def take(self, rows: NDArray[np.int64]) -> EmbeddedRows:
+    def take(self, rows: Ints) -> EmbeddedRows:
         """Some of the rows; places may repeat."""
         numbers = tuple(values[rows] for values in self.numbers)
         return EmbeddedRows(numbers, tuple(values[rows] for values in self.codes), len(rows))
@@ -134,7 +133,7 @@ class Space:
         """How many columns there are."""
         return len(self.names)
 
-    def scaled(self, totals: NDArray[Any]) -> NDArray[np.float64]:
+    def scaled(self, totals: NDArray[Any]) -> Floats:
         """Turn what blocks hold into distances."""
         values = np.asarray(totals, dtype=np.float64)
         if self.metric == "l2":
@@ -149,8 +148,8 @@ class Nearest:
     Of equally near rows the first in their table is taken.
     """
 
-    places: NDArray[np.int64]
-    distances: NDArray[np.float64]
+    places: Ints
+    distances: Floats
 
 
 class Blocks:
@@ -211,7 +210,7 @@ class Blocks:
             np.add(total, self._number(k, rows, columns, scratch), out=total)
         return total
 
-    def _code(self, k: int, rows: slice, columns: slice, out: NDArray[np.bool_]) -> None:
+    def _code(self, k: int, rows: slice, columns: slice, out: Bools) -> None:
         targets, among = self.targets.codes[k][rows], self.among.codes[k][columns]
         np.not_equal(targets[:, None], among, out=out)
 
@@ -291,7 +290,7 @@ def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows, k: int = 
     return Nearest(places, within.scaled(best))
 
 
-def _first(totals: NDArray[Any], k: int) -> NDArray[np.int64]:
+def _first(totals: NDArray[Any], k: int) -> Ints:
     """Places of the k smallest of each row, smallest first, equal ones in order of place."""
     if k == 1:
         return np.asarray(totals.argmin(axis=1)[:, None])

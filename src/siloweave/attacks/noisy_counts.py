@@ -16,7 +16,6 @@ from math import sqrt
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.attacks.rates import (
     FALSE_POSITIVES,
@@ -30,10 +29,10 @@ from siloweave.attacks.rates import (
 from siloweave.errors import InputError
 from siloweave.models.estimate import Measurement
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes
 from siloweave.tables.keys import Key, fold_in
 
-Floats = NDArray[np.float64]
 Measure = Callable[[Codes, np.random.SeedSequence], Sequence[Measurement]]
 """A mechanism: what it lets the adversary see of some rows, drawn anew for every key."""
 

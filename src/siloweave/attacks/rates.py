@@ -11,15 +11,14 @@ from math import hypot, nextafter, sqrt
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from siloweave.errors import InputError
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, generator
 
 FALSE_POSITIVES = (0.001, 0.01)
 """False positive rates at which the share of members found is reported."""
-
-Floats = NDArray[np.float64]
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -371,7 +370,7 @@ def _beaten(ours: Floats, theirs: Floats) -> Floats:
     return (np.searchsorted(ordered, ours) + np.searchsorted(ordered, ours, side="right")) / 2
 
 
-def _corners(hits: NDArray[np.int64], calls: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _corners(hits: Ints, calls: Ints) -> Bools:
     """Which points of a curve are not on the line between their neighbours."""
     kept = np.ones(len(hits), bool)
     up, right = np.diff(hits), np.diff(calls)

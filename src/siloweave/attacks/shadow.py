@@ -35,7 +35,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from siloweave.attacks.groundhog import (
@@ -58,6 +57,7 @@ from siloweave.attacks.rates import (
 )
 from siloweave.errors import InputError, SchemaError
 from siloweave.progress import Progress, shows_progress, silent
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Frame, Table, frame_of, read
@@ -66,7 +66,6 @@ from siloweave.tables.schema import Schema
 S = TypeVar("S")
 J = TypeVar("J")
 R = TypeVar("R")
-Floats = NDArray[np.float64]
 
 # Every attack by its name in TAPAS: two of summaries, three of nearness.
 SHADOW_ATTACKS = (
@@ -202,7 +201,7 @@ class _Half:
         near: Per attack (records, sets): scores, greater for nearer.
     """
 
-    members: NDArray[np.bool_]
+    members: Bools
     summaries: Mapping[str, Floats]
     near: Mapping[str, Floats]
 
@@ -437,8 +436,8 @@ class _Shadow:
 
     fit_and_sample: FitAndSample
     rows: Table
-    pool: NDArray[np.int64]
-    targets: NDArray[np.int64]
+    pool: Ints
+    targets: Ints
     layout: SummaryLayout
     training_size: int
     synthetic_size: int | None
@@ -545,7 +544,7 @@ def shadow_attack(
     )
 
 
-def _half(members: NDArray[np.bool_], seen: Sequence[_Seen]) -> _Half:
+def _half(members: Bools, seen: Sequence[_Seen]) -> _Half:
     naive, histogram, near = zip(*seen, strict=True)
     summaries = (np.stack(naive), np.stack(histogram))
     return _Half(
@@ -579,7 +578,7 @@ def _see(shared: _Shadow, job: _Set) -> _Seen:
     return *summaries, np.array(near).T
 
 
-def _records(auxiliary: Table, targets: Any) -> tuple[Table, NDArray[np.int64]]:
+def _records(auxiliary: Table, targets: Any) -> tuple[Table, Ints]:
     """The auxiliary rows, with the records behind them if they came as a table."""
     if isinstance(targets, np.ndarray) or (
         isinstance(targets, Sequence) and not isinstance(targets, str)
@@ -626,7 +625,7 @@ def _stacked(first: Table, second: Table) -> Table:
     return Table.from_columns(columns, like=first)
 
 
-def _pool_of(layout: SummaryLayout, rows: Table, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pool_of(layout: SummaryLayout, rows: Table, places: Ints) -> Ints:
     """Rows that sets are drawn from: all that are equal to no record."""
     seen = layout.read(rows)
     free = np.ones(rows.num_rows, dtype=bool)
@@ -635,9 +634,7 @@ def _pool_of(layout: SummaryLayout, rows: Table, places: NDArray[np.int64]) -> N
     return np.flatnonzero(free)
 
 
-def _design(
-    key: Key, records: int, train_sets: int, test_sets: int
-) -> Mapping[str, NDArray[np.bool_]]:
+def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[str, Bools]:
     """Which set holds which record: (sets, records), exactly half of every column."""
     splits = {}
     counts = {"training": ("train_sets", train_sets), "test": ("test_sets", test_sets)}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from siloweave.attacks.neighbours import Ordinals, row_ids
 from siloweave.attacks.results import RiskPart, compared
 from siloweave.errors import InputError
+from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
 FEWEST = 10
@@ -27,7 +28,6 @@ _BATCH = 2048  # predicates made at a time
 _PAIRS = 1 << 20  # of predicates and rows that are tried at a time
 _FEW = 200_000  # predicates of which all are made, in random order
 
-Ints = NDArray[np.int64]
 Row = list[int]  # one number for each condition of a predicate
 
 
@@ -45,7 +45,7 @@ class Predicates:
     columns: Ints
     low: Ints
     high: Ints
-    negated: NDArray[np.bool_]
+    negated: Bools
 
     def __len__(self) -> int:
         return len(self.columns)

@@ -33,7 +33,7 @@ import numpy as np
 
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
-from siloweave.core.fit import Fit, MarginalModel, Matrix
+from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties, settings_of
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
@@ -61,6 +61,7 @@ from siloweave.protocols.secure_marginals import (
 )
 from siloweave.protocols.secure_sums import Count, Counts, MaskShares, opened_sum, summed
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, beside, read

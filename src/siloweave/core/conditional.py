@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.mrf import MRF
+from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Codes, Encoder, codes_of, labels_of, options_of
 from siloweave.tables.encodings import encoding_of_bounds
@@ -33,8 +33,6 @@ from siloweave.tables.schema import Column, Schema
 if TYPE_CHECKING:
     from siloweave.core.fit import Generator
 
-_Matrix = npt.NDArray[np.float32]
-_Floats = npt.NDArray[np.float64]
 _WHOLE = ("integer", "datetime")
 _CHUNK = 2_000  # rows drawn at once when some were rejected
 _LEAST = 10_000  # rows that may be drawn however few are wanted
@@ -57,12 +55,12 @@ class Condition:
 
     column: Column
     table: Table
-    places: npt.NDArray[np.int64]
-    values: _Floats
-    whole: npt.NDArray[np.int64]
+    places: Ints
+    values: Floats
+    whole: Ints
 
     @classmethod
-    def of(cls, column: Column, table: Table, places: npt.NDArray[np.int64]) -> Condition:
+    def of(cls, column: Column, table: Table, places: Ints) -> Condition:
         """Cells of one column.
 
         Raises:
@@ -80,7 +78,7 @@ class Condition:
         return cls(column, table, places, values, whole)
 
     @property
-    def free(self) -> npt.NDArray[np.bool_]:
+    def free(self) -> Bools:
         """Rows that may have any value."""
         return self.places < 0
 
@@ -100,7 +98,7 @@ class Condition:
             return made, gone if column.missing else None
         return self.written(np.where(self.free, values_in(self.column, table), self.values), like)
 
-    def written(self, values: _Floats, like: Table | None) -> tuple[Any, Any]:
+    def written(self, values: Floats, like: Table | None) -> tuple[Any, Any]:
         """Values as the schema writes them, and which are missing."""
         if self.column.kind not in BINNED:
             return labels_of(self.column, values.astype(np.int64))
@@ -109,7 +107,7 @@ class Condition:
         return made, gone if self.column.missing else None
 
 
-def values_in(column: Column, table: Table) -> _Floats:
+def values_in(column: Column, table: Table) -> Floats:
     """A column of a table as codes or numbers, NaN for a missing number.
 
     Raises:
@@ -281,7 +279,7 @@ def completed(
     return Codes(encoder.domain, tuple(columns[n].astype(np.uint64) for n in encoder.domain.names))
 
 
-def _codes_of(cells: Condition, encoder: Encoder) -> npt.NDArray[np.int64]:
+def _codes_of(cells: Condition, encoder: Encoder) -> Ints:
     """A column's codes, -1 in free rows."""
     if not cells.table.num_rows:
         return cells.places
@@ -303,7 +301,7 @@ class VectorCondition:
     cells: Condition
     features: Features
     start: int
-    vectors: _Matrix
+    vectors: Matrix
 
     @classmethod
     def of(cls, cells: Condition, features: Features, key: Key) -> VectorCondition:
@@ -336,7 +334,7 @@ class VectorCondition:
                 "model was trained on; ask for another"
             )
 
-    def met(self, X: _Matrix, rows: npt.NDArray[np.int64], key: Key) -> npt.NDArray[np.bool_]:
+    def met(self, X: Matrix, rows: Ints, key: Key) -> Bools:
         """Which vectors have what is asked of these rows."""
         part = X[:, self.start : self.start + self.features.width]
         made = values_in(self.cells.column, self.features.decode(part, key=key))
@@ -364,7 +362,7 @@ def accepted(
     *,
     tries: int,
     key: Key,
-) -> _Matrix:
+) -> Matrix:
     """Draw vectors that have what is given; only what a model does not guarantee is checked.
 
     Args:
@@ -409,7 +407,7 @@ def accepted(
 
 def _given(
     model: Generator, features: Features, count: int, asked: Sequence[VectorCondition]
-) -> _Matrix | None:
+) -> Matrix | None:
     """What the model itself is conditioned on: NaN wherever a row is free; None if nothing."""
     taken = [one for one in asked if one.name in model.takes]
     if not taken:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from siloweave.core.conditional import Condition, balanced_column, conditions, equally, imposed
 from siloweave.errors import InputError
+from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, value_count
 from siloweave.tables.codes import options_of
 from siloweave.tables.constraints import CategoryRanges, Unique
@@ -41,8 +42,8 @@ _LEAST = 10_000  # rows that may be drawn however few are wanted
 _MORE = 2  # rows drawn at once for each of many that did
 _SPARE = 1.25  # or for each that should be good, where rows are drawn for no place
 _PILOTS = 2_000  # rows that show which classes a model makes
-_Rows = NDArray[np.int64]
-_Columns = Mapping[str, tuple[NDArray[Any], NDArray[np.bool_]]]
+_Rows = Ints
+_Columns = Mapping[str, tuple[NDArray[Any], Bools]]
 
 
 def constrained_rows(
@@ -112,7 +113,7 @@ class _Drawing:
         wanted = msgspec.structs.replace(self.wanted, **facts)
         return self.model.draw(wanted, self.otherwise, self.inner)
 
-    def _outer(self, inner: Table) -> tuple[Table, NDArray[np.bool_]]:
+    def _outer(self, inner: Table) -> tuple[Table, Bools]:
         return self.modelled.outside(inner, self.model.schema, self.like)
 
     def _given(self, rows: _Rows, seed: Key, extra: Sequence[Condition]) -> Any:
@@ -132,7 +133,7 @@ class _Drawing:
 
     def _drawn(
         self, rows: _Rows, count: int | None, seed: Key, extra: Sequence[Condition] = ()
-    ) -> tuple[Table, dict[str, NDArray[np.bool_]]]:
+    ) -> tuple[Table, dict[str, Bools]]:
         """New rows for some of those that are wanted, and which of them break what."""
         table, bad = self._outer(self._inner(count, self._given(rows, seed, extra), seed))
         if self.cells:
@@ -196,9 +197,7 @@ class _Drawing:
     def _uniques(self) -> list[Unique]:
         return [rule for rule in self.schema.constraints if isinstance(rule, Unique)]
 
-    def _repeated(
-        self, rule: Unique, found: _Columns, kept: _Rows, new: Table
-    ) -> NDArray[np.bool_]:
+    def _repeated(self, rule: Unique, found: _Columns, kept: _Rows, new: Table) -> Bools:
         """Which new rows have values that a kept row has."""
         both = {
             name: (
@@ -260,7 +259,7 @@ class _Drawing:
         )
 
 
-def _any(broken: Mapping[str, NDArray[np.bool_]], count: int) -> NDArray[np.bool_]:
+def _any(broken: Mapping[str, Bools], count: int) -> Bools:
     """Rows that break any constraint."""
     wrong = np.zeros(count, dtype=np.bool_)
     for mask in broken.values():

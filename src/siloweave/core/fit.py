@@ -22,7 +22,6 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.core.conditional import (
     Condition,
@@ -44,6 +43,7 @@ from siloweave.models.raking import chosen, enough
 from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.drawn import drawn_anew
@@ -63,9 +63,6 @@ _FILES = {
 _SPARE, _MOST = 1.5, 4.0  # rows drawn for each that raking takes, at first and at most,
 _MORE = 1000  # and besides: few rows are chosen well among more of them
 _FEW = 100  # fewer rows are not raked
-
-Matrix = npt.NDArray[np.float32]
-"""Feature vectors, one per row."""
 
 
 # What draws rows

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.predictive import (
@@ -22,11 +21,11 @@ from siloweave.evaluate.predictive import (
 )
 from siloweave.evaluate.shares import require_tables
 from siloweave.tables.aligned import Aligned
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 
 INDICATORS = 100
 """Of one categorical column, at most."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +41,9 @@ class Discriminator:
             shuffled among the rows of one fold; the largest loss first. Empty unless asked for.
     """
 
-    truth: NDArray[np.int64]
+    truth: Ints
     probability: Floats
-    fold: NDArray[np.int64]
+    fold: Ints
     distinguishing: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -75,7 +74,7 @@ class Discriminator:
         return tuple(Discriminator(self.truth[m], self.probability[m], self.fold[m]) for m in masks)
 
 
-def _area(truth: NDArray[np.int64], score: Floats) -> float:
+def _area(truth: Ints, score: Floats) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(truth, score))
@@ -141,7 +140,7 @@ def discriminate(
     return Discriminator(y, probability, place, found)
 
 
-def _judge(X: Floats, y: NDArray[np.int64], key: Key, numeric: Sequence[bool] | None) -> Any:
+def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None) -> Any:
     """Trees, or, where `numeric` says which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
@@ -166,7 +165,7 @@ def _judge(X: Floats, y: NDArray[np.int64], key: Key, numeric: Sequence[bool] | 
     return make_pipeline(made, model).fit(X, y)
 
 
-def _lost_area(model: Any, X: Floats, y: NDArray[np.int64], key: Key) -> list[float]:
+def _lost_area(model: Any, X: Floats, y: Ints, key: Key) -> list[float]:
     """Area lost when one column at a time is shuffled among the rows."""
 
     def area_of(rows: Floats) -> float:

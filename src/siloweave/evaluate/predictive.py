@@ -21,11 +21,11 @@ from siloweave.errors import InputError
 from siloweave.evaluate.shares import require_tables
 from siloweave.evaluate.workload import require_rows, require_same_domain
 from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes
 from siloweave.tables.keys import Key, fold_in, generator
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Rows = Ints
 Folds = tuple[float, ...]
 """One score per fold."""
 FOLDS = 3
@@ -497,7 +497,7 @@ def _classifier(boosting: Boosting, key: Key) -> Any:
     raise InputError(f'boosting={boosting!r} must be "histogram" or "exact"')
 
 
-def _macro_auc(truth: NDArray[Any], probability: NDArray[np.float64], seen: NDArray[Any]) -> float:
+def _macro_auc(truth: NDArray[Any], probability: Floats, seen: NDArray[Any]) -> float:
     """Mean one-vs-rest AUC over the classes in `truth`."""
     from sklearn.metrics import roc_auc_score
 

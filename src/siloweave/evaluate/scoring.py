@@ -18,7 +18,6 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SiloweaveError
 from siloweave.evaluate import similarity
@@ -45,6 +44,7 @@ from siloweave.evaluate.shares import BINS, LEVELS, column_shares, numbers, requ
 from siloweave.evaluate.workload import DensitySource, negative_log_likelihood
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import growing_starts
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
@@ -52,8 +52,7 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
+Counts = Ints
 Pair = tuple[str, str]
 Compute = Callable[[str, str], float]
 """A measure, from the names of the real table and of the other one."""

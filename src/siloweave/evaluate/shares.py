@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes, Domain
 
 BINS = 20
@@ -18,8 +19,7 @@ BINS = 20
 LEVELS = 1_000
 """Codes of a categorical column in a joint table, at most; rarer values share one."""
 
-Floats = NDArray[np.float64]
-Cells = tuple[NDArray[Any], NDArray[np.int64]]
+Cells = tuple[NDArray[Any], Ints]
 
 
 def require_tables(tables: Aligned, *names: str) -> None:
@@ -89,9 +89,7 @@ def quantiles(ordered: Floats, levels: Floats) -> Floats:
     return found
 
 
-def _cells(
-    column: AlignedColumn, real: str, synthetic: str, bins: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _cells(column: AlignedColumn, real: str, synthetic: str, bins: int) -> tuple[Ints, Ints, int]:
     """Each row's cell in both tables, and how many cells there are.
 
     Cell i of a numeric column holds what is above cut i-1 and at most cut i.
@@ -104,7 +102,7 @@ def _cells(
     return ours, theirs, len(cuts) + 2
 
 
-def _in_cells(values: Floats, cuts: Floats) -> NDArray[np.int64]:
+def _in_cells(values: Floats, cuts: Floats) -> Ints:
     """Each value's cell; a missing one has the last."""
     cells = np.searchsorted(cuts, values, side="left").astype(np.int64)
     cells[np.isnan(values)] = len(cuts) + 1

@@ -36,10 +36,10 @@ from siloweave.evaluate.shares import (
 from siloweave.evaluate.workload import WorkloadError, tvd, workload_errors
 from siloweave.statistics.marginals import random_workload
 from siloweave.tables.aligned import Aligned, AlignedColumn
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key
 
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
+Codes = Ints
 DENSE_TO = 1 << 18
 """Pairs with more cells than this are counted over the cells that have rows."""
 TREND_BINS = 10

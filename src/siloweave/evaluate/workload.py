@@ -16,6 +16,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.shares import coded, overlap
 from siloweave.statistics.marginals import closure, marginal, random_workload, sparse_marginal
 from siloweave.tables.aligned import align
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.keys import Key
 
@@ -26,7 +27,7 @@ SPARSE_FROM = 1 << 22
 class MarginalSource(Protocol):
     """Anything that answers marginals: a fitted model."""
 
-    def marginal(self, clique: Clique, /) -> NDArray[np.float64]:
+    def marginal(self, clique: Clique, /) -> Floats:
         """Non-negative weights of shape ``domain.shape(clique)``, not all zero."""
 
 
@@ -219,7 +220,7 @@ def _mean(values: Sequence[float], name: str) -> float:
 class DensitySource(Protocol):
     """Anything that has a probability for each row: a fitted model."""
 
-    def log_density(self, codes: Codes, /) -> NDArray[np.float64]:
+    def log_density(self, codes: Codes, /) -> Floats:
         """Natural log of the model's probability of each row; −inf for an impossible row."""
 
 

@@ -19,8 +19,10 @@ from siloweave.errors import InputError
 from siloweave.models.denoiser import Rows, draw, grouped, inputs, joined, outputs
 from siloweave.models.nets import MLP, Array, Groups, Options, fresh, padded, pieces
 from siloweave.models.settings import AutoencoderSettings
-from siloweave.models.train import Descent, Progress, train
-from siloweave.tables.features import Block, Layout, Matrix, SphereCodes
+from siloweave.models.train import Descent, train
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block, Layout, SphereCodes
 
 _CHUNK = 4096
 _LOG_VARIANCES = (-7.0, 3.0)  # nats; a number known to 3 % of a unit is known well enough
@@ -166,7 +168,7 @@ def fit(
     settings: AutoencoderSettings | None = None,
     *,
     key: Array,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
 ) -> Autoencoder:
     """Fit an autoencoder to the rows of a feature matrix, (n, width) float32, of these blocks.

@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.models.junction_tree import Array
+from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique
 
 _SPREAD = 1.04  # standard deviation of a union's size, relative, times the root of repetitions
 _PASSES = 4  # of the consistency step
 
 
-def bins_of(size: int, bins: int | None) -> npt.NDArray[np.int64]:
+def bins_of(size: int, bins: int | None) -> Ints:
     """The bin of every value of an attribute: as many bins as `bins` says, equally wide.
 
     Example:
@@ -122,9 +123,7 @@ def unrandomised(counts: Array, kept: Sequence[float]) -> tuple[Array, float]:
     return found, float(np.sqrt(counts.sum() / counts.size)) / signal
 
 
-def histogram_recovered(
-    table: Array, bins: Sequence[npt.NDArray[np.int64]], values: Sequence[Array]
-) -> Array:
+def histogram_recovered(table: Array, bins: Sequence[Ints], values: Sequence[Array]) -> Array:
     """HisRec: a marginal of values, from one of bins and how values spread inside each bin.
 
     Args:

@@ -22,8 +22,9 @@ from siloweave.models.autoencoder import Autoencoder, Coder
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.settings import AutoencoderSettings, SphereCodeSettings
 from siloweave.models.sphere_codes import SphereCodeCoder
-from siloweave.models.train import Progress
-from siloweave.tables.features import Block, Layout, Matrix, SphereCodes
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block, Layout, SphereCodes
 
 CoderSettings = AutoencoderSettings | SphereCodeSettings
 """Settings of either coder."""
@@ -200,7 +201,7 @@ def fit(
     label: Block | None = None,
     numbers: str = "mean",
     key: Array,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
 ) -> RowCoder:
     """Fit a coder to the rows of a feature matrix, (n, width) float32; sphere codes learn nothing.

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import InputError
+from siloweave.models.nets import Array
+from siloweave.tables.arrays import Floats, Ints
 
-Array = jax.Array
-Ints = NDArray[np.int64]
 Frequency = Literal["log", "real"]
 """By what conditions are drawn: in proportion to ln(count + 1), or to the counts."""
 
@@ -55,7 +53,7 @@ class Conditions:
         """The column of each condition."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
-    def distribution(self, by: Frequency) -> NDArray[np.float64]:
+    def distribution(self, by: Frequency) -> Floats:
         """Probability of each condition: columns equally likely, and within one by counts.
 
         With ``"log"`` in proportion to ln(count + 1), how a generator is trained and how the

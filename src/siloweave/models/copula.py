@@ -48,11 +48,11 @@ from scipy.special import (
 
 from siloweave.errors import DataError, InputError
 from siloweave.models.settings import FAMILIES, CopulaSettings, Family
+from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.encodings import Mixture, fit_mixture
-from siloweave.tables.features import Block, Layout, Matrix
+from siloweave.tables.features import Block, Layout
 from siloweave.tables.keys import Key, fold_in, generator
 
-Floats = NDArray[np.float64]
 _EDGE = float(np.finfo(np.float32).eps)  # probabilities stay this far from 0 and 1
 _POINTS = 2_000  # quantiles that stand for a longer column
 _ROOM = (0.0003, 0.002, 0.01, 0.05, 0.2, 0.6)  # of a bound outside the data, in their ranges
@@ -398,7 +398,7 @@ class Copula:
     def _drawn(
         self,
         scores: Floats,
-        fixed: NDArray[np.bool_],
+        fixed: Bools,
         low: Floats,
         high: Floats,
         rng: np.random.Generator,
@@ -413,7 +413,7 @@ class Copula:
         drawn[:, fixed] = known
         return drawn
 
-    def _bounds(self, n: int, given: Matrix) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    def _bounds(self, n: int, given: Matrix) -> tuple[Bools, Floats, Floats]:
         """Which blocks are given, and the ends of the normal scores that they may take."""
         if np.shape(given) != (n, self.layout.width):
             raise InputError(
@@ -454,7 +454,7 @@ class Copula:
                 z[:, i] = _between(centre, scale, low[:, i], high[:, i], rng.random(len(z)))
         return z
 
-    def _values(self, scores: Floats) -> NDArray[np.float32]:
+    def _values(self, scores: Floats) -> Matrix:
         X = np.zeros((len(scores), self.layout.width), dtype=np.float32)
         for i, (block, margin) in enumerate(zip(self.blocks, self.margins, strict=True)):
             if isinstance(margin, Margin):
@@ -509,7 +509,7 @@ def positive_definite(R: Floats, least: float = 1e-6) -> Floats:
     return (R + R.T) / 2.0
 
 
-def _in_use(X: Matrix, block: Block, blocks: Sequence[Block]) -> NDArray[np.bool_]:
+def _in_use(X: Matrix, block: Block, blocks: Sequence[Block]) -> Bools:
     """Rows whose number means something.
 
     Where a column is a number and a choice, the first option is the continuum, and some others (a
@@ -691,7 +691,7 @@ def _choices(blocks: Sequence[Block]) -> dict[str, Block]:
     return {b.column: b for b in blocks if b.kind == "categorical" and b.column in numbers}
 
 
-def _codes(X: NDArray[np.floating], choice: Block | None) -> NDArray[np.int64]:
+def _codes(X: NDArray[np.floating], choice: Block | None) -> Ints:
     if choice is None:
         return np.zeros(len(X), dtype=np.int64)
     return np.asarray(X[:, choice.start : choice.stop].argmax(axis=1), dtype=np.int64)

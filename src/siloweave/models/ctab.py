@@ -35,12 +35,12 @@ from siloweave.models.gan_networks import (
     stepped,
     stepped_average,
 )
-from siloweave.models.nets import MLP, fresh
+from siloweave.models.nets import MLP, Array, fresh
 from siloweave.models.settings import CTABSettings
-from siloweave.models.train import Progress
-from siloweave.tables.features import Block, Layout, Matrix
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block, Layout
 
-Array = jax.Array
 _LEAST = 1e-4  # added inside logarithms
 
 
@@ -153,7 +153,7 @@ def fit_ctab(
     *,
     key: Array,
     labels: str | None = None,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
 ) -> GAN:
     """Train a CTAB-GAN on feature vectors; the arguments are those of `gan.fit_gan`.

@@ -48,6 +48,7 @@ import numpy.typing as npt
 from siloweave.models.nets import MLP, Array, Dense, Groups, Options, TimeEmbedding
 from siloweave.models.settings import DiffusionSettings
 from siloweave.models.sphere_codes import curve
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.features import SphereCodes
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
@@ -266,7 +267,7 @@ class Evidence:
         return Options.of(s.options for s in self.sphere_codes)
 
     @cached_property
-    def plain(self) -> npt.NDArray[np.int64]:
+    def plain(self) -> Ints:
         """Which numbers are no part of a code."""
         taken = [range(s.start, s.start + s.dimensions) for s in self.sphere_codes]
         return np.setdiff1d(np.arange(self.count), np.concatenate([[], *taken]))
@@ -328,7 +329,7 @@ class NumberHead:
         return Evidence(self.count, self.sphere_codes)
 
     @property
-    def plain(self) -> npt.NDArray[np.int64]:
+    def plain(self) -> Ints:
         """Which numbers are no part of a sphere code."""
         return self.evidence.plain
 
@@ -385,7 +386,7 @@ def row_losses(
     rows: Rows,
     key: Array,
     groups: Groups,
-    kept: npt.NDArray[np.float64],
+    kept: Floats,
     settings: DiffusionSettings,
     sphere_codes: SphereCodes = (),
 ) -> Array:

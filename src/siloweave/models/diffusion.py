@@ -65,10 +65,11 @@ from siloweave.models.nets import (
     save_arrays,
 )
 from siloweave.models.settings import SCHEDULES, DiffusionSettings
-from siloweave.models.train import Descent, Progress, train
-from siloweave.tables.features import Block, Layout, Matrix, SphereCode, SphereCodes
+from siloweave.models.train import Descent, train
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Floats, Matrix
+from siloweave.tables.features import Block, Layout, SphereCode, SphereCodes
 
-Floats = npt.NDArray[np.float64]
 SAMPLERS = ("ancestral", "ddim", "solver")
 """Names of the samplers."""
 Ranges = tuple[tuple[float, float], ...]
@@ -473,7 +474,7 @@ def fit(
     key: Array,
     labels: str | None = None,
     label_shares: Sequence[float] | None = None,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
 ) -> TabDDPMModel:
     """Fit TabDDPM to the rows of a feature matrix, (n, width) float32, of these blocks.

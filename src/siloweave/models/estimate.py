@@ -27,10 +27,10 @@ from itertools import chain, combinations
 from math import prod, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.models.junction_tree import Array, Link, Propagation
 from siloweave.models.mrf import MRF
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 
 _FLOOR = 1e-9  # counts; keeps every cell of a fitted model possible
@@ -304,9 +304,7 @@ def fit(
     return MRF(domain, potentials, rows)
 
 
-def block_step(
-    model: MRF, measurement: Measurement, *, shrinkage: float = 0.5
-) -> npt.NDArray[np.float64]:
+def block_step(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) -> Floats:
     """The marginal after one exact block step on a measurement of it; all else does not change.
 
     The measurement is in the model's own total, to which the result sums, with the same axes.

@@ -36,7 +36,6 @@ from siloweave.models.conditional import (
     Conditions,
     Drawing,
     Frequency,
-    Ints,
     draw_places,
     draw_rows,
     drawing,
@@ -56,12 +55,13 @@ from siloweave.models.gan_networks import (
     stepped_average,
     to_normal,
 )
-from siloweave.models.nets import fresh, load_arrays, save_arrays
+from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.settings import CTABSettings, GANSettings
-from siloweave.models.train import Progress, train
-from siloweave.tables.features import Block, Layout, Matrix
+from siloweave.models.train import train
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Ints, Matrix
+from siloweave.tables.features import Block, Layout
 
-Array = jax.Array
 Settings = GANSettings | CTABSettings
 _KINDS: dict[str, type[Settings]] = {"GANSettings": GANSettings, "CTABSettings": CTABSettings}
 _SETTLING = 10_000
@@ -379,7 +379,7 @@ def fit_gan(
     *,
     key: Array,
     labels: str | None = None,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> GAN:

@@ -27,14 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import NDArray
 
 from siloweave.errors import InputError
-from siloweave.models.nets import MLP, Dense, Options, averaged
+from siloweave.models.nets import MLP, Array, Dense, Options, averaged
 from siloweave.models.settings import CTABSettings, GANSettings
-from siloweave.tables.features import Block, Layout, Matrix
+from siloweave.tables.arrays import Ints, Matrix
+from siloweave.tables.features import Block, Layout
 
-Array = jax.Array
 Running = tuple[tuple[Array, Array], ...]
 """Mean and variance of each batch normalisation, for rows that are drawn one by one."""
 _Net = TypeVar("_Net")
@@ -70,7 +69,7 @@ class Heads:
         return (*self.free.categoricals, *self.conditional.categoricals)
 
     @cached_property
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """For each inner position the position in the feature vector."""
         choices = [i for b in self.parts for i in range(b.start, b.start + b.size)]
         return np.array([*self.free.numbers, *choices], dtype=np.int64)

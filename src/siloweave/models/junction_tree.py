@@ -27,11 +27,12 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from siloweave.tables.arrays import Bools, Floats
 from siloweave.tables.codes import Clique, Domain
 
-Array = npt.NDArray[np.float64]
+Array = Floats
 _Words = npt.NDArray[np.uint64]
-_Ints = npt.NDArray[np.intp]
+_Places = npt.NDArray[np.intp]
 
 
 def _bits(mask: int) -> list[int]:
@@ -118,9 +119,7 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
 
 
-def inside(
-    domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
-) -> npt.NDArray[np.bool_]:
+def inside(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Bools:
     """Whether each of some sets lies in one of the `maximal_cliques` of others, (len(more),)."""
     masks, width = _Masks(domain), 8 * -(-len(domain.names) // 64)
     held = b"".join(m.to_bytes(width, "little") for m in _triangulated(domain, frozenset(cliques)))
@@ -129,9 +128,7 @@ def inside(
     return np.asarray((missing == 0).all(axis=-1).any(axis=1))
 
 
-def many_tree_cells(
-    domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]
-) -> npt.NDArray[np.float64]:
+def many_tree_cells(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Floats:
     """`tree_cells` of some cliques with one more, for each of many, (len(more),).
 
     All graphs are triangulated at once, by the same rule. Until an attribute of the one more is
@@ -163,18 +160,18 @@ class _Masks:
             self._products[v // 8, held] *= size
         self.bits = bits.view(np.uint64)
 
-    def places(self, cliques: Sequence[Clique]) -> _Ints:
+    def places(self, cliques: Sequence[Clique]) -> _Places:
         """Positions of the attributes, a row for each clique; short ones repeat their last."""
         most = max(map(len, cliques), default=0)
         named = [[*q, *q[-1:] * (most - len(q))] for q in cliques]
         found = np.asarray([[self.positions[a] for a in q] for q in named], np.intp)
         return found.reshape(len(cliques), most)
 
-    def sets(self, places: _Ints) -> _Words:
+    def sets(self, places: _Places) -> _Words:
         """The attributes of each row of `places` as a set."""
         return np.asarray(np.bitwise_or.reduce(self.bits[places], axis=1))
 
-    def join(self, graphs: _Words, places: _Ints) -> None:
+    def join(self, graphs: _Words, places: _Places) -> None:
         """Link the attributes of a row of `places` to each other, each in its own graph."""
         rows, around = np.arange(len(graphs)), self.sets(places)
         for v in places.T:
@@ -193,7 +190,7 @@ class _Masks:
         return values.reshape(-1).take(places)
 
 
-def _cells_with(masks: _Masks, base: _Words, places: _Ints) -> Array:
+def _cells_with(masks: _Masks, base: _Words, places: _Places) -> Array:
     """Cells of the maximal cliques of a graph's triangulation, with each row of `places` linked."""
     number, count = len(base), 1 + len(places)  # the first graph has nothing more
     graphs, weights = np.empty((count, *base.shape), np.uint64), np.empty((count, number))

@@ -36,8 +36,10 @@ from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
 from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
-from siloweave.models.train import Descent, Progress, State, train
-from siloweave.tables.features import Block, Layout, Matrix, SphereCodes
+from siloweave.models.train import Descent, State, train
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block, Layout, SphereCodes
 
 LABEL = "label"
 """Column of the label among a latent row's blocks."""
@@ -152,7 +154,7 @@ def fit_latents(
     facts: Mapping[str, Any] | None = None,
     key: Array,
     label_shares: Sequence[float] | None = None,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
 ) -> LatentDistribution:
     """Fit the distribution of latent rows, (n, latent + options), a one-hot label at their end.
@@ -286,7 +288,7 @@ def fit(
     key: Array,
     labels: str | None = None,
     label_shares: Sequence[float] | None = None,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
 ) -> LatentDiffusion:
     """Fit a latent diffusion to the rows of a feature matrix, (n, width) float32, of these blocks.

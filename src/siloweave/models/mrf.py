@@ -33,6 +33,7 @@ from safetensors.numpy import save_file
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.models.junction_tree import Array, JunctionTree, Propagation
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -41,7 +42,6 @@ _RARE = 1e-30  # a probability whose inverse float32 still holds
 _PAIR_CELLS = 1 << 24  # of the messages of `apart`, if one attribute does not need more
 _FORMAT = "siloweave-mrf-1"
 Single = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -554,7 +554,7 @@ class MRF:
             plan, [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
         )
 
-    def marginal(self, clique: Clique) -> npt.NDArray[np.float64]:
+    def marginal(self, clique: Clique) -> Floats:
         """Expected counts of the cells of a clique, whose attributes are in domain order.
 
         They need not lie in one clique of the tree. The float64 array sums to `total`; it is
@@ -571,7 +571,7 @@ class MRF:
             self._known[clique] = table
         return self._known[clique]
 
-    def marginals(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
+    def marginals(self, cliques: Sequence[Clique]) -> list[Floats]:
         """`marginal` of each; pairs that share no clique of the tree to the accuracy of float32."""
         new = [q for q in dict.fromkeys(cliques) if q not in self._known]
         homes = {q: self.tree.home(q) for q in new}
@@ -587,7 +587,7 @@ class MRF:
             self._known[q] = known
         return [self.marginal(q) for q in cliques]
 
-    def log_density(self, codes: Codes) -> npt.NDArray[np.float64]:
+    def log_density(self, codes: Codes) -> Floats:
         """Natural logarithm of the model's probability of each row, shape (num_rows,)."""
         result = np.zeros(codes.num_rows)
         with np.errstate(divide="ignore"):
@@ -606,7 +606,7 @@ class MRF:
         rows = round(self.total) if num_rows is None else num_rows
         return sample_rows(self.tree, self.beliefs, rows, key=key)
 
-    def sample_given(self, known: Mapping[str, npt.NDArray[np.int64]], *, key: Key) -> Codes:
+    def sample_given(self, known: Mapping[str, Ints], *, key: Key) -> Codes:
         """Complete rows of which some columns are fixed, each drawn from the exact conditional.
 
         `known` holds codes of the fixed columns, one entry per row wanted.

@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from siloweave.errors import DataError, InputError
+from siloweave.tables.arrays import Bools
 
 Array = jax.Array
 Activation = Callable[[Array], Array]
@@ -208,7 +209,7 @@ class Options:
     @cached_property
     def _member(self) -> npt.NDArray[np.float32]:
         """(options, categoricals), 1 where an option belongs to a categorical."""
-        belongs: npt.NDArray[np.bool_] = self.categorical[:, None] == np.arange(len(self.sizes))
+        belongs: Bools = self.categorical[:, None] == np.arange(len(self.sizes))
         return belongs.astype(np.float32)
 
 

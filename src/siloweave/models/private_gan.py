@@ -46,14 +46,14 @@ from siloweave.models.gan_networks import (
     stepped,
     stepped_average,
 )
-from siloweave.models.nets import fresh
+from siloweave.models.nets import Array, fresh
 from siloweave.models.rounds import Keys
 from siloweave.models.settings import PrivateGANSettings
 from siloweave.models.stepwise import Stepwise
 from siloweave.models.train import Loss
-from siloweave.tables.features import Block, Layout, Matrix
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block, Layout
 
-Array = jax.Array
 _SCALE = 1_000_000  # what shares are multiplied with to become the counts that a GAN stores
 
 

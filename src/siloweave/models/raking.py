@@ -19,13 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.errors import InputError
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _LOOSE, _STEPS = 3e-4, 60  # how far a column gives way; steps towards the least of the dual
 _LAST = 8  # so few rows are sampled at once

@@ -22,7 +22,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -35,6 +34,7 @@ from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
 from siloweave.models.latent import LABEL, LatentDiffusion, LatentDistribution, latent_blocks
+from siloweave.models.nets import Array
 from siloweave.models.settings import (
     DiffusionSettings,
     GANSettings,
@@ -44,10 +44,9 @@ from siloweave.models.settings import (
 from siloweave.models.sphere_codes import SphereCodeCoder, sphere_codes_of
 from siloweave.models.train import State as Descended
 from siloweave.models.train import train
-from siloweave.tables.features import Block, Layout, Matrix
+from siloweave.tables.arrays import Floats, Matrix
+from siloweave.tables.features import Block, Layout
 
-Array = jax.Array
-Floats = NDArray[np.float64]
 _OWNERS = 2**32 - 1  # more than there are steps
 
 

@@ -19,13 +19,12 @@ from functools import lru_cache
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.models.nets import Array
 from siloweave.models.settings import SphereCodeSettings
-from siloweave.tables.features import Block, Layout, Matrix, SphereCode, SphereCodes
+from siloweave.tables.arrays import Floats, Matrix
+from siloweave.tables.features import Block, Layout, SphereCode, SphereCodes
 
-Floats = npt.NDArray[np.float64]
 _FINE = 4001  # places at which the curve's length is measured
 _CHUNK = 8192
 

@@ -28,13 +28,12 @@ from siloweave.models.autoencoder import Coder, latent_size
 from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.latent import LatentDiffusion, latent_layout
-from siloweave.models.nets import MLP, Groups
+from siloweave.models.nets import MLP, Array, Groups
 from siloweave.models.rounds import DiffusionLearner, Facts, Keys
 from siloweave.models.settings import LatentSettings
 from siloweave.models.train import Descent, Loss, State, finite
-from siloweave.tables.features import Block, Layout, Matrix
-
-Array = jax.Array
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block, Layout
 
 
 class Stepwise(ABC):

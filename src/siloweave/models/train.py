@@ -32,12 +32,12 @@ from safetensors.numpy import save
 
 from siloweave.errors import DataError, InputError
 from siloweave.models.nets import Array, Groups, averaged
+from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Ints
 from siloweave.tables.keys import fold_in, generator
 
 _State = TypeVar("_State")
 
-Progress = Callable[[str, float], None]
-"""Called with how far training is, in words, and with the share of the work that is done."""
 Loss = Callable[[Any, Any, Array], Array]
 """The loss of one row: `loss(model, row, key)`, a number."""
 Sampler = Callable[[Any, Array], Any]
@@ -203,7 +203,7 @@ def plan_of(sampler: str | Sampler, rows: Any, *, batch: int, key: Array, most: 
     batches = count // batch  # in an epoch: one permutation, cut into whole batches
 
     @lru_cache(maxsize=2)
-    def order(epoch: int) -> NDArray[np.int64]:
+    def order(epoch: int) -> Ints:
         return generator(fold_in(seeds, "epoch", epoch)).permutation(count)
 
     def picks(step: int, steps: int) -> NDArray[np.int32]:
@@ -298,7 +298,7 @@ def train(
     key: Array,
     sampler: str | Sampler = "shuffled",
     epoch_steps: int = 100,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
     store: Path | None = None,
     checkpoint_seconds: float = 30.0,
     first: int = 0,

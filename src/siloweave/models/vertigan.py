@@ -48,12 +48,12 @@ from siloweave.models.gan_networks import (
     stepped,
     stepped_average,
 )
-from siloweave.models.nets import MLP, load_arrays, save_arrays
+from siloweave.models.nets import MLP, Array, load_arrays, save_arrays
 from siloweave.models.settings import VertiGANSettings
 from siloweave.models.train import mean_gradient, train
-from siloweave.tables.features import Block, Matrix
+from siloweave.tables.arrays import Matrix
+from siloweave.tables.features import Block
 
-Array = jax.Array
 _CHUNK = 2_000  # rows drawn at once, one compiled shape
 _RARE = 1e-4  # the least share that a category starts with
 

@@ -21,10 +21,9 @@ from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.fit import FeatureModel, Generator, Matrix, Wanted
+from siloweave.core.fit import FeatureModel, Generator, Wanted
 from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import CheckedReply
@@ -33,6 +32,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Bools, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of
 from siloweave.tables.features import Features, OneWay
@@ -426,7 +426,7 @@ def _packed(rows: Table, schema: Schema) -> tuple[DrawnColumn, ...]:
 
 def _unpacked(
     checked: CheckedReply, column: Column, sent: DrawnColumn, count: int
-) -> tuple[Any, npt.NDArray[np.bool_] | None]:
+) -> tuple[Any, Bools | None]:
     dtypes = ("<f8",) if column.kind == "continuous" else ("<i4", "<i8")
     low, high = -np.inf, np.inf
     if column.kind not in BINNED:

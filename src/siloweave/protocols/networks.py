@@ -20,10 +20,11 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from siloweave.core.fit import Generator, Matrix
+from siloweave.core.fit import Generator
 from siloweave.core.method import Asked, Case, Forecast, Place, Setup
 from siloweave.errors import InputError
 from siloweave.progress import Progress, silent
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Block, Features
 from siloweave.tables.keys import Key, generator

@@ -22,13 +22,12 @@ proof), 1 or 2 for L1 errors, 1 or sqrt 2 for a marginal. Everything else is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.core.fit import Measured
 from siloweave.errors import number, whole
@@ -52,12 +51,12 @@ from siloweave.privacy.budget import (
     r_score_sensitivity,
 )
 from siloweave.privacy.events import Gaussian
+from siloweave.progress import Progress, silent
 from siloweave.protocols.secure_sums import relation_of
 from siloweave.statistics.marginals import marginal, r_score
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
-
-Floats = npt.NDArray[np.float64]
 
 _CELL_BYTES = 8
 _LEAST = 1.0  # noise is never narrower, see SharedGaussian
@@ -262,7 +261,7 @@ def private_field(
     *,
     megabytes: float,
     key: Key,
-    progress: Callable[[str, float], None] = lambda text, done: None,
+    progress: Progress = silent,
 ) -> PrivateField:
     """Learn a Markov random field of one owner's rows from noisy answers alone.
 
@@ -350,7 +349,7 @@ def noisy_errors(
 
 
 def _release(
-    exact: npt.NDArray[np.int64], unit: float, sigma: float, what: str, site: Site[CountedRows]
+    exact: Ints, unit: float, sigma: float, what: str, site: Site[CountedRows]
 ) -> Released[Array]:
     event = Gaussian(sigma=sigma, sensitivity=sqrt(exact.size) * unit)
 

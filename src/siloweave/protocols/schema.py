@@ -31,7 +31,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace as changed
 
 from siloweave.core.method import (
@@ -65,6 +64,7 @@ from siloweave.protocols.secure_sums import (
     with_openings,
 )
 from siloweave.protocols.workload import first_encoder, queries_of
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.bins import as_written, numbers_of
 from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
 from siloweave.tables.counted import counted
@@ -138,7 +138,7 @@ def declare(request: Declare, site: Site[OpenData]) -> Declaration:
     return Declaration(site.mask_key(), Public(site.rows.schema.to_json(), "declared by its owner"))
 
 
-def _values(table: Table, column: Column) -> tuple[list[Category], npt.NDArray[np.int64]]:
+def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
     """Values of a column in order, without `other` and long texts, and how many rows hold each.
 
     They are read as `other`'s type, which is declared: a frame's own type may depend on a row.
@@ -189,7 +189,7 @@ def name(request: Name, site: Site[OpenData]) -> Named:
     return Named(tuple(released))
 
 
-def magnitudes(column: Column) -> npt.NDArray[np.float64]:
+def magnitudes(column: Column) -> Floats:
     """Positive public bin edges 2^k, ascending.
 
     Bin 0 holds |x| < first edge; bin ±i the numbers of that sign with edge[i - 1] <= |x| < edge[i];
@@ -199,7 +199,7 @@ def magnitudes(column: Column) -> npt.NDArray[np.float64]:
     return np.ldexp(1.0, np.arange(lowest, _HIGHEST + 1))
 
 
-def _histogram(table: Table, column: Column) -> npt.NDArray[np.int64]:
+def _histogram(table: Table, column: Column) -> Ints:
     """Rows per bin, the most negative first; missing ones are in none."""
     edges = magnitudes(column)
     numbers, missing = numbers_of(column, table)

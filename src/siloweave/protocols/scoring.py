@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.core.fit import Fit, epsilon_of_row
 from siloweave.core.run import Job, PartyStores, coded_rows, in_process, named_parties
@@ -73,6 +72,7 @@ from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.protocols.secure_sums import KeyRequest, send_key, sizes_of
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.read import Frame, Table, read
 from siloweave.tables.schema import Schema
@@ -164,7 +164,7 @@ def _malformed(site: Site[ScoredRows], found: str, wanted: str) -> WireError:
     )
 
 
-def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[npt.NDArray[np.float64]]:
+def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
     """The synthetic table's shares, once each is known to be a distribution over its query."""
     domain = site.rows.domain
     if not request.queries or len(set(request.queries)) < len(request.queries):

@@ -34,7 +34,6 @@ from math import comb, prod, sqrt
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.core.fit import Measured
 from siloweave.errors import number
@@ -51,6 +50,7 @@ from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
 from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
 _CELL_BYTES = 8
@@ -284,7 +284,7 @@ class _Design:
         """The noise of each table of the design, found from precisions to start at."""
         place = {t: i for i, t in enumerate(self.tables)}
         chosen, x = np.array([place[t] for t in start]), np.array(list(start.values()))
-        past: list[tuple[float, npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
+        past: list[tuple[float, Ints, Floats]] = []
         while True:
             seen = self.seen[chosen]
             for _ in range(_STEPS):
@@ -308,9 +308,7 @@ class _Design:
         x *= 2 * rho / x.sum()
         return {self.tables[i]: float(p**-0.5) for i, p in zip(chosen, x, strict=True)}
 
-    def _best(
-        self, gain: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64], allowed: Allowed
-    ) -> int:
+    def _best(self, gain: Floats, chosen: Ints, allowed: Allowed) -> int:
         """The table that gains most of those that can be measured with the ones chosen."""
         now = [self.tables[i] for i in chosen]
         while gain[best := int(gain.argmax())] > 0 and not allowed([*now, self.tables[best]]):
@@ -318,12 +316,12 @@ class _Design:
             self.closed.append(best)
         return best
 
-    def _inside(self, table: int, chosen: npt.NDArray[np.int64]) -> bool:
+    def _inside(self, table: int, chosen: Ints) -> bool:
         """Whether a table lies inside another one."""
         columns = set(self.tables[table])
         return any(columns < set(self.tables[i]) for i in chosen)
 
-    def _error(self, precision: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+    def _error(self, precision: Floats) -> tuple[float, Floats]:
         """The error expected, and how fast it falls with the precision of each effect."""
         total = self.known + precision
         variance = self.spread / total
@@ -342,9 +340,7 @@ def _effects(clique: Clique, place: Mapping[Clique, int]) -> tuple[int, ...]:
     return tuple(place[a] for a in below if a in place)
 
 
-def _sparse(
-    values: Sequence[npt.NDArray[np.float64]], columns: Sequence[tuple[int, ...]], width: int
-) -> Any:
+def _sparse(values: Sequence[Floats], columns: Sequence[tuple[int, ...]], width: int) -> Any:
     """A sparse matrix, by its rows."""
     from scipy.sparse import csr_matrix  # late: it costs a tenth of a second
 

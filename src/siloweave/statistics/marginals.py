@@ -15,14 +15,14 @@ from itertools import combinations
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import InputError
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain
 from siloweave.tables.keys import Key, generator
 
 
-def marginal(rows: CountedRows, clique: Sequence[str]) -> NDArray[np.int64]:
+def marginal(rows: CountedRows, clique: Sequence[str]) -> Ints:
     """Count the rows in every cell of a clique.
 
     The result is int64 of shape ``rows.domain.shape(clique)``, axes in the clique's order.
@@ -36,9 +36,7 @@ def marginal(rows: CountedRows, clique: Sequence[str]) -> NDArray[np.int64]:
     return counts
 
 
-def sparse_marginal(
-    rows: CountedRows, clique: Sequence[str]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def sparse_marginal(rows: CountedRows, clique: Sequence[str]) -> tuple[Ints, Ints]:
     """Count the rows in a clique's cells that have any: for few rows in a huge domain.
 
     Returns int64 cells, numbered in C order and ascending, and their int64 counts, at least 1.
@@ -110,16 +108,14 @@ def _unranked(names: Sequence[str], degree: int, rank: int) -> Clique:
     return tuple(chosen)
 
 
-def count_batches(
-    batches: Iterable[Codes], cliques: Sequence[Sequence[str]]
-) -> list[NDArray[np.int64]]:
+def count_batches(batches: Iterable[Codes], cliques: Sequence[Sequence[str]]) -> list[Ints]:
     """Count many cliques, each as `marginal`, over codes that come in pieces, one held at a time.
 
     Raises:
         InputError: When there is no piece, or domains differ.
     """
     domain: Domain | None = None
-    totals: list[NDArray[np.int64]] = []
+    totals: list[Ints] = []
     for i, codes in enumerate(batches):
         if codes.domain != (domain or codes.domain):
             raise InputError(f"piece {i} is coded in another domain than piece 0")
@@ -131,7 +127,7 @@ def count_batches(
     return totals
 
 
-def cramers_v(codes: Codes) -> NDArray[np.float64]:
+def cramers_v(codes: Codes) -> Floats:
     """Return the bias-corrected Cramer's V of every pair of attributes (Bergsma 2013).
 
     The float64 matrix is symmetric, in domain order, 0 (independent) to 1; the diagonal is 1. A
@@ -169,7 +165,7 @@ def r_score(rows: CountedRows, pair: Sequence[str]) -> int:
     return int(apart.sum()) // max(1, 2 * n)
 
 
-def _corrected(counts: NDArray[np.int64]) -> float:
+def _corrected(counts: Ints) -> float:
     n = float(counts.sum())
     if n < 2:
         return 0.0

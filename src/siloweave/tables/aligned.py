@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
@@ -55,10 +56,10 @@ class AlignedColumn:
         """Codes of a categorical column: its categories and one for a missing value."""
         return len(self.labels) + 1
 
-    def missing(self, table: str) -> NDArray[np.bool_]:
+    def missing(self, table: str) -> Bools:
         """Which of a table's rows have no value."""
         values = self.values[table]
-        mask: NDArray[np.bool_] = np.isnan(values) if self.numeric else values == len(self.labels)
+        mask: Bools = np.isnan(values) if self.numeric else values == len(self.labels)
         return mask
 
 
@@ -102,7 +103,7 @@ class Aligned:
             raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
         return self._places[name]
 
-    def with_rows(self, table: str, like: str, rows: NDArray[np.int64]) -> Aligned:
+    def with_rows(self, table: str, like: str, rows: Ints) -> Aligned:
         """The same, with a further table of some rows, perhaps repeated, of one that is there."""
         columns = [
             replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, SchemaError
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
     BINNED,
     Cuts,
     Edges,
-    Floats,
     as_written,
     check_missing,
     check_values,
@@ -47,7 +47,7 @@ from siloweave.tables.schema import VERSION, Column, Schema, check_columns, vers
 Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
-_Mask = NDArray[np.bool_]
+_Mask = Bools
 _MOST_BINS = 2**22  # of a column: tables of them are made
 
 
@@ -128,7 +128,7 @@ class CountedRows(Protocol):
     def num_rows(self) -> int:
         """How many rows there are."""
 
-    def count(self, cliques: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
         """How many rows are in every cell of some cliques, see `statistics.marginals.marginal`."""
 
     def digest(self) -> bytes:
@@ -179,7 +179,7 @@ class Codes:
         """Return 32 bytes that agree when domain and codes do; they stay where the rows are."""
         return digest_of(self.domain.names, self.domain.sizes, *self.columns)
 
-    def count(self, cliques: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
         """Return how many rows are in every cell of each clique."""
         counts = (np.bincount(self.flat(q), minlength=self.domain.size(q)) for q in cliques)
         return [n.reshape(self.domain.shape(q)) for n, q in zip(counts, cliques, strict=True)]
@@ -198,7 +198,7 @@ class Codes:
         domain = self.domain.project(names)
         return _trusted(domain, tuple(self.column(name) for name in domain.names))
 
-    def flat(self, clique: Sequence[str]) -> NDArray[np.int64]:
+    def flat(self, clique: Sequence[str]) -> Ints:
         """Return each row's cell in a clique's table, int64 in C order (last attribute fastest).
 
         Raises:
@@ -211,7 +211,7 @@ class Codes:
             raise CapacityError(
                 f"the clique {', '.join(clique)} has 2**63 cells or more; use fewer columns or bins"
             )
-        index: NDArray[np.int64] = self.columns[positions[0]].astype(np.int64)
+        index: Ints = self.columns[positions[0]].astype(np.int64)
         for i in positions[1:]:
             index *= self.domain.sizes[i]
             index += self.columns[i]
@@ -359,7 +359,7 @@ class Encoder:
             arrays.append(codes.astype(np.min_scalar_type(size - 1)))
         return _trusted(self.domain, tuple(arrays))
 
-    def _binned(self, column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
+    def _binned(self, column: Column, table: Table) -> tuple[Ints, _Mask]:
         edges = self._edges[column.name]
         values: Any
         values, gone = numbers_of(column, table)
@@ -427,7 +427,7 @@ class Encoder:
         return cls(Schema(file.columns), file.bins, file.bins_per_column, file.cuts)
 
 
-def _looked_up(column: Column, table: Table) -> tuple[NDArray[np.int64], _Mask]:
+def _looked_up(column: Column, table: Table) -> tuple[Ints, _Mask]:
     table = table.blanked(column.name, column.missing_values)
     codes = table.lookup(column.name, column.options).astype(np.int64)
     unseen = codes == -2
@@ -448,13 +448,13 @@ def options_of(column: Column) -> int:
     return len(column.options) + column.missing
 
 
-def codes_of(column: Column, table: Table) -> NDArray[np.int64]:
+def codes_of(column: Column, table: Table) -> Ints:
     """Return a categorical or boolean column's codes; missing is the last."""
     codes, gone = _looked_up(column, table)
     return np.where(gone, len(column.options), codes)
 
 
-def labels_of(column: Column, codes: NDArray[np.int64]) -> tuple[Any, _Mask | None]:
+def labels_of(column: Column, codes: Ints) -> tuple[Any, _Mask | None]:
     """Return the values of a categorical or boolean column's codes, and which are missing."""
     text = isinstance(column.options[0], str)
     values: NDArray[Any] = np.array(column.options, dtype=object if text else None)
@@ -533,7 +533,7 @@ class ResolutionLevels:
         """Of all tables."""
         return sum(cells for _, _, cells in self._sizes)
 
-    def count(self, rows: CountedRows) -> NDArray[np.int64]:
+    def count(self, rows: CountedRows) -> Ints:
         """Exact counts of all tables one after the other, (cells,)."""
         names, found = self.encoder.domain.names, []
         counts = dict(zip(names, rows.count([(name,) for name in names]), strict=True))

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
+from siloweave.tables.arrays import Ints
 from siloweave.tables.bins import check_inside, check_missing, last_of, step_of
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.database import Database, quoted
@@ -62,9 +63,9 @@ class DatabaseCodes:
     rows: str
     num_rows: int
     planned: tuple[Clique, ...] = ()
-    known: dict[Clique, NDArray[np.int64]] = field(default_factory=dict)
+    known: dict[Clique, Ints] = field(default_factory=dict)
 
-    def count(self, cliques: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
         """Return how many rows are in every cell of each clique.
 
         Raises:
@@ -154,7 +155,7 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
     )
     maps: list[str] = []
     joins, values = [database.rows], dict[str, str]()
-    known: dict[Clique, NDArray[np.int64]] = {}
+    known: dict[Clique, Ints] = {}
     num_rows = 0 if columns else database.num_rows
     for column, check, x, frame in zip(columns, checks, plain, frames, strict=True):
         name, size, n = column.name, encoder.domain.size_of(column.name), frame["n"].to_numpy()
@@ -184,7 +185,7 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
     )
 
 
-def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> NDArray[np.int64]:
+def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> Ints:
     """Codes of groups of so many rows, once they are known to be codes."""
     missing, outside, broken = (int(n[codes == int(wrong)].sum()) for wrong in _WRONG)
     check_whole(column.name, broken)
@@ -194,7 +195,7 @@ def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> NDArray[np
 
 
 def _looked_up(
-    column: Column, size: int, x: str, table: Table, codes: NDArray[np.int64], joined: str
+    column: Column, size: int, x: str, table: Table, codes: Ints, joined: str
 ) -> tuple[str, list[tuple[Any, int]]]:
     """SQL of the code of a column, and values with the codes that are to be joined to them."""
     missing = str(size - 1) if column.missing else "NULL"

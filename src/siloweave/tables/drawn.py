@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from siloweave.tables.arrays import Bools
 from siloweave.tables.detect import SEMANTIC
 from siloweave.tables.forms import TextForm, text_form
 from siloweave.tables.keys import Key, fold_in, generator
@@ -63,7 +64,7 @@ def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = No
         >>> drawn_anew(rows, schema, key=0).values("note").tolist()
         ['text 1', 'text 2']
     """
-    columns: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
+    columns: dict[str, tuple[Any, Bools | None]] = {}
     for column in schema.columns:
         name = column.name
         if column.modelled:
@@ -90,7 +91,7 @@ def drawn_as(column: Column) -> str:
 
 def _column(
     column: Column, count: int, rng: np.random.Generator, kind: str | None
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+) -> tuple[NDArray[Any], Bools | None]:
     """Values, and which are missing; `kind` is the type of the column that they stand for."""
     name = column.format
     if name is None and column.kind == "id":

@@ -25,9 +25,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
     BINNED,
     SPIKE_SHARE,
@@ -45,9 +45,7 @@ from siloweave.tables.codes import options_of
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
-Floats = NDArray[np.float64]
-"""Real numbers, one per row or per knot."""
-_Modes = NDArray[np.int64]
+_Modes = Ints
 # Scales
 
 _REACH = 4.0  # standard deviations that the number 1 stands for
@@ -220,7 +218,7 @@ def ascending(numbers: Sequence[float]) -> bool:
     return _rising(numbers) and bool((np.diff(numbers) > 0).all())
 
 
-def nearest(known: Floats, values: Floats) -> NDArray[np.int64]:
+def nearest(known: Floats, values: Floats) -> Ints:
     """Return the position of the nearest of some ascending values, for each value."""
     return np.searchsorted((known[1:] + known[:-1]) / 2.0, values).astype(np.int64)
 
@@ -339,7 +337,7 @@ def _robust(x: Floats, weights: Floats, spreads: Floats) -> tuple[float, float]:
     return mean, variance**0.5 if variance > 0 else max(abs(mean), 1.0) * 1e-6
 
 
-def _kmeans(x: Floats, weights: Floats, most: int) -> NDArray[np.int64]:
+def _kmeans(x: Floats, weights: Floats, most: int) -> Ints:
     """Group ascending points around at most so many centres, by Lloyd's steps from quantiles."""
     centres = np.unique(np.interp((np.arange(most) + 0.5) / most, _middle_levels(weights), x))
     group = np.zeros(len(x), dtype=np.int64)
@@ -410,8 +408,7 @@ FEW_VALUES, WIDE = 20, 256
 """Up to so many distinct numbers are a categorical; categoricals of more options are digits."""
 RESOLUTIONS = tuple(float(f"1e-{decimals}") for decimals in range(8))
 """What the values of a column may be multiples of."""
-_Ints = NDArray[np.int64]
-_Mask = NDArray[np.bool_]
+_Mask = Bools
 _LISTED = 1024  # more distinct values than this are a continuum
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
 _BASE = 128  # a wide column gets as few digits as keep each below so many options
@@ -437,7 +434,7 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
         """Whether the column has a number: never."""
         return False
 
-    def digits(self, codes: _Ints) -> list[_Ints]:
+    def digits(self, codes: Ints) -> list[Ints]:
         """Return each block's options, one per row."""
         ranks = codes
         if self.order:
@@ -450,11 +447,11 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
             ranks = ranks // size
         return [ranks, *found[::-1]]
 
-    def codes(self, ranks: _Ints) -> _Ints:
+    def codes(self, ranks: Ints) -> Ints:
         """Return the code of each rank."""
         return np.array(self.order, dtype=np.int64)[ranks] if self.order else ranks
 
-    def limits(self, prefix: _Ints, block: int) -> _Ints:
+    def limits(self, prefix: Ints, block: int) -> Ints:
         """Return the largest digit of a block, after the number that the digits before it make."""
         below = int(np.prod(self.sizes[block + 1 :], dtype=np.int64))
         most = (self.options - 1) // below - prefix * self.sizes[block]
@@ -512,7 +509,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
     def split(
         self, values: Floats, gone: _Mask, random: np.random.Generator
-    ) -> tuple[_Ints, Floats]:
+    ) -> tuple[Ints, Floats]:
         """Return options and numbers; the number is 0 where a spike or nothing was chosen."""
         options = np.zeros(len(values), dtype=np.int64)
         numbers = np.zeros(len(values))
@@ -528,7 +525,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         options[gone] = self._modes + len(self.spikes)
         return options, numbers
 
-    def join(self, options: _Ints, numbers: Floats) -> tuple[Floats, _Mask]:
+    def join(self, options: Ints, numbers: Floats) -> tuple[Floats, _Mask]:
         """Return values, within the bounds and the resolution, and which are missing."""
         values = np.full(len(options), self.low)
         smooth = options < self._modes

@@ -32,12 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, InputError
+from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, edges_of, last_of, numbers_of, with_decimals
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
-    Floats,
     Numeric,
     Points,
     ascending,
@@ -57,9 +57,7 @@ from siloweave.tables.schema import VERSION, Column, Schema, check_columns, vers
 _CHUNK = 4096  # rows that are read at once, so that they stay in the processor's cache
 _MOST_BYTES = 2**34
 _MOST_OPTIONS = 256  # of a column of numbers: modes, frequent values, and a missing one
-_Ints = NDArray[np.int64]
 _Reals = NDArray[np.floating]
-Matrix = NDArray[np.float32]
 _Codes = NDArray[np.int32]
 
 
@@ -164,7 +162,7 @@ class Layout:
             X[np.arange(len(X)), b.start + codes[:, j]] = 1.0
         return X
 
-    def known(self, given: Matrix) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def known(self, given: Matrix) -> tuple[Bools, Bools]:
         """Which numbers (n, d) and categoricals (n, c) of a matrix are not NaN.
 
         Raises InputError when some options of a categorical are NaN and others are not.
@@ -232,7 +230,7 @@ def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:
 
 def _read_vectors(
     vectors: _Reals, encodings: Sequence[ColumnEncoding], key: Key
-) -> list[tuple[_Ints, Floats]]:
+) -> list[tuple[Ints, Floats]]:
     """Read which option each row has of every column, and its number.
 
     The option is the rank for digits, and 0 without a categorical; a column without a number
@@ -268,7 +266,7 @@ def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
             )
 
 
-def _chosen(encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Generator) -> _Ints:
+def _chosen(encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Generator) -> Ints:
     """The number that the digits make, each the largest among those that some category has."""
     ranks = np.zeros(parts[0].shape[1], dtype=np.int64)
     for block, part in enumerate(parts):
@@ -281,10 +279,10 @@ def _chosen(encoding: ColumnEncoding, parts: list[_Reals], random: np.random.Gen
     return ranks
 
 
-def _largest(part: _Reals, random: np.random.Generator) -> _Ints:
+def _largest(part: _Reals, random: np.random.Generator) -> Ints:
     """The position of each column's largest entry; one of them at random if there are several."""
     top = part == part.max(axis=0)
-    found: _Ints = top.argmax(axis=0)
+    found: Ints = top.argmax(axis=0)
     tied = np.flatnonzero(np.count_nonzero(top, axis=0) > 1)
     if len(tied):
         drawn = random.random((len(part), len(tied)))
@@ -449,7 +447,7 @@ class Features:
             return False
         return all(_covers(one, schema[one.column]) for one in self.encodings)
 
-    def encode(self, table: Table, *, key: Key) -> NDArray[np.float32]:
+    def encode(self, table: Table, *, key: Key) -> Matrix:
         """Turn rows into (rows, width) float32; a number never fitted counts as the nearest.
 
         Args:
@@ -505,7 +503,7 @@ class Features:
             )
         if vectors.dtype.kind != "f":
             raise DataError(f"values has type {vectors.dtype}; give real numbers")
-        found: dict[str, tuple[Any, NDArray[np.bool_] | None]] = {}
+        found: dict[str, tuple[Any, Bools | None]] = {}
         read = _read_vectors(vectors, self.encodings, key)
         for encoding, (options, numbers) in zip(self.encodings, read, strict=True):
             column = self.schema[encoding.column]
@@ -592,9 +590,7 @@ def far_off(values: Floats, ends: Floats, shares: Floats) -> bool:
     return gap > _GAP + _NOISE * float(np.sqrt(len(ends) / len(values)))
 
 
-def quantile_mapped(
-    values: Floats, ends: Floats, shares: Floats, alone: NDArray[np.bool_]
-) -> Floats:
+def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) -> Floats:
     """Move numbers so that each range holds its share; their order stays, but equal ones may part.
 
     Between the ends of ranges the map is linear; below the first and above the last but one it
@@ -692,7 +688,7 @@ class Cells(msgspec.Struct, frozen=True):
         if not fits:
             raise DataError(f"these are no shares of column {column.name!r}, as the study has it")
 
-    def codes(self, table: Table) -> _Ints:
+    def codes(self, table: Table) -> Ints:
         """The cell of every row of a table."""
         name = self.column.name
         if self.column.kind in BINNED:
@@ -783,7 +779,7 @@ class OneWay:
         """Per column, the share of each cell; other and missing values are the last two."""
         return [np.asarray(one.shares) for one in self.cells]
 
-    def codes(self, table: Table) -> list[_Ints]:
+    def codes(self, table: Table) -> list[Ints]:
         """Per column, the cell of every row."""
         return [one.codes(table) for one in self.cells]
 

@@ -20,9 +20,9 @@ from typing import Any, Literal
 from unicodedata import normalize
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError
+from siloweave.tables.arrays import Ints
 from siloweave.tables.read import Table
 
 # Rules by name; a date format is given as "date:" and strptime codes.
@@ -68,7 +68,7 @@ class Ids:
     """
 
     values: tuple[bytes, ...]
-    rows: NDArray[np.int64]
+    rows: Ints
     missing: int
     duplicated: int
 
@@ -210,7 +210,7 @@ def _in_utc(text: str) -> str:
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
 
-def _whole(table: Table, name: str) -> NDArray[np.int64]:
+def _whole(table: Table, name: str) -> Ints:
     try:
         found, missing = table.integers(name)
     except InputError as error:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
+from siloweave.tables.arrays import Bools
 from siloweave.tables.bins import BINNED, as_written, check_values, number_at, numbers_of, step_of
 from siloweave.tables.codes import codes_of, labels_of
 from siloweave.tables.constraints import (
@@ -42,7 +43,7 @@ from siloweave.tables.schema import Column, Schema, check_columns
 _OPEN = "?"  # the category of combinations that were not learned
 _SHOWN = 5  # rows that an error names
 _NEAR = 1e-9  # relative error of sums of floats
-_Mask = NDArray[np.bool_]
+_Mask = Bools
 _Array = NDArray[Any]
 
 

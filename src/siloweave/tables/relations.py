@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.arrays import Ints
 from siloweave.tables.bins import BINNED, step_of
 from siloweave.tables.constraints import Constraint, FixedCombinations, Inequality
 from siloweave.tables.modelled import CellValues, cells_of, groups_of, value_of
@@ -31,7 +31,7 @@ _EVIDENCE = 20.0  # how unlikely chance must be: minus the logarithm
 _CROSSED = 0.1  # share of pairs of unrelated rows that would break an inequality, at least
 _APART = 0.382  # share of a table between unrelated rows; by no simple one may a table repeat
 _WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")  # of a column's name
-_Codes = NDArray[np.int64]
+_Codes = Ints
 
 
 def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:

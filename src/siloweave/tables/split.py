@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, whole
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
@@ -28,9 +29,9 @@ from siloweave.tables.schema import Schema
 
 PERMUTED = 12343
 """Seed of SiloFuse's permuted split."""
-Parts = list[NDArray[np.int64]]
+Parts = list[Ints]
 """Positions of each party's rows or columns."""
-_Matrix = NDArray[np.float64]
+_Matrix = Floats
 _ROW_WAYS = ("iid", "clusters", "label_skew")
 _COLUMN_WAYS = ("contiguous", "permuted", "importance", "correlation")
 _ITERATIONS = 12  # of subspace iteration; the plane is settled long before

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from siloweave.errors import DataError
+from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import BINNED, SPIKE_SHARE
 from siloweave.tables.codes import codes_of, options_of
 from siloweave.tables.encodings import (
     FEW_VALUES,
     RESOLUTIONS,
     ColumnEncoding,
-    Floats,
     Mixture,
     Numeric,
     NumericEncoding,
@@ -178,7 +177,7 @@ def agreed_shares(
 
 def distances(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
-) -> NDArray[np.float64]:
+) -> Floats:
     """How far each owner's columns are from those of all owners together, (owners, columns).
 
     Jensen-Shannon distance (the square root, base 2) of the categories' frequencies; Wasserstein-1

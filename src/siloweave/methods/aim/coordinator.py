@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from siloweave.methods.aim.messages import SelectQuery
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
+from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import marginal_result, require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import (
@@ -114,7 +115,7 @@ def aim(
     settings: AIM,
     *,
     unit: float = 1.0,
-    progress: Callable[[str, float], None] = lambda text, done: None,
+    progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run AIM with one party, the curator; returns the model and what each round measured.
 

@@ -22,10 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from siloweave.core.fit import FeatureModel, Generator, Matrix
+from siloweave.core.fit import FeatureModel, Generator
 from siloweave.core.method import (
     BARE_READERS,
     CURATOR,
@@ -66,6 +63,7 @@ from siloweave.protocols.networks import (
     single_choices,
     training_forecast,
 )
+from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 
@@ -218,7 +216,7 @@ class CopulaModel:
         """How frequent each option of a column was, where the model knows."""
         block = single_choices(self.net.blocks).get(column)
         margin = None if block is None else self.net.margins[self.net.blocks.index(block)]
-        shares: NDArray[np.float64] | None = getattr(margin, "shares", None)  # of categories only
+        shares: Floats | None = getattr(margin, "shares", None)  # of categories only
         return None if shares is None else tuple(shares.tolist())
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.core.fit import FeatureModel
 from siloweave.core.method import Result, Task
@@ -21,6 +20,7 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import RoundTrainer, keys_of
+from siloweave.tables.arrays import Floats
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.schema import Schema
 from siloweave.tables.summaries import ColumnSummary, agreed_features, agreed_shares, distances
@@ -28,7 +28,6 @@ from siloweave.tables.summaries import ColumnSummary, agreed_features, agreed_sh
 if TYPE_CHECKING:
     from siloweave.models.rounds import Facts, Keys, Learner
 
-Floats = npt.NDArray[np.float64]
 Weights = Literal["similarity and size", "similarity", "size", "equal", "rows", "typical"]
 """How parties are weighted in a mean."""
 _FAR = 0.05  # how far beyond the middle party's distance a weight falls by e

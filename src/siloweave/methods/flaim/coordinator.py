@@ -20,7 +20,7 @@ Who joins when is drawn before the run, from the roster and the key alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING
@@ -33,11 +33,11 @@ from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Reveal, Select
-from siloweave.methods.flaim.party import Floats
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, rho_for
+from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import (
     Count,
@@ -48,6 +48,7 @@ from siloweave.protocols.secure_sums import (
     noisy_marginals,
 )
 from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -230,7 +231,7 @@ def flaim(
     *,
     key: Key,
     unit: float = 1.0,
-    progress: Callable[[str, float], None] = lambda text, done: None,
+    progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run FLAIM over a roster; returns the model and what each round measured.
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from siloweave.errors import WireError
 from siloweave.federation.expected import MOST_ROWS
@@ -36,9 +35,9 @@ from siloweave.protocols.secure_sums import (
 )
 from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal, sparse_marginal
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
-Floats = npt.NDArray[np.float64]
 _FLOAT32 = 1e-3  # far more than rounding adds to shares that sum to 1
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,13 @@ from siloweave.federation.session import Session
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation
+from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import marginal_result, require_curator
-from siloweave.protocols.random_fields import Floats, private_field
+from siloweave.protocols.random_fields import private_field
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity
 from siloweave.statistics.marginals import closure
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 from siloweave.tables.keys import Key
 
@@ -66,7 +68,7 @@ def privmrf(
     relation: Relation = Relation.ADD_REMOVE,
     key: Key = 0,
     unit: float = 1.0,
-    progress: Callable[[str, float], None] = lambda text, done: None,
+    progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run PrivMRF with one party, the curator; returns the model and what each round measured.
 

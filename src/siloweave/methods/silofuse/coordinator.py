@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from siloweave.core.fit import Matrix
 from siloweave.core.method import Result, Task
 from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WIDEST, CheckedReply
@@ -38,6 +37,7 @@ from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
 from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
 from siloweave.protocols.networks import NetworkModel, jax_key, split_key, way_of
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import options_of
 from siloweave.tables.features import Features, OneWay

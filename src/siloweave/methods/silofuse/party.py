@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from siloweave.core.fit import Matrix
 from siloweave.errors import BudgetError, WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released
@@ -47,6 +45,7 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.protocols.columns import ColumnsData, condition_of, keep_decoder, require_replacing
 from siloweave.protocols.networks import jax_key
+from siloweave.tables.arrays import Ints, Matrix
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
 
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from siloweave.models.train import State
     from siloweave.tables.features import Layout
 
-Ints = npt.NDArray[np.int64]
 _HALF = 60_000.0  # largest number that half precision is used for
 _HUGE, _MOST = 1e9, 2**24  # beyond any latent; integers whose squares add up without overflow
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from siloweave.core.fit import Matrix
 from siloweave.core.method import Result, Task
 from siloweave.core.run import part_of
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
@@ -31,6 +30,7 @@ from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import check_same_rows, parts_of
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import jax_key
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in

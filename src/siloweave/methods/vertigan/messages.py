@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from siloweave.core.fit import Matrix
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.models.settings import VertiGANSettings
@@ -30,6 +29,7 @@ from siloweave.privacy.budget import (
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.schema import Schema
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from siloweave.core.fit import Matrix
 from siloweave.core.run import part_of
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS
@@ -40,6 +39,7 @@ from siloweave.protocols.columns import ColumnsData, keep_decoder
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import jax_key
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
+from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
