@@ -111,6 +111,14 @@ def p_uniform(words, modulus=P, bins=32):
     return chisquare(np.bincount(places.reshape(-1), minlength=bins)).pvalue
 
 
+def mixed(views, modulus):
+    """One sum of all words of each view, with the same weights in all of them."""
+    words = np.array([np.concatenate([part.reshape(-1) for part in view]) for view in views])
+    weights = np.random.default_rng(7).integers(1, modulus, words.shape[1]) | 1
+    each = words.astype(np.uint64) * weights.astype(np.uint64) % np.uint64(modulus)
+    return each.sum(axis=1) % np.uint64(modulus)
+
+
 # Exact arithmetic
 
 
@@ -286,13 +294,7 @@ def test_what_each_receives_is_uniform_whatever_the_rows(who, codes):
         words = np.array([seen_by(who, run)[part].reshape(-1)[[0, -1]] for run in runs])
         assert p_uniform(words[:, 0]) > UNLIKELY
         assert p_uniform(words[:, 1]) > UNLIKELY
-    rng = np.random.default_rng(7)
-    mixed = []
-    for run in runs:  # together, too: any sum of them hides all
-        words = np.concatenate([part.reshape(-1) for part in seen_by(who, run)])
-        weights = rng.integers(1, P, len(words)).astype(np.uint64)
-        mixed.append(int((words.astype(np.uint64) * weights % P).sum() % P))
-    assert p_uniform(mixed) > UNLIKELY
+    assert p_uniform(mixed([seen_by(who, run) for run in runs], P)) > UNLIKELY
 
 
 @tables
@@ -312,15 +314,10 @@ def test_what_the_openers_of_a_wide_table_receive_is_uniform(codes, modulus):
         [run.m[0, 2] for run in runs], np.uint64
     )
     assert chisquare(np.bincount(where.astype(int), minlength=64)).pvalue > UNLIKELY
-    rng = np.random.default_rng(7)
-    mixed = []
-    for run in runs:  # C together with words that one of them has: no sum shows a code
-        for own in run.seeds:
-            words = sp._words_of(own[0], "t", np.array([3, 2]), modulus).astype(np.uint64)
-            all_words = np.concatenate([words.reshape(-1), run.C.astype(np.uint64).reshape(-1)])
-            weights = rng.integers(1, modulus, len(all_words)).astype(np.uint64) | np.uint64(1)
-            mixed.append(int((all_words * weights).sum() % modulus))
-    assert p_uniform(mixed, modulus) > UNLIKELY
+    for who in (0, 1):  # C together with words that one of them has: no sum shows a code
+        words = [(sp._words_of(run.seeds[who][0], "t", np.array([3, 2]), modulus), run.C)
+                 for run in runs]  # fmt: skip
+        assert p_uniform(mixed(words, modulus), modulus) > UNLIKELY
 
 
 def shown(table, seeds):
@@ -362,6 +359,8 @@ def test_words_that_are_not_masked_are_seen():
     """Else the tests above could not fail."""
     runs = [Run(key, pads=False) for key in range(1200)]
     assert p_uniform([run.hot(0)[0, 0] for run in runs]) < 1e-9
+    assert p_uniform(mixed([[run.hot(0), run.hot(1)] for run in runs], P)) < 1e-9
+    assert p_uniform(mixed([[run.sent[0], run.dealt["U"]] for run in runs], P)) > UNLIKELY
     own = [run.dealt["r"][0, 0] for run in runs]
     assert p_uniform(own) < 1e-9
 
