@@ -1,22 +1,21 @@
-"""Private synthesis over split columns: how far marginals are off, utility, seconds and bytes.
+"""Private synthesis over split columns: how far marginals are off, seconds and bytes.
 
 The protocol of Zhao et al. 2024, "VertiMRF: Differentially private vertical federated data
 synthesis" (KDD 2024), section 7: total variation distance over 300 random marginals of three, four
-and five columns, with as many synthetic rows as real ones, delta = 1/n, and the error of linear
-SVMs that predict one column from all others, trained on 80 % of the rows. Tables are coded as
+and five columns, with as many synthetic rows as real ones, delta = 1/n. Tables are coded as
 PrivMRF's authors publish them; others have 16 bins between their smallest and largest value, which
-are taken as public, and no identifiers.
+are taken as public, and no identifiers. Errors of SVMs are columns_split_svm.py's.
 
     python benchmarks/columns_split.py --data ../shared/data --table nltcs --runs 5
     python benchmarks/columns_split.py --table abalone --methods two_round aim_triples --runs 2
     python benchmarks/columns_split.py --table nltcs --methods secure_two_round --splits
-    python benchmarks/columns_split.py --table adult_privmrf --utility
     python benchmarks/columns_split.py --table adult_privmrf --rows 1000000
     python benchmarks/columns_split.py --table adult_privmrf --columns 8
     python benchmarks/results_page.py
 
 Every run is one line of `results/columns_split.jsonl`; a run that was stopped goes on where it was.
-With `--utility` a run that is there without errors of SVMs is done once more, and both count.
+Some of the first lines have an `svm`, of linear SVMs tried on rows that were not held out; it is
+no longer shown.
 Give a line a `label` by hand once its method has changed, and move it to
 `results/columns_split_before.jsonl`: it is then kept, and no longer shown.
 """
@@ -55,6 +54,7 @@ METHODS: Mapping[str, Callable[[], Any]] = {
     "aim": sw.AIM,
     "aim_triples": partial(sw.AIM, degree=3),
     "privmrf": sw.PrivMRF,
+    "privmrf_wide": partial(sw.PrivMRF, widest=10),
     "two_round": sw.TwoRound,
     "secure_two_round": sw.SecureTwoRound,
     "vertimrf_fm": partial(sw.VertiMRF, encoding="fm"),
@@ -66,11 +66,6 @@ METHODS: Mapping[str, Callable[[], Any]] = {
 }
 # Randomised response is stated for rows that are replaced; all others for rows added or removed.
 REPLACED = ("vertimrf_fo",)
-# The eight columns that are predicted, by table, as in PrivMRF's and VertiMRF's experiments.
-TARGETS = {
-    "nltcs": ("getting about outside", "managing money", "bathing", "traveling"),
-    "adult_privmrf": ("income", "sex", "marital-status", "education"),
-}
 
 
 @dataclass(frozen=True)
@@ -141,35 +136,18 @@ def distances(data: Coded, fitted: sw.Fit, seed: int) -> dict[str, float]:
     return {f"{k}way": tvd(data.codes, synthetic, k, key=seed) for k in (3, 4, 5)}
 
 
-def misclassified(data: Coded, fitted: sw.Fit, targets: tuple[str, ...], seed: int) -> float:
-    """Mean error of linear SVMs that predict a column, trained on synthetic rows."""
-    from sklearn.preprocessing import OneHotEncoder
-    from sklearn.svm import LinearSVC
-
-    drawn = fitted.sample_table(round(0.8 * data.table.num_rows), seed=seed)
-    errors = []
-    for target in targets:
-        others = [name for name in data.table.names if name != target]
-        encode = OneHotEncoder(handle_unknown="ignore")
-        X = encode.fit_transform(np.stack([drawn.values(name) for name in others], axis=1))
-        most = drawn.values(target)
-        common = np.bincount(most).argmax()
-        model = LinearSVC(random_state=seed).fit(X, most == common)
-        real = encode.transform(np.stack([data.table.values(name) for name in others], axis=1))
-        errors.append(1 - model.score(real, data.table.values(target) == common))
-    return float(np.mean(errors))
-
-
-def described(fitted: sw.Fit, seconds: float, core: float) -> dict[str, Any]:
-    """What a run cost."""
+def described(fitted: sw.Fit, seconds: float, core: float, busy: bool) -> dict[str, Any]:
+    """What a run cost; without its times, where others kept the machine busy."""
     traffic = fitted.cost.parties.values()
-    return {
-        "epsilon_spent": fitted.epsilon,
+    times = {
         "seconds": seconds,
         "core_seconds": core,
-        "rounds": fitted.cost.rounds,
         "wide_area": fitted.cost.over_network(),
         "engine": fitted.cost.over_network(latency=0, megabits=1e9, message=5.0),
+    }
+    return ({} if busy else times) | {
+        "epsilon_spent": fitted.epsilon,
+        "rounds": fitted.cost.rounds,
         "megabytes_up": max(t.bytes_from_party for t in traffic) / 1e6,
         "megabytes_down": max(t.bytes_to_party for t in traffic) / 1e6,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
@@ -231,7 +209,7 @@ def main() -> None:
     parse.add_argument("--rows", type=int, help="so many rows, drawn with repetition")
     parse.add_argument("--columns", type=int, help="the first so many columns")
     parse.add_argument("--splits", action="store_true", help="VertiBench's splits instead")
-    parse.add_argument("--utility", action="store_true", help="errors of SVMs too")
+    parse.add_argument("--busy", action="store_true", help="others use the machine: keep no times")
     parse.add_argument("--out", type=Path, default=OUT)
     parse.add_argument("--encode", action="store_true", help="only time a party's sketches")
     args = parse.parse_args()
@@ -242,7 +220,7 @@ def main() -> None:
         return
     args.out.parent.mkdir(parents=True, exist_ok=True)
     lines = args.out.read_text().splitlines() if args.out.is_file() else []
-    done = [row for row in map(json.loads, lines) if "svm" in row or not args.utility]
+    done = [json.loads(line) for line in lines]
     for case in (splits if args.splits else cases)(args):
         key = {"table": args.table, "rows": data.table.num_rows, **case}
         if args.columns:
@@ -254,9 +232,8 @@ def main() -> None:
             data, case["method"], case["parties"], case["epsilon"], case["seed"],
             case.get("split", {}),
         )  # fmt: skip
-        row = key | described(fitted, seconds, core) | distances(data, fitted, case["seed"])
-        if args.utility:
-            row["svm"] = misclassified(data, fitted, TARGETS[args.table], case["seed"])
+        row = key | described(fitted, seconds, core, args.busy)
+        row |= distances(data, fitted, case["seed"])
         with args.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(

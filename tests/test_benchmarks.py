@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from siloweave.evaluate.predictive import SHORT, Trees
@@ -368,3 +369,60 @@ def test_ratios_of_split_columns_are_judged_by_their_spread(load, tmp_path):
     ) in text
     assert "* AIM, one place: 0 of 9 ratios are above 1.1; the mean is 0.542." in text
     assert "| SecureTwoRound | 2 | 2 | 102 ± 1 /" in text
+
+
+def test_an_svm_of_alike_rows_is_that_of_all_rows(load):
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    made = np.random.default_rng(0)
+    train, test = made.integers(0, 3, (2, 300, 4))
+    train[:, 0] = (train[:, 1] + (made.random(300) < 0.2)) % 3
+    scale = StandardScaler().fit(train[:, 1:])
+    model = SVC(gamma="auto").fit(scale.transform(train[:, 1:]), train[:, 0])
+    error = 1 - model.score(scale.transform(test[:, 1:]), test[:, 0])
+    wrong = load("columns_split_svm").wrong
+    assert 0 < error < 1
+    assert wrong(train, test, 0) == pytest.approx(error, abs=0.01)
+    train[:, 0] = 2  # nothing to tell apart: it is what is guessed
+    assert wrong(train, test, 0) == pytest.approx(np.mean(test[:, 0] != 2))
+
+
+def test_rows_that_an_svm_is_tried_on_are_held_out_from_the_synthesizer(load):
+    table = Table.from_columns({"a": (list(range(12)), None)})
+    schema = Schema((Column("a", "categorical", categories=tuple(range(12))),))
+    data = load("columns_split").Coded(table, schema)
+    found = [load("columns_split_svm").folds(data, seed) for seed in range(5)]
+    for kept, held in found:
+        both = [*kept.table.values("a"), *held.table.values("a")]
+        assert sorted(both) == list(range(12))
+    assert sorted(v for _, held in found for v in held.table.values("a")) == list(range(12))
+
+
+def test_errors_of_svms_stand_beside_those_after_real_rows(load, tmp_path):
+    def svm(method, epsilon, seed, wrong, **more):
+        errors = {"a": wrong - 0.1, "b": wrong + 0.1}
+        row = {"table": "nltcs", "method": method, "epsilon": epsilon, "seed": seed}
+        return row | {"errors": errors} | more
+
+    floor = {"commonest": {"a": 0.5, "b": 0.3}}
+    rows = [svm("real", None, k, w, **floor) for k, w in enumerate((0.20, 0.22))]
+    rows += [svm("two_round", 0.8, k, w) for k, w in enumerate((0.21, 0.25))]
+    written(tmp_path, "columns_split.jsonl", [split_line("two_round", 1, 0, 0.01)])
+    written(tmp_path, "columns_split_svm.jsonl", rows)
+    text = load("columns_split_page").page(tmp_path)
+    assert "| nltcs | real rows | – | 2 | 21.0 ± 1.4 | – |" in text
+    assert "| nltcs | always the commonest value | – | 2 | 40.0 ± 0.0 | 19.0 ± 1.4 |" in text
+    assert "one place | 0.8 | 2 | 23.0 ± 2.8 | 2.0 ± 1.4 |" in text
+
+
+def test_a_line_of_runs_counts_them_and_its_times_bear_the_load(load, tmp_path):
+    rows = [split_line("aim", 1, seed, 0.02, seconds=t, load=busy)
+            for seed, (t, busy) in enumerate(((9.0, 7.0), (3.0, 0.5)))]  # fmt: skip
+    rows.append(split_line("aim", 1, 0, 0.02, epsilon=1.6))
+    for key in ("seconds", "wide_area", "engine", "load"):
+        del rows[-1][key]
+    written(tmp_path, "columns_split.jsonl", rows)
+    text = load("columns_split_page").page(tmp_path)
+    assert "| AIM, one place | 1 | 2, 1 | 200 ± 0 /" in text
+    assert "AIM, one place | 1 | 3 | 3 to 9 | – | 2 | 26 | 2 | 3 | 5 | 0.5 and 7.0 |" in text
