@@ -46,7 +46,7 @@ def test_latents_in_half_precision_are_those_of_every_split():
     exact = exactly(SPLIT)
     half, full = ({n: t.bytes_from_party for n, t in f.cost.parties.items()} for f in (one, exact))
     for name, decoder in one.model.net.decoders.items():
-        assert full[name] - half[name] == 2 * 60 * decoder.rows.latent
+        assert full[name] - half[name] == 2 * 60 * decoder.coder.latent
 
 
 def test_bytes_do_not_depend_on_the_length_of_training(monkeypatch):
@@ -66,7 +66,7 @@ def test_bytes_of_end_to_end_are_four_matrices_a_step():
     assert fitted.cost.rounds == 2 * 3 + 4
     decoder = fitted.model.net.decoders["north"]
     seen = fitted.cost.parties["north"]
-    matrices = 3 * 2 * 4 * 16 * decoder.rows.latent  # steps, two each way, float32, batch
+    matrices = 3 * 2 * 4 * 16 * decoder.coder.latent  # steps, two each way, float32, batch
     assert matrices < seen.bytes_to_party < matrices + 2_500
     assert seen.bytes_from_party > matrices
 
@@ -77,14 +77,14 @@ def test_autoencoders_of_the_parties_share_the_widths():
     synth = sw.SiloFuse(coder="autoencoders", autoencoder=coder, **FAST["silofuse"])
     fitted = synth.fit(split(pandas_frame()), SCHEMA)
     for name, decoder in fitted.model.net.decoders.items():
-        assert decoder.rows.coder.settings.hidden == (8, 4)
-        assert decoder.rows.latent == len(decoder.features.blocks), name
+        assert decoder.coder.coder.settings.hidden == (8, 4)
+        assert decoder.coder.latent == len(decoder.features.blocks), name
     assert fitted.model.net.takes == frozenset()
     assert len(fitted.sample(8, seed=0)) == 8
     with pytest.raises(InputError, match=r"autoencoder\.per_bit is no setting"):
         sw.SiloFuse(coder="autoencoders", autoencoder={"per_bit": 1.0})
     with pytest.raises(InputError, match="must be SphereCodeSettings"):
-        sw.SiloFuse(autoencoder=fitted.model.net.decoders["north"].rows.coder.settings)
+        sw.SiloFuse(autoencoder=fitted.model.net.decoders["north"].coder.coder.settings)
 
 
 @pytest.mark.parametrize(

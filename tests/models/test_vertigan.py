@@ -117,7 +117,7 @@ def test_heads_start_from_the_frequencies_they_are_told():
     settings = VertiGANSettings(trunk=(4,), head=(4,))
     hidden = np.asarray(jax.random.uniform(KEY, (3000, 4)))
     known = own_start(settings, HEADS, {1: LAW}, KEY).generator
-    rows = Head(settings, HEADS, known).rows(hidden, key=KEY)
+    rows = Head(settings, HEADS, known).decode(hidden, key=KEY)
     np.testing.assert_allclose(rows[:, 1:].mean(0), LAW, atol=0.12)
     assert set(np.unique(rows[:, 1:])) == {0.0, 1.0}
     assert np.abs(rows[:, 0]).max() <= 1.0
@@ -145,7 +145,7 @@ def test_it_learns_one_partys_law():
         own, slope = play(settings, HEADS, own, hidden, rows, key=key)
         shared = follow(settings, shared, slope, key)
     trunk = Trunk(settings, shared.average, 1)
-    made = Head(settings, HEADS, own.average).rows(trunk.sample(2500, key=KEY), key=KEY)
+    made = Head(settings, HEADS, own.average).decode(trunk.sample(2500, key=KEY), key=KEY)
     assert np.abs(made[:, 1:].mean(0) - np.asarray(rows[:, 1:].mean(0))).sum() / 2 < 0.15
     assert abs(made[:, 0].mean() + 0.6) < 0.3  # from about 0
 
@@ -157,18 +157,19 @@ def test_networks_are_kept_as_data_and_read_again(tmp_path):
     shared, own = shared_start(SMALL, KEY), start()
     trunk, head = Trunk(SMALL, shared.trunk, 2), Head(SMALL, HEADS, own.generator)
     trunk.save(tmp_path / "trunk")
-    again, back = Trunk.load(tmp_path / "trunk"), Head.read(head.written())
+    head.save(tmp_path / "head")
+    again, back = Trunk.load(tmp_path / "trunk"), Head.load(tmp_path / "head")
     hidden = trunk.sample(7, key=KEY)
     np.testing.assert_array_equal(again.sample(7, key=KEY), hidden)
-    np.testing.assert_array_equal(back.rows(hidden, key=KEY), head.rows(hidden, key=KEY))
+    np.testing.assert_array_equal(back.decode(hidden, key=KEY), head.decode(hidden, key=KEY))
     assert again.parties == 2
     assert trunk.sample(0, key=KEY).shape == (0, 4)
-    assert head.rows(hidden[:0], key=KEY).shape == (0, 4)
-    (tmp_path / "head").write_bytes(head.written())
+    assert head.decode(hidden[:0], key=KEY).shape == (0, 4)
     with pytest.raises(DataError, match="no stored trunk"):
         Trunk.load(tmp_path / "head")
-    with pytest.raises(DataError):
-        Head.read(b"")
+    (tmp_path / "head").write_bytes(b"")
+    with pytest.raises(DataError, match="is not a stored model"):
+        Head.load(tmp_path / "head")
     with pytest.raises(InputError, match="n=-1"):
         trunk.sample(-1, key=KEY)
 

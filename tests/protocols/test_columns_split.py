@@ -59,7 +59,7 @@ class Send(Request[Sent], frozen=True):
 def send(request, site):
     part = site.rows
     features = Features.fit(part.table, part.schema, key=request.seed)
-    keep_decoder(site, features, b"as they are")
+    keep_decoder(site, features, Plain(features.width))
     part.progress("sending", 1.0)
     made = features.encode(part.table, key=request.seed)
     return Sent(site.release(NonPrivate("as it is"), "vectors", lambda: Array.of(made, "<f4")))
@@ -85,23 +85,22 @@ class Repeats:
 
 @dataclass(frozen=True)
 class Plain:
-    """A local decoder that changes nothing."""
+    """A party's coder that changes nothing."""
 
-    features: Features
-    coder: bytes
-
-    @property
-    def width(self):
-        return self.features.width
+    width: int
 
     def decode(self, part, *, key):
         return part
 
-    def encode(self, X):
+    def encode_known(self, X):
         return X
 
-    def to_bytes(self):
-        return self.coder
+    def save(self, path: Path):
+        path.write_text(str(self.width))
+
+    @classmethod
+    def load(cls, path: Path):
+        return cls(int(path.read_text()))
 
 
 def coordinate(session, task):
@@ -132,8 +131,8 @@ class Echo(Synthesizer):
         prepare=columns_data,
         handlers=lambda synth: {Send: send},
         coordinate=coordinate,
-        gather=partial(gathered, Plain),
-        load=partial(ColumnsModel.read, joint=loaded, decoder=Plain),
+        gather=partial(gathered, Plain.load),
+        load=partial(ColumnsModel.read, joint=loaded, coder=Plain.load),
         forecast=lambda synth, case: Forecast({}, 1.0, 1, 1.0, math.inf),
         party_share=lambda synth: 0.5,
     )
@@ -324,7 +323,7 @@ class FarEcho(Echo):
 
     method: ClassVar[Method] = replace(
         Echo.method,
-        handlers=with_decoding(lambda synth: {Send: send}, Plain),
+        handlers=with_decoding(lambda synth: {Send: send}, Plain.load),
         decode=decoded_rows,
         forecast=lambda synth, case: Forecast({Send: 1}, 1.0, 1, 1.0, math.inf),
     )

@@ -99,7 +99,7 @@ class Model(Protocol):
 
 
 class Generator(Protocol):
-    """A generator of feature vectors. Conforming: `CopulaModel`, and all `NetworkModel`."""
+    """A generator of feature vectors. Conforming: all `NetworkModel`, `JoinedGenerator`."""
 
     @property
     def takes(self) -> frozenset[str]:

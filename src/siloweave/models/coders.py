@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import equinox as eqx
@@ -172,19 +171,6 @@ class RowCoder(eqx.Module):
             if not all(np.allclose(*pair, atol=1e-4) for pair in pairs):
                 raise DataError("the model was saved when sphere codes lay elsewhere: fit it again")
         return self
-
-    def to_bytes(self) -> bytes:
-        """The file of `save`, for where there are no files."""
-        with TemporaryDirectory() as folder:
-            self.save(Path(folder) / "coder.safetensors")
-            return (Path(folder) / "coder.safetensors").read_bytes()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> RowCoder:
-        """Read what `to_bytes` gave; raises DataError when it is something else."""
-        with TemporaryDirectory() as folder:
-            (Path(folder) / "coder.safetensors").write_bytes(data)
-            return cls.load(Path(folder) / "coder.safetensors")
 
 
 def settings_from(facts: dict[str, Any]) -> CoderSettings:

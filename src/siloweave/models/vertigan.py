@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -304,7 +303,12 @@ class Head:
     heads: Heads  # what the party's columns are
     net: MLP  # the network
 
-    def rows(self, hidden: Matrix, *, key: Array) -> Matrix:
+    @property
+    def width(self) -> int:
+        """Entries of a hidden row."""
+        return self.settings.trunk[-1]
+
+    def decode(self, hidden: Matrix, *, key: Array) -> Matrix:
         """Turn hidden rows into feature vectors of the party's columns, choices as one-hot."""
         X = np.zeros((len(hidden), self.heads.width), np.float32)
         for i, start in enumerate(range(0, len(hidden), _CHUNK)):
@@ -315,24 +319,22 @@ class Head:
             part[:] = self.heads.vectors(np.asarray(rows)[: len(part)])
         return X
 
-    def written(self) -> bytes:
-        """One safetensors file."""
+    def encode_known(self, given: Matrix) -> Matrix:
+        """Refuse: a head cannot be turned around, and no column is given to VertiGAN."""
+        raise NotImplementedError("VertiGAN cannot find the hidden rows of given columns")
+
+    def save(self, path: Path) -> None:
+        """Write it as one safetensors file."""
         blocks = [asdict(block) for block in self.heads.blocks]
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "head.safetensors"
-            save_arrays(path, self.net, _facts("head", self.settings, blocks=blocks))
-            return path.read_bytes()
+        save_arrays(path, self.net, _facts("head", self.settings, blocks=blocks))
 
     @classmethod
-    def read(cls, data: bytes) -> Head:
-        """Read what `written` made; raises DataError where it is something else."""
+    def load(cls, path: Path) -> Head:
+        """Read what `save` wrote; raises DataError where the file is missing or another one."""
 
         def build(facts: dict[str, Any]) -> tuple[Any, ...]:
             heads = Heads(tuple(Block(**block) for block in facts.get("blocks", ())), ())
             settings = _checked(facts, "head", path)
             return settings, heads, _fresh_head(settings, heads, jax.random.key(0))
 
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / "head.safetensors"
-            path.write_bytes(data)
-            return cls(*load_arrays(path, build))
+        return cls(*load_arrays(path, build))

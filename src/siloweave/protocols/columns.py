@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -31,13 +31,13 @@ from siloweave.federation.messages import Array, Public, Released, Reply, Reques
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.progress import Progress, silent
+from siloweave.protocols.networks import OwnerData, from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in, key_at, words_of
-from siloweave.tables.read import Table, digest_of, parquet_of
+from siloweave.tables.read import Table, parquet_of
 from siloweave.tables.schema import Column, Schema
 
 _FEATURES, _CODER = "decoder/features", "decoder/coder"  # what a party remembers
@@ -47,26 +47,14 @@ _FEATURES, _CODER = "decoder/features", "decoder/coder"  # what a party remember
 
 
 @dataclass(frozen=True)
-class ColumnsData:
-    """What a party works with.
+class ColumnsData(OwnerData):
+    """What a party works with: its columns, ids left out, rows in the order that all share.
 
     Attributes:
-        table: Its columns, ids left out; rows in the order that all parties share.
-        schema: Of these columns.
-        progress: Called with a text and the share that is done of this party's work.
-        store: Folder for an interrupted training of this party, of this run alone; or None.
         keep: Takes synthetic columns that stay with this party, and their seed; or None.
     """
 
-    table: Table
-    schema: Schema
-    progress: Progress = silent
-    store: Path | None = None
     keep: Keep | None = None
-
-    def digest(self) -> bytes:
-        """Recognises the same rows when a run is resumed; see `Site`."""
-        return digest_of(self.table, self.schema.digest())
 
 
 def parts_of(setup: Setup) -> dict[str, Schema]:
@@ -107,16 +95,13 @@ def readers(shared: bool, protection: str) -> View:
     return View("readers", table, protection)
 
 
-def keep_decoder(site: Site[Any], features: Features, coder: bytes) -> None:
+def keep_decoder(site: Site[Any], features: Features, coder: Any) -> None:
     """Remember at a party how its columns are made of the coordinator's vectors; it never leaves.
 
-    Args:
-        site: The party.
-        features: Feature vectors of its columns to table and back.
-        coder: A safetensors file of what lies between the coordinator's vectors and those.
+    Takes what a `LocalDecoder` has.
     """
     site.remember(_FEATURES, features.to_json().encode())
-    site.remember(_CODER, coder)
+    site.remember(_CODER, saved_bytes(coder))
 
 
 def check_same_rows(counts: Mapping[str, int]) -> None:
@@ -134,29 +119,41 @@ def check_same_rows(counts: Mapping[str, int]) -> None:
 # What draws the rows
 
 
-class LocalDecoder(Protocol):
-    """What stays at a party, and makes its columns of its part of the coordinator's vectors."""
+LoadCoder = Callable[[Path], Any]
+"""Reads a party's coder from its file."""
 
-    @property
-    def features(self) -> Features:
-        """Feature vectors of its columns to table and back."""
+
+@dataclass(frozen=True)
+class LocalDecoder:
+    """What stays at a party, and makes its columns of its part of the coordinator's vectors.
+
+    Attributes:
+        features: Feature vectors of its columns to table and back.
+        coder: Between those and the coordinator's vectors: a `RowCoder`, or a `Head` of VertiGAN.
+    """
+
+    features: Features
+    coder: Any
+
+    @classmethod
+    def of(cls, features: bytes, coder: bytes, load: LoadCoder) -> LocalDecoder:
+        """What `keep_decoder` remembered."""
+        return cls(Features.from_json(features), from_bytes(coder, load))
 
     @property
     def width(self) -> int:
         """Entries of its part of the coordinator's vector."""
+        return int(self.coder.width)
 
     def decode(self, part: Matrix, *, key: Key) -> Matrix:
         """Feature vectors of its columns, from its part of the coordinator's vectors."""
+        made: Matrix = self.coder.decode(part, key=jax_key(key))
+        return made
 
     def encode(self, X: Matrix) -> Matrix:
         """Its part of vectors, from feature vectors of its columns; NaN where those are NaN."""
-
-    def to_bytes(self) -> bytes:
-        """The coder that `keep_decoder` remembered."""
-
-
-ReadDecoder = Callable[[Features, bytes], LocalDecoder]
-"""Reads a local decoder from features and the bytes of its coder."""
+        coded: Matrix = self.coder.encode_known(X)
+        return coded
 
 
 @dataclass(frozen=True)
@@ -241,31 +238,28 @@ class ColumnsModel(FeatureModel):
             place.mkdir(parents=True)
             facts = _SavedDecoder(name, decoder.features.to_json())
             (place / "features.json").write_bytes(msgspec.json.encode(facts))
-            (place / "coder.safetensors").write_bytes(decoder.to_bytes())
+            decoder.coder.save(place / "coder.safetensors")
 
     @classmethod
-    def read(
-        cls, folder: Path, *, joint: Callable[[Path], Generator], decoder: ReadDecoder
-    ) -> Self:
-        """Read what `save` wrote; `joint` and `decoder` read its parts."""
+    def read(cls, folder: Path, *, joint: Callable[[Path], Generator], coder: LoadCoder) -> Self:
+        """Read what `save` wrote; `joint` and `coder` read its parts."""
         whole, decoders = FeatureModel.load(folder, joint), {}
         for place in sorted((folder / "parties").iterdir()):
             text = (place / "features.json").read_bytes()
             saved = msgspec.json.decode(text, type=_SavedDecoder)
-            features = Features.from_json(saved.features)
-            coder = (place / "coder.safetensors").read_bytes()
-            decoders[saved.party] = decoder(features, coder)
+            features, own = Features.from_json(saved.features), coder(place / "coder.safetensors")
+            decoders[saved.party] = LocalDecoder(features, own)
         net = JoinedGenerator(whole.net, decoders, whole.features)
         return cls(net, whole.features, whole.one_way, whole.target)
 
 
 def gathered(
-    decoder: ReadDecoder, joint: Any, setup: Setup, recall: Callable[[str, str], bytes | None]
+    load: LoadCoder, joint: Any, setup: Setup, recall: Callable[[str, str], bytes | None]
 ) -> ColumnsModel:
     """The coordinator's generator together with the local decoders, which a simulation may read.
 
     Args:
-        decoder: Reads what `keep_decoder` remembered.
+        load: Reads a party's coder.
         joint: What the coordinator trained; its `one_way`, if any, are all parties' single columns.
         setup: Of the run.
         recall: What a party remembers under a key.
@@ -275,16 +269,21 @@ def gathered(
         kept, coder = recall(name, _FEATURES), recall(name, _CODER)
         assert kept is not None  # a method that keeps no decoder is broken
         assert coder is not None
-        decoders[name] = decoder(Features.from_json(kept), coder)
+        decoders[name] = LocalDecoder.of(kept, coder, load)
     known = {one.column: one for d in decoders.values() for one in d.features.encodings}
     names = [name for name in setup.schema.names if name in known]
     features = Features(setup.schema, tuple(known[name] for name in names))
-    one_way: OneWay | None = getattr(joint, "one_way", None)
-    if one_way is not None:
-        cells = {one.column.name: one for one in one_way.cells}
-        one_way = OneWay(tuple(cells[name] for name in names if name in cells))
     net = JoinedGenerator(joint, decoders, features)
-    return ColumnsModel(net, features, one_way, getattr(setup.synth, "target", None))
+    target = getattr(setup.synth, "target", None)
+    return ColumnsModel(net, features, _one_way(joint, names), target)
+
+
+def _one_way(joint: Any, names: Sequence[str]) -> OneWay | None:
+    """Single columns of these names, as parties released them; None where nothing is known."""
+    if (known := getattr(joint, "one_way", None)) is None:
+        return None
+    cells = {one.column.name: one for one in known.cells}
+    return OneWay(tuple(cells[name] for name in names if name in cells))
 
 
 # Drawing rows over a network, where decoders are elsewhere
@@ -342,18 +341,16 @@ def most_decoded(setup: Setup) -> int:
 
 
 def decode_columns(
-    read_decoder: ReadDecoder, request: DecodeColumns, site: Site[ColumnsData]
+    load: LoadCoder, request: DecodeColumns, site: Site[ColumnsData]
 ) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
-    rows, schema = _decoded(read_decoder, request, site, request.words)
+    rows, schema = _decoded(load, request, site, request.words)
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema)))
 
 
-def keep_columns(
-    read_decoder: ReadDecoder, request: KeepColumns, site: Site[ColumnsData]
-) -> KeptColumns:
+def keep_columns(load: LoadCoder, request: KeepColumns, site: Site[ColumnsData]) -> KeptColumns:
     """Decode, and keep synthetic columns at home; asked again, they are the same."""
-    rows, _ = _decoded(read_decoder, request, site)
+    rows, _ = _decoded(load, request, site)
     if site.rows.keep is None:
         raise WireError(f"party {site.name!r}: has no place for synthetic columns")
     site.rows.keep(rows, request.seed)
@@ -361,7 +358,7 @@ def keep_columns(
 
 
 def _decoded(
-    read_decoder: ReadDecoder,
+    load: LoadCoder,
     request: DecodeColumns | KeepColumns,
     site: Site[ColumnsData],
     words: tuple[int, ...] = (),
@@ -370,7 +367,7 @@ def _decoded(
     stored, coder = site.recall(_FEATURES), site.recall(_CODER)
     if stored is None or coder is None:
         raise WireError(f"party {site.name!r}: this run has trained nothing that could decode")
-    decoder = read_decoder(Features.from_json(stored), coder)
+    decoder = LocalDecoder.of(stored, coder, load)
     known = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
     if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0 or not known:
         raise WireError(f"party {site.name!r}: {len(request.batches)} batches cannot be decoded")
@@ -387,13 +384,13 @@ def _decoded(
 
 
 def with_decoding(
-    handlers: Callable[[Any], Handlers], read_decoder: ReadDecoder
+    handlers: Callable[[Any], Handlers], load: LoadCoder
 ) -> Callable[[Any], Handlers]:
     """A party's side of a method, and of drawing rows over a network."""
 
     def both(synth: Any) -> Handlers:
-        made: Handlers = {DecodeColumns: partial(decode_columns, read_decoder)}
-        kept: Handlers = {KeepColumns: partial(keep_columns, read_decoder)}
+        made: Handlers = {DecodeColumns: partial(decode_columns, load)}
+        kept: Handlers = {KeepColumns: partial(keep_columns, load)}
         return {**handlers(synth), **(made if synth.shared else kept)}
 
     return both
@@ -549,12 +546,9 @@ def decoded_rows(
                 columns[column.name] = _unpacked(checked, column, one, number)
         return Table.from_columns({one.name: columns[one.name] for one in setup.schema.coded})
 
-    one_way: OneWay | None = getattr(joint, "one_way", None)
-    if one_way is not None:
-        cells = {one.column.name: one for one in one_way.cells}
-        one_way = OneWay(tuple(cells[name] for name in setup.schema.names if name in cells))
-    features = Features.declared(setup.schema)
-    model = _FarDecoder(joint, features, one_way, getattr(synth, "target", None), ask=ask)
+    features, target = Features.declared(setup.schema), getattr(synth, "target", None)
+    known = _one_way(joint, setup.schema.names)
+    model = _FarDecoder(joint, features, known, target, ask=ask)
     wanted = Wanted(count, task.seed)
     if setup.modelled is None:
         return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)

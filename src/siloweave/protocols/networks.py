@@ -10,7 +10,6 @@ second was fitted to runs of the results page, so expect a factor of three eithe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,9 +40,9 @@ class OwnerData:
 
     Attributes:
         table: Its rows.
-        schema: Facts about all columns.
-        progress: Called with a text and the share that is done.
-        store: Folder for an interrupted training; or None.
+        schema: Facts about its columns.
+        progress: Called with a text and the share that is done of its work.
+        store: Folder for an interrupted training, of this run alone; or None.
     """
 
     table: Table
@@ -143,7 +142,7 @@ def way_of(kept: Matrix) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class NetworkModel(ABC):
+class NetworkModel(Generator):
     """A fitted network behind the interface of `Generator`: it draws with our keys.
 
     Attributes:
@@ -152,19 +151,6 @@ class NetworkModel(ABC):
 
     net: Any
     keeps: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def takes(self) -> frozenset[str]:
-        """Columns that it can be asked for."""
-
-    @abstractmethod
-    def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of a column was, where the model knows."""
-
-    @abstractmethod
-    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows."""
 
     def save(self, path: Path) -> None:
         """Write the model as one safetensors file."""
@@ -255,10 +241,6 @@ class LatentModel(DiffusionModel):
         from siloweave.models.latent import LatentDiffusion
 
         return cls(LatentDiffusion.load(path))
-
-
-Loader = Callable[[Path], Generator]
-"""Reads a generator from its file."""
 
 
 # Forecasts

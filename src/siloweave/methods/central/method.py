@@ -54,6 +54,7 @@ from siloweave.protocols.networks import (
     DiffusionModel,
     GANModel,
     LatentModel,
+    NetworkModel,
     OwnerData,
     check_trainable,
     from_bytes,
@@ -68,7 +69,7 @@ from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
-    from siloweave.models.copula import Copula, ScoreModes
+    from siloweave.models.copula import ScoreModes
 
 _ENCODED = 0.05  # share of the progress bar before training
 _VIEWS = (
@@ -105,6 +106,13 @@ class Training:
     key: Key  # everything random
     progress: Progress = silent  # called with a text and the share of the training that is done
     store: Path | None = None  # for checkpoints of this training alone; None for none
+
+    def fitted(self, fit: Callable[..., Any], settings: type, **more: Any) -> Any:
+        """What a model's `fit` makes of it, with those settings that are of a kind."""
+        return fit(
+            self.X, self.features.blocks, part_of(settings, self.synth), key=jax_key(self.key),
+            progress=self.progress, store=self.store, **more,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,15 +205,8 @@ def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTraine
 
 
 @dataclass(frozen=True)
-class CopulaModel:
-    """A fitted copula behind the interface of `Generator`; what it is given, it keeps.
-
-    Attributes:
-        net: The copula.
-    """
-
-    net: Copula
-    keeps: ClassVar[bool] = True
+class CopulaModel(NetworkModel):
+    """A `Copula`, which is no network, behind the same interface; what it is given, it keeps."""
 
     @property
     def takes(self) -> frozenset[str]:
@@ -221,11 +222,8 @@ class CopulaModel:
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows, from the conditional distribution of what is free where something is given."""
-        return self.net.sample(n, key=key, given=given)
-
-    def save(self, path: Path) -> None:
-        """Write the model as one safetensors file."""
-        self.net.save(path)
+        drawn: Matrix = self.net.sample(n, key=key, given=given)
+        return drawn
 
     @classmethod
     def load(cls, path: Path) -> CopulaModel:
@@ -272,13 +270,7 @@ class GaussianCopula(Synthesizer, CopulaSettings):
 def _fit_gan(work: Training) -> Generator:
     from siloweave.models.gan import fit_gan
 
-    settings = part_of(GANSettings, work.synth)
-    return GANModel(
-        fit_gan(
-            work.X, work.features.blocks, settings,
-            key=jax_key(work.key), progress=work.progress, store=work.store,
-        )
-    )  # fmt: skip
+    return GANModel(work.fitted(fit_gan, GANSettings))
 
 
 @dataclass(frozen=True)
@@ -336,13 +328,7 @@ class ADSGAN(Synthesizer, GANSettings):
 def _fit_ctab(work: Training) -> Generator:
     from siloweave.models.ctab import fit_ctab
 
-    settings = part_of(CTABSettings, work.synth)
-    return GANModel(
-        fit_ctab(
-            work.X, work.features.blocks, settings, key=jax_key(work.key),
-            labels=work.synth.target, progress=work.progress, store=work.store,
-        )
-    )  # fmt: skip
+    return GANModel(work.fitted(fit_ctab, CTABSettings, labels=work.synth.target))
 
 
 def _fits_into_a_square(features: Features) -> None:
@@ -432,13 +418,8 @@ class CopulaGAN(Synthesizer, GANSettings):
 def _fit_diffusion(work: Training) -> Generator:
     from siloweave.models import diffusion
 
-    settings = part_of(DiffusionSettings, work.synth)
-    return DiffusionModel(
-        diffusion.fit(
-            work.X, work.features.blocks, settings, key=jax_key(work.key),
-            labels=work.synth.target, progress=work.progress, store=work.store,
-        )
-    )  # fmt: skip
+    target = work.synth.target
+    return DiffusionModel(work.fitted(diffusion.fit, DiffusionSettings, labels=target))
 
 
 @dataclass(frozen=True)
@@ -464,13 +445,7 @@ class TabDDPM(Synthesizer, DiffusionSettings):
 def _fit_latent(work: Training) -> Generator:
     from siloweave.models import latent
 
-    settings = part_of(LatentSettings, work.synth)
-    return LatentModel(
-        latent.fit(
-            work.X, work.features.blocks, settings, key=jax_key(work.key),
-            labels=work.synth.target, progress=work.progress, store=work.store,
-        )
-    )  # fmt: skip
+    return LatentModel(work.fitted(latent.fit, LatentSettings, labels=work.synth.target))
 
 
 def _latent(name: str, title: str, paper: str) -> Method:

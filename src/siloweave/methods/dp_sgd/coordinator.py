@@ -22,7 +22,7 @@ from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import SharedGaussian
 from siloweave.privacy.shared_steps import order_for, plan_steps
 from siloweave.protocols.histograms import histogram_event, noisy_histogram
-from siloweave.protocols.networks import from_bytes, jax_key
+from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.protocols.secure_sums import exchange_keys, noisy_sums
 from siloweave.tables.codes import Encoder
@@ -132,6 +132,6 @@ def _with_diffusion(session: Session, coder: Any, training: Any, seed: int) -> A
     from siloweave.models.latent import LatentDiffusion, LatentDistribution
 
     shares = tuple(training.shares) if coder.label and training.shares is not None else None
-    (reply,) = session.ask(TrainDiffusion(coder.to_bytes(), shares, seed))
+    (reply,) = session.ask(TrainDiffusion(saved_bytes(coder), shares, seed))
     found = from_bytes(reply.diffusion.value, LatentDistribution.load)
     return LatentDiffusion(coder, found, training.settings)

@@ -41,7 +41,7 @@ from siloweave.protocols.histograms import (
     count_columns,
     count_rows,
 )
-from siloweave.protocols.networks import jax_key, saved_bytes
+from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
 from siloweave.protocols.secure_sums import OPENING, Counts, KeyRequest, relation_of, send_key
 from siloweave.tables.codes import Encoder
@@ -287,9 +287,9 @@ def _fits(synth: Any, trainer: PrivateTrainer, file: bytes, site: Site[Histogram
     own = RowCoder.untrained(
         training.layout, synth.autoencoder, label=training.label, numbers=synth.numbers,
         key=jax_key(fold_in(0, "first")),
-    ).to_bytes()  # fmt: skip
+    )  # fmt: skip
     try:
-        return bool(_head(file) == _head(own))
+        return bool(_head(file) == _head(saved_bytes(own)))
     except msgspec.MsgspecError:
         return False
 
@@ -306,7 +306,8 @@ def _diffused(
     from siloweave.models import latent
     from siloweave.models.coders import RowCoder
 
-    features, coder = _begun(synth, trainer, site).features, RowCoder.from_bytes(request.coder)
+    features = _begun(synth, trainer, site).features
+    coder = from_bytes(request.coder, RowCoder.load)
     return saved_bytes(
         latent.fit_latents(
             _encoded(site, features, coder.encode), coder.latent, synth.diffusion,

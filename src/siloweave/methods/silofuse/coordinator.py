@@ -36,11 +36,11 @@ from siloweave.methods.silofuse.messages import (
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
 from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
-from siloweave.protocols.networks import NetworkModel, jax_key, split_key, way_of
+from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import options_of
-from siloweave.tables.features import Features, OneWay
+from siloweave.tables.features import OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.schema import Schema
 
@@ -293,36 +293,11 @@ class JointModel(NetworkModel):
         return cls(LatentDistribution.load(path))
 
 
-@dataclass(frozen=True)
-class CoderDecoder:
-    """The local decoder of a party with a coder."""
+def load_coder(path: Path) -> RowCoder:
+    """Read a party's coder."""
+    from siloweave.models.coders import RowCoder
 
-    features: Features  # vectors of its columns to table and back
-    rows: RowCoder  # the coder
-
-    @classmethod
-    def read(cls, features: Features, coder: bytes) -> CoderDecoder:
-        """What `to_bytes` wrote, and the features."""
-        from siloweave.models.coders import RowCoder
-
-        return cls(features, RowCoder.from_bytes(coder))
-
-    @property
-    def width(self) -> int:
-        """Latents, and the options of the target where it is this party's."""
-        return self.rows.width
-
-    def decode(self, part: Matrix, *, key: Key) -> Matrix:
-        """Feature vectors of its columns."""
-        return self.rows.decode(part, key=jax_key(key))
-
-    def encode(self, X: Matrix) -> Matrix:
-        """Its part of vectors, NaN where rows are free."""
-        return self.rows.encode_known(X)
-
-    def to_bytes(self) -> bytes:
-        """The coder as a safetensors file."""
-        return self.rows.to_bytes()
+    return RowCoder.load(path)
 
 
 # E2EDistr

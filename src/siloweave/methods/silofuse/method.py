@@ -65,10 +65,10 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer, merged, plain, settings_of
 from siloweave.errors import InputError, number
 from siloweave.methods.silofuse.coordinator import (
-    CoderDecoder,
     JointModel,
     coordinate,
     coordinate_steps,
+    load_coder,
 )
 from siloweave.methods.silofuse.messages import (
     Backward,
@@ -111,9 +111,9 @@ _COMMON: Mapping[str, Any] = {
     "paper": _PAPER,
     "prepare": columns_data,
     "facts": column_facts,
-    "gather": partial(gathered, CoderDecoder.read),
+    "gather": partial(gathered, load_coder),
     "decode": decoded_rows,
-    "load": partial(ColumnsModel.read, joint=JointModel.load, decoder=CoderDecoder.read),
+    "load": partial(ColumnsModel.read, joint=JointModel.load, coder=load_coder),
     "check_schema": check_trainable,
     "trains_at": ("coordinator", "party"),
 }
@@ -260,7 +260,7 @@ class SiloFuse(Synthesizer):
         **_COMMON,
         guarantee=_guarantee,
         visibility=_visibility,
-        handlers=with_decoding(handlers, CoderDecoder.read),
+        handlers=with_decoding(handlers, load_coder),
         coordinate=coordinate,
         forecast=_forecast,
         check=_check,
@@ -362,7 +362,7 @@ class E2EDistr(Synthesizer, LatentSettings):
             "Nothing: the coordinator is sent codes and gradients of every row, over and over.",
         ),
         visibility=_visibility_steps,
-        handlers=with_decoding(step_handlers, CoderDecoder.read),
+        handlers=with_decoding(step_handlers, load_coder),
         coordinate=coordinate_steps,
         forecast=_forecast_steps,
         check=_check_steps,

@@ -72,7 +72,7 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
     settings, layout = synth.latent, Layout(features.blocks)
     coding = _coding(synth.target, settings, layout, request.seed, site)
     coder = coders.fit(X, layout, progress=data.progress, store=data.store, **coding)
-    keep_decoder(site, features, coder.to_bytes())
+    keep_decoder(site, features, coder)
     V, latent = coder.encode(X), coder.latent
     event = NonPrivate("a code of every row is sent as it is, and may be inverted")
     sent = site.release(event, "latents of all rows", lambda: _array(V[:, :latent], synth.half))
@@ -184,7 +184,7 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData]) -
         noisy = mechanisms.add_gaussian(K.reshape(-1), request.sigma, entropy=site.entropy)
         return Array.of(noisy.reshape(K.shape), "<i4")
 
-    keep_decoder(site, features, coder.to_bytes())
+    keep_decoder(site, features, coder)
     return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
 
 
@@ -387,7 +387,7 @@ def end(synth: E2EDistr, request: End, site: Site[ColumnsData]) -> Ended:
     if state.trained:
         network = _turned(site, state, request.step - 1, request.slope)
         coder = replace(coder, coder=replace(coder.coder, net=network.average))
-    keep_decoder(site, state.features, coder.to_bytes())
+    keep_decoder(site, state.features, coder)
     return Ended(Public(request.step, "it was asked for"))
 
 

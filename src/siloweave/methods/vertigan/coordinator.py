@@ -29,14 +29,14 @@ from siloweave.methods.vertigan.messages import (
 from siloweave.models.settings import VertiGANSettings
 from siloweave.protocols.columns import check_same_rows, parts_of
 from siloweave.protocols.histograms import NoisyHistogram
-from siloweave.protocols.networks import jax_key
+from siloweave.protocols.networks import NetworkModel, jax_key
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
-    from siloweave.models.vertigan import Head, Trunk
+    from siloweave.models.vertigan import Head
 
 
 def coordinate(session: Session, task: Task) -> Result:
@@ -113,12 +113,10 @@ def _critic_size(synth: Any, features: Features) -> int:
 
 
 @dataclass(frozen=True)
-class TrunkModel:
-    """The server's trunk as a generator of vectors: the same hidden rows for every party."""
+class TrunkModel(NetworkModel):
+    """The server's `Trunk` as a generator of vectors: the same hidden rows for every party."""
 
-    trunk: Trunk  # the network
     takes: ClassVar[frozenset[str]] = frozenset()
-    keeps: ClassVar[bool] = True
 
     def shares(self, column: str) -> tuple[float, ...] | None:
         """None: the server knows no column."""
@@ -126,11 +124,7 @@ class TrunkModel:
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw hidden rows, once for each party side by side."""
-        return np.tile(self.trunk.sample(n, key=jax_key(key)), (1, self.trunk.parties))
-
-    def save(self, path: Path) -> None:
-        """Write the trunk as one safetensors file."""
-        self.trunk.save(path)
+        return np.tile(self.net.sample(n, key=jax_key(key)), (1, self.net.parties))
 
     @classmethod
     def load(cls, path: Path) -> TrunkModel:
@@ -140,33 +134,8 @@ class TrunkModel:
         return cls(Trunk.load(path))
 
 
-@dataclass(frozen=True)
-class HeadDecoder:
-    """The local decoder of a party: the head that makes its columns of hidden rows."""
+def load_head(path: Path) -> Head:
+    """Read a party's head, which makes its columns of hidden rows."""
+    from siloweave.models.vertigan import Head
 
-    features: Features  # vectors of its columns to table and back
-    head: Head  # the network
-
-    @classmethod
-    def read(cls, features: Features, coder: bytes) -> HeadDecoder:
-        """What `to_bytes` wrote, and the features."""
-        from siloweave.models.vertigan import Head
-
-        return cls(features, Head.read(coder))
-
-    @property
-    def width(self) -> int:
-        """Entries of a hidden row."""
-        return self.head.settings.trunk[-1]
-
-    def decode(self, part: Matrix, *, key: Key) -> Matrix:
-        """Feature vectors of its columns, from hidden rows."""
-        return self.head.rows(part, key=jax_key(key))
-
-    def encode(self, X: Matrix) -> Matrix:
-        """Refuse: a head cannot be turned around, and `TrunkModel` takes no columns."""
-        raise NotImplementedError("VertiGAN cannot find the hidden rows of given columns")
-
-    def to_bytes(self) -> bytes:
-        """The head as a safetensors file."""
-        return self.head.written()
+    return Head.load(path)

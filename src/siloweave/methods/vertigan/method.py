@@ -64,7 +64,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number
-from siloweave.methods.vertigan.coordinator import HeadDecoder, TrunkModel, coordinate
+from siloweave.methods.vertigan.coordinator import TrunkModel, coordinate, load_head
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.party import handlers
 from siloweave.models.settings import VertiGANSettings
@@ -165,11 +165,11 @@ class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
         visibility=_visibility,
         prepare=columns_data,
         facts=column_facts,
-        handlers=with_decoding(handlers, HeadDecoder.read),
+        handlers=with_decoding(handlers, load_head),
         coordinate=coordinate,
-        gather=partial(gathered, HeadDecoder.read),
+        gather=partial(gathered, load_head),
         decode=decoded_rows,
-        load=partial(ColumnsModel.read, joint=TrunkModel.load, decoder=HeadDecoder.read),
+        load=partial(ColumnsModel.read, joint=TrunkModel.load, coder=load_head),
         forecast=_forecast,
         check=_check,
         check_schema=check_trainable,

@@ -240,7 +240,7 @@ def _played(
     site.remember(f"round/{number % 2}", packed((own, np.array(number))))
     if number == state.settings.rounds - 1:
         head = Head(state.settings, state.heads, own.average)
-        keep_decoder(site, state.features, head.written())
+        keep_decoder(site, state.features, head)
     return Array.of(np.asarray(slope), "<f4")
 
 
