@@ -27,17 +27,21 @@ import json
 import os
 import resource
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from flaim_adult import commit
 
 import siloweave as sw
 from siloweave.evaluate import tvd
+from siloweave.federation import Session
 from siloweave.models.carest import bins_of
 from siloweave.privacy import OSEntropy
 from siloweave.privacy.sketches import SketchNoise, encode_rows
@@ -106,6 +110,34 @@ def coded(
     return Coded(whole, sw.Schema(tuple(kinds)))
 
 
+@contextmanager
+def phases() -> Iterator[dict[str, float]]:
+    """Core seconds meanwhile, by question: what comes before it, and until all have answered it."""
+    spent: dict[str, float] = defaultdict(float)
+    since = time.process_time()
+
+    def lap(name: str) -> None:
+        nonlocal since
+        now = time.process_time()
+        spent[name] += now - since
+        since = now
+
+    def timed(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(session: Session, requests: Mapping[str, Any], *args: Any, **named: Any) -> Any:
+            name = type(next(iter(requests.values()))).__name__
+            lap(f"before {name}")
+            replies = ask(session, requests, *args, **named)
+            lap(name)
+            return replies
+
+        return asked
+
+    ways = {name: timed(getattr(Session, name)) for name in ("ask_each", "ask_present")}
+    with patch.multiple(Session, **ways):
+        yield spent
+    lap("after the last")
+
+
 def one(
     data: Coded,
     method: str,
@@ -113,8 +145,8 @@ def one(
     epsilon: float,
     seed: int,
     split: Mapping[str, Any],
-) -> tuple[sw.Fit, float, float]:
-    """Fit once; the fit, the seconds that it took, and those of a core."""
+) -> tuple[sw.Fit, dict[str, Any]]:
+    """Fit once; the fit, and how long it took: seconds, those of a core, and shares of these."""
     synth = METHODS[method]()
     relation = sw.Relation.REPLACE_ONE if method in REPLACED else sw.Relation.ADD_REMOVE
     budget = sw.Budget(epsilon, 1 / data.table.num_rows, relation=relation)
@@ -123,9 +155,15 @@ def one(
         given = sw.split_columns(data.table, parties, **split)  # type: ignore[arg-type]
     elif synth.method.split == "rows":
         given = [data.table]
-    start, core = time.perf_counter(), time.process_time()
-    fitted = synth.fit(given, data.schema, budget=budget, seed=seed, progress=False)
-    return fitted, time.perf_counter() - start, time.process_time() - core
+    start = time.perf_counter()
+    with phases() as spent:
+        fitted = synth.fit(given, data.schema, budget=budget, seed=seed, progress=False)
+    core = sum(spent.values())
+    return fitted, {
+        "seconds": time.perf_counter() - start,
+        "core_seconds": core,
+        "phases": {name: round(part / core, 4) for name, part in spent.items()},
+    }
 
 
 def distances(data: Coded, fitted: sw.Fit, seed: int) -> dict[str, float]:
@@ -136,16 +174,14 @@ def distances(data: Coded, fitted: sw.Fit, seed: int) -> dict[str, float]:
     return {f"{k}way": tvd(data.codes, synthetic, k, key=seed) for k in (3, 4, 5)}
 
 
-def described(fitted: sw.Fit, seconds: float, core: float, busy: bool) -> dict[str, Any]:
-    """What a run cost; without its times, where others kept the machine busy."""
+def described(fitted: sw.Fit, times: dict[str, Any], busy: bool) -> dict[str, Any]:
+    """What a run cost; where others kept the machine busy, of its times the shares alone."""
     traffic = fitted.cost.parties.values()
-    times = {
-        "seconds": seconds,
-        "core_seconds": core,
+    times = times | {
         "wide_area": fitted.cost.over_network(),
         "engine": fitted.cost.over_network(latency=0, megabits=1e9, message=5.0),
     }
-    return ({} if busy else times) | {
+    return ({"phases": times["phases"]} if busy else times) | {
         "epsilon_spent": fitted.epsilon,
         "rounds": fitted.cost.rounds,
         "megabytes_up": max(t.bytes_from_party for t in traffic) / 1e6,
@@ -228,18 +264,18 @@ def main() -> None:
         same = (*key, "columns", "label")
         if any(all(row.get(k) == key.get(k) for k in same) for row in done):
             continue
-        fitted, seconds, core = one(
+        fitted, times = one(
             data, case["method"], case["parties"], case["epsilon"], case["seed"],
             case.get("split", {}),
         )  # fmt: skip
-        row = key | described(fitted, seconds, core, args.busy)
+        row = key | described(fitted, times, args.busy)
         row |= distances(data, fitted, case["seed"])
         with args.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(
             f"{case['method']:18} {case['parties']} parties, epsilon {case['epsilon']}, seed "
             f"{case['seed']}: 3-way {row['3way']:.4f}, 4-way {row['4way']:.4f}, 5-way "
-            f"{row['5way']:.4f}; {seconds:.1f} s, {core:.1f} of a core, "
+            f"{row['5way']:.4f}; {times['seconds']:.1f} s, {times['core_seconds']:.1f} of a core, "
             f"{row['megabytes_up']:.1f} MB up",
             flush=True,
         )

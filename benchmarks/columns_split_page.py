@@ -45,6 +45,13 @@ PICTURE, PARTIES, COLUMNS = (f"columns-split-{by}.svg" for by in ("rows", "parti
 # The paper's tables, and their rows.
 PAPER = {"nltcs": 21_574, "br2000_privmrf": 38_000, "adult_privmrf": 45_222}
 WANTED = {"two_round": 1.02, "aim": 1.1, "aim_triples": 1.1}
+PHASES = """### Where a run's time goes
+
+Shares of processor time at ε = 0.8, of parties and coordinator together, in percent: mean ±
+standard deviation over the runs, and no part below 1 %. A run is the sum of its questions, named as
+in the method's `messages.py`: *before* one the coordinator works, and ahead of the first the
+parties code their rows; until all have answered it, the parties work. Older runs did not record it.
+"""
 COSTS = {
     "seconds": "seconds",
     "core_seconds": "of a core",
@@ -151,7 +158,8 @@ def page(results: Path) -> str:
     text += _ablations([row for row in paper if row["epsilon"] == EPSILON])
     text += _utility(results / "columns_split_svm.jsonl")
     told = [r for r in plain if r["table"] in PAPER or r["method"] == "secure_two_round"]
-    return text + "\n" + COST + "\n" + _costs([r for r in told if r["method"] in NAMES])
+    text += "\n" + COST + "\n" + _costs([r for r in told if r["method"] in NAMES])
+    return text + _phases([r for r in paper if r["epsilon"] == EPSILON and r["method"] in NAMES])
 
 
 def _lines(file: Path) -> list[Row]:
@@ -366,6 +374,19 @@ def _costs(rows: list[Row]) -> str:
     heads = ["table", "rows", "method", "parties", "runs", *COSTS.values(),
              "load: fastest and slowest run"]  # fmt: skip
     return table(heads, lines) + "\n"
+
+
+def _phases(rows: list[Row]) -> str:
+    lines = []
+    runs = _grouped([row for row in rows if "phases" in row], "table", "rows", "method", "parties")
+    for (name, _, method, parties), found in sorted(runs.items(), key=_placed):
+        names = dict.fromkeys(phase for row in found for phase in row["phases"])
+        shares = {phase: [row["phases"].get(phase, 0.0) for row in found] for phase in names}
+        cells = [f"{phase}: {_figure(some, 100)}" for phase, some in shares.items()
+                 if mean(some) >= 0.01]  # fmt: skip
+        lines.append([name, NAMES[method], str(parties), str(len(found)), ", ".join(cells)])
+    heads = ["table", "method", "parties", "runs", "% of a run's processor time"]
+    return f"\n{PHASES}\n{table(heads, lines)}" if lines else ""
 
 
 def _range(rows: list[Row], key: str) -> str:

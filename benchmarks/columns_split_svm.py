@@ -109,7 +109,7 @@ def main() -> None:
         kept, held = folds(data, case["seed"])
         trained = kept
         if case["method"] != REAL:
-            fitted, *_ = one(kept, case["method"], 2, case["epsilon"], case["seed"], {})
+            fitted, _ = one(kept, case["method"], 2, case["epsilon"], case["seed"], {})
             drawn = fitted.sample_table(kept.table.num_rows, seed=case["seed"])
             trained = replace(kept, table=drawn)
         found = errors(trained, held, TRAINED.get(args.table))

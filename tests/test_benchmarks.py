@@ -427,3 +427,30 @@ def test_a_line_of_runs_counts_them_and_its_times_bear_the_load(load, tmp_path):
     text = load("columns_split_page").page(tmp_path)
     assert "| AIM, one place | 1 | 2, 1 | 200 ± 0 /" in text
     assert "AIM, one place | 1 | 3 | 3 to 9 | – | 2 | 26 | 2 | 3 | 5 | 0.5 and 7.0 |" in text
+
+
+def test_phases_are_the_questions_of_a_run_and_what_is_between(load, tmp_path):
+    module = load("columns_split")
+    values = np.random.default_rng(0).integers(0, 2, (3, 200))
+    table = Table.from_columns({name: (v, None) for name, v in zip("abc", values, strict=True)})
+    kinds = [Column(name, "categorical", categories=(0, 1)) for name in "abc"]
+    ask = module.Session.ask_each
+    fitted, times = module.one(
+        module.Coded(table, Schema(tuple(kinds))), "two_round", 1, 2.0, 0, {}
+    )
+    assert module.Session.ask_each is ask
+    assert [*times["phases"]] == [
+        "before KeyRequest", "KeyRequest", "before Count", "Count", "after the last",
+    ]  # fmt: skip
+    assert sum(times["phases"].values()) == pytest.approx(1, abs=0.001)
+    assert module.described(fitted, times, True)["phases"] == times["phases"]
+    assert "seconds" not in module.described(fitted, times, True)
+
+    parts = (
+        {"before Count": 0.6, "Count": 0.4},
+        {"before Count": 0.4, "Count": 0.596, "end": 4e-3},
+    )
+    rows = [split_line("two_round", 1, seed, 0.01, phases=one) for seed, one in enumerate(parts)]
+    written(tmp_path, "columns_split.jsonl", [*rows, split_line("two_round", 1, 2, 0.01)])
+    text = load("columns_split_page").page(tmp_path)
+    assert "one place | 1 | 2 | before Count: 50 ± 14, Count: 50 ± 14 |" in text
