@@ -15,74 +15,43 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
+from masked_sums import MaskedSum
+
+from siloweave.errors import RosterError
+from siloweave.federation import Session
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "dropouts.jsonl"
 PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
-CELLS = (400, 250)
 POINTS = [(4, 0), (4, 1), (10, 0), (10, 2), (30, 0), (30, 5), (100, 0), (100, 10), (100, 30)]
 
 
-def one(parties: int, gone: int, rows: int = 1000) -> dict[str, float]:
+class Vanishing:
+    """All parties in this process, until they are gone."""
+
+    def __init__(self, sums: MaskedSum) -> None:
+        self._sums = sums
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """A party's answer."""
+        if self._sums.vanishes(name, frame):
+            raise RosterError(f"{name} is gone")
+        return self._sums.here.send(name, frame)
+
+
+def one(parties: int, gone: int) -> dict[str, float]:
     """Keys, one sum of 100,000 integers, and what opens it."""
-    from siloweave.errors import RosterError
-    from siloweave.federation import InProcess, MemoryStore, Session, Site, messages
-    from siloweave.federation.messages import Envelope
-    from siloweave.federation.site import Terms
-    from siloweave.privacy import Budget, Ledger
-    from siloweave.privacy.ledger import Identity
-    from siloweave.privacy.mechanisms import OSEntropy
-    from siloweave.protocols.secure_sums import (
-        HANDLERS,
-        Count,
-        OpenSum,
-        SumNoise,
-        exchange_keys,
-        noisy_marginals,
-    )
-    from siloweave.statistics.marginals import marginal
-    from siloweave.tables import Codes
-    from siloweave.tables.codes import Domain
-
-    domain, clique = Domain(("a", "b"), CELLS), ("a", "b")
-    names, rng = [f"party-{i:03d}" for i in range(parties)], np.random.default_rng(0)
-    people = {n: Identity.create() for n in names}
-    held = {
-        n: Codes(domain, tuple(rng.integers(0, s, rows).astype(np.uint16) for s in CELLS))
-        for n in names
-    }
-    roster = {n: p.public for n, p in people.items()}
-    limit, terms = Budget(10.0, 1e-6), Terms(roster, dropouts=gone)
-    sites = {
-        n: Site(n, held[n], ledger=Ledger(n, limit=limit, identity=people[n]), terms=terms,
-                entropy=OSEntropy(), store=MemoryStore())
-        for n in names
-    }  # fmt: skip
-    early, late = names[: gone // 2], names[gone // 2 : gone]
-
-    class Vanishing(InProcess):
-        def send(self, name, frame):
-            kind = type(messages.decode_request(messages.decode(frame, Envelope).body, HANDLERS))
-            if (kind is Count and name in early) or (kind is OpenSum and name in late):
-                raise RosterError(f"{name} is gone")
-            return super().send(name, frame)
-
-    session = Session(names, Vanishing(sites, HANDLERS), run="bench", dropouts=gone)
-    began, marks = (time.perf_counter(), time.process_time()), {}
-    keys = exchange_keys(session, domain)
-    marks["keys"] = time.perf_counter() - began[0]
-    noise = SumNoise(50.0, 1, gone)
-    (table,), sigma, counted = noisy_marginals(session, keys, domain, [clique], noise)
+    names = [f"party-{i:03d}" for i in range(parties)]
+    sums = MaskedSum(names, gone)
+    session = Session(names, Vanishing(sums), run="bench", dropouts=gone)
+    began = time.perf_counter(), time.process_time()
+    found = sums.run(session)
     seconds, processor = time.perf_counter() - began[0], time.process_time() - began[1]
-    wrong = table - np.sum([marginal(held[n], clique) for n in counted], axis=0)
-    if len(counted) != parties - len(early) or not 0.95 < wrong.std() / sigma < 1.05:
-        raise SystemExit(f"the sum is wrong: {wrong.std()} of {sigma}, {len(counted)} parties")
     traffic = session.traffic[names[-1]]
     return {
-        "parties": parties, "vanish": gone, "counted": len(counted), "seconds": seconds,
+        "parties": parties, "vanish": gone, "counted": found["counted"], "seconds": seconds,
         "processor": processor, "sent": traffic.bytes_from_party, "got": traffic.bytes_to_party,
-        "messages": traffic.messages, "sigma": sigma, "load": os.getloadavg()[0],
+        "messages": traffic.messages, "sigma": found["sigma"], "load": os.getloadavg()[0],
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
+from masked_sums import DOMAIN, MaskedSum
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -38,36 +38,13 @@ from tests.federation.engines import (  # noqa: E402
     seals_of,
 )
 
-from siloweave.federation import (  # noqa: E402
-    InProcess,
-    MemoryStore,
-    Session,
-    Site,
-    engine,
-    messages,
-)
-from siloweave.federation.messages import Envelope  # noqa: E402
-from siloweave.federation.site import Terms  # noqa: E402
-from siloweave.privacy import Budget, Ledger  # noqa: E402
-from siloweave.privacy.ledger import Identity  # noqa: E402
-from siloweave.privacy.mechanisms import OSEntropy  # noqa: E402
-from siloweave.protocols.secure_sums import (  # noqa: E402
-    HANDLERS,
-    Count,
-    OpenSum,
-    SumNoise,
-    exchange_keys,
-    noisy_marginals,
-)
-from siloweave.statistics.marginals import marginal  # noqa: E402
-from siloweave.tables import Codes  # noqa: E402
-from siloweave.tables.codes import Domain  # noqa: E402
+from siloweave.federation import Session, engine  # noqa: E402
+from siloweave.protocols.secure_sums import exchange_keys  # noqa: E402
 
 RESULTS = HERE / "results" / "network.jsonl"
 PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
 NODES, MEGABYTES = (2, 10, 20, 100), (20, 100, 250)
 SUM, VANISH = 100, (0, 10)  # parties of a sum, and of those that vanish
-CELLS, ROWS = (400, 250), 1000
 DEADLINE_S = 60.0  # for a party of a sum
 IDLE_S = 30.0
 Names = tuple[str, ...]
@@ -169,60 +146,32 @@ def of_message(megabytes: int) -> dict[str, Any]:
 
 def of_sum(gone: int, count: int = SUM) -> dict[str, Any]:
     """Keys, one masked sum of 100,000 integers, and what opens it, once all nodes are there."""
-    names, rng = names_of(count), np.random.default_rng(0)
-    domain, clique = Domain(("a", "b"), CELLS), ("a", "b")
-    people = {name: Identity.create() for name in names}
-    terms = Terms({name: one.public for name, one in people.items()}, dropouts=gone)
-    held = {
-        n: Codes(domain, tuple(rng.integers(0, s, ROWS).astype(np.uint16) for s in CELLS))
-        for n in names
-    }
-    here = InProcess(
-        {
-            n: Site(n, held[n], ledger=Ledger(n, limit=Budget(10.0, 1e-6), identity=people[n]),
-                    terms=terms, entropy=OSEntropy(), store=MemoryStore())
-            for n in names
-        },
-        HANDLERS,
-    )  # fmt: skip
+    names = names_of(count)
+    sums = MaskedSum(names, gone)
 
     def reply(name: str) -> Callable[[Any], bytes]:
-        return lambda question: here.send(name, question.data)
+        return lambda question: sums.here.send(name, question.data)
 
-    early, late = names[: gone // 2], names[gone // 2 : gone]
     with study(count, reply) as (link, parties, groups):
 
         class Leaving:
             """The engine, at which parties vanish."""
 
             def send(self, name: str, frame: bytes) -> bytes:
-                body = messages.decode(frame, Envelope).body
-                kind = type(messages.decode_request(body, HANDLERS))
-                if (kind is Count and name in early) or (kind is OpenSum and name in late):
+                if sums.vanishes(name, frame):
                     parties[name].close()
                 return bytes(link.send(name, frame))
 
         transport = Leaving()
         there = Session(names, transport, run="first", at_once=count, dropouts=gone)
-        exchange_keys(there, domain)  # once all nodes are there
+        exchange_keys(there, DOMAIN)  # once all nodes are there
         session = Session(names, transport, run="sum", at_once=count, dropouts=gone)
         link._seconds = DEADLINE_S
-        marks: dict[str, float] = {}
-
-        def work() -> None:
-            began = time.monotonic()
-            keys = exchange_keys(session, domain)
-            marks["keys"] = time.monotonic() - began
-            noise = SumNoise(50.0, 1, gone)
-            (found,), sigma, counted = noisy_marginals(session, keys, domain, [clique], noise)
-            wrong = found - np.sum([marginal(held[n], clique) for n in counted], axis=0)
-            if len(counted) != count - len(early) or not 0.95 < wrong.std() / sigma < 1.05:
-                raise SystemExit(f"the sum is wrong: {wrong.std()} of {sigma}, {len(counted)}")
-
-        spent = measured(groups, work)
+        made: dict[str, float] = {}
+        spent = measured(groups, lambda: made.update(sums.run(session)))
         traffic = session.traffic[names[-1]]
     return {
-        "sum": count, "vanish": gone, **marks, **spent, "messages": traffic.messages,
+        "sum": count, "vanish": gone, "keys": made["keys"], **spent, "messages": traffic.messages,
         "sent": traffic.bytes_from_party, "got": traffic.bytes_to_party,
     }  # fmt: skip
 
