@@ -1,10 +1,8 @@
 """Secure marginals over three parties or more: what every coalition pools, and what it may show.
 
 Every run has fresh keys. A coalition has what its members receive, opened with their keys, and
-every stream under a secret that a member holds. All of these are numbers modulo something: as
-phases, the mean over runs of any one, and of any sum or difference of two, is near 0 where they
-hide rows, and of length 1 where masks cancel. Noise is compared with the coins that a coalition
-knows. The keys are fixed, so a test that passes does so again.
+every stream under a secret that a member holds (pooled.py). Noise is compared with the coins that a
+coalition knows. The keys are fixed, so a test that passes does so again.
 """
 
 from collections import defaultdict
@@ -24,6 +22,7 @@ from siloweave.privacy import Relation
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from tests.federation.small import reply_in
+from tests.guarantees.pooled import is_foreseen, related
 from tests.protocols.secure import (
     SIZES,
     SPLITS,
@@ -44,8 +43,7 @@ DOCUMENTED = {
     ],
     "guides/columns-split.md": ["unless the first two of three or more parties do"],
 }
-RUNS, ROWS, FIRST = 40, 4, 12  # numbers of each message that are compared
-UNLIKELY = 1e-6
+RUNS, ROWS = 40, 4
 MEASURED = [[("a", "c"), ("a", "e"), ("c", "e")], [("a", "c", "e"), ("b", "c", "e")],
             [("a", "c"), ("c", "e")]]  # fmt: skip
 FOUR = {"north": "ab", "south": "cd", "west": "e", "east": "f"}
@@ -246,22 +244,9 @@ def views(split, frame, change=None, runs=RUNS):
     return found
 
 
-def related(seen, coalition):
-    """Numbers, alone or two together, that are not uniform over runs; by their names."""
-    known = [one.known(coalition) for one in seen]
-    names = list(known[0])
-    assert all(list(one) == names for one in known)
-    phases, labels = [], []
-    for name in names:
-        parts = [np.asarray(one[name][0], np.float64).reshape(-1)[:FIRST] for one in known]
-        phases.append(np.exp(2j * np.pi * np.array(parts) / known[0][name][1]))
-        labels += [name] * phases[-1].shape[1]
-    Z = np.hstack([np.ones((len(known), 1)), *phases])
-    labels = ["alone", *labels]
-    far = np.log(2 * Z.shape[1] ** 2 / UNLIKELY) * len(known)
-    different = ~np.eye(len(labels), dtype=bool)
-    pairs = [np.argwhere((np.abs(left.T @ Z) ** 2 > far) & different) for left in (Z, Z.conj())]
-    return {(labels[i], labels[j]) for i, j in np.concatenate(pairs)}
+def shown(seen, coalition):
+    """Which words of a coalition are related, in runs of the same rows."""
+    return related([one.known(coalition) for one in seen])
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +259,7 @@ def honest():
 def test_what_an_admissible_coalition_pools_is_uniform_whatever_the_rows(name, coalition, honest):
     for seen in honest[name]:
         assert len(seen[0].known(coalition)) > 12
-        assert not related(seen, coalition)
+        assert not shown(seen, coalition)
 
 
 def renamed(patch, where, change):
@@ -339,8 +324,8 @@ MUTANTS = [
 
 @pytest.mark.parametrize(("mutant", "coalition", "what"), MUTANTS)
 def test_a_broken_copy_shows_a_coalition_related_words(mutant, coalition, what):
-    found = related(views(PARTIES["three parties"], frames()[0], mutant), coalition)
-    kinds = {one[1][0] for pair in found for one in pair if one != "alone"}
+    found = shown(views(PARTIES["three parties"], frames()[0], mutant), coalition)
+    kinds = {one[1][0] for pair in found for one in pair if one is not None}
     assert what in kinds
 
 
@@ -393,17 +378,14 @@ def tossed(split, change=None, runs=RUNS):
 
 
 def foreseen(found, coalition, split):
-    """Correlation of noise with what a coalition expects, by table that has columns of others."""
+    """Of which tables that have columns of others a coalition foresees the noise, and which not."""
     owners = {column: name for name, own in split.items() for column in own}
-    seen = {}
+    seen = {True: set(), False: set()}
     for clique, runs in found.items():
-        if {owners[name] for name in clique} <= coalition:
-            continue
-        noise, guess = (np.concatenate(each) for each in zip(*(
-            (one.noise, one.expected(coalition)) for one in runs), strict=True))  # fmt: skip
-        seen[clique] = 0.0 if not guess.any() else np.corrcoef(noise, guess)[0, 1]
-        assert abs(seen[clique]) < 4.5 / np.sqrt(noise.size) or seen[clique] > 0.999
-    return seen
+        if not {owners[name] for name in clique} <= coalition:
+            noise, guess = ([one.noise for one in runs], [one.expected(coalition) for one in runs])
+            seen[is_foreseen(np.concatenate(noise), np.concatenate(guess))].add(clique)
+    return seen[True], seen[False]
 
 
 @pytest.fixture(scope="module")
@@ -413,25 +395,21 @@ def noises():
 
 @pytest.mark.parametrize(("name", "coalition"), ADMITTED)
 def test_an_admissible_coalition_foresees_no_noise(name, coalition, noises):
-    seen = foreseen(noises[name], coalition, PARTIES[name])
-    assert seen
-    assert max(seen.values()) < 0.999
+    known, unknown = foreseen(noises[name], coalition, PARTIES[name])
+    assert unknown
+    assert not known
 
 
 @pytest.mark.parametrize(("name", "coalition"), OTHERS)
-def test_a_coalition_that_the_guarantee_leaves_out_foresees_noise_or_reads_rows(
-    name, coalition, noises, honest
-):
-    """Of a table with columns of others; so that what the guarantee says is not too narrow."""
-    split = PARTIES[name]
-    seen = foreseen(noises[name], coalition, split)
-    assert max(seen.values()) > 0.999
-    pair = set(list(split)[:2])
+def test_a_coalition_that_the_guarantee_leaves_out_foresees_noise(name, coalition, noises, honest):
+    """Of tables with columns of others; so the guarantee leaves out no more than it must."""
+    known, unknown = foreseen(noises[name], coalition, PARTIES[name])
+    assert known
     if COORDINATOR in coalition:
-        assert all(related(one, coalition) for one in honest[name])
-    else:  # these two open tables of three columns, and nothing else of others
-        assert {q for q, one in seen.items() if one > 0.999} == {q for q in seen if len(q) == 3}
-        assert pair <= coalition
+        assert all(shown(one, coalition) for one in honest[name])
+    else:  # the first two, of tables of three columns alone
+        assert {len(clique) for clique in known} == {3}
+        assert all(len(clique) == 2 for clique in unknown)
 
 
 def coins_that_parties_toss_alone(patch, study):
@@ -463,7 +441,7 @@ def coins_under_masks_that_anyone_can_make(patch, study):
 )
 def test_a_broken_copy_lets_a_coalition_foresee_noise(mutant, coalition):
     split = PARTIES["three parties"]
-    assert max(foreseen(tossed(split, mutant, runs=12), coalition, split).values()) > 0.999
+    assert foreseen(tossed(split, mutant, runs=12), coalition, split)[0]
 
 
 def test_the_claim_and_the_documentation_name_the_coalitions_that_are_left_out():

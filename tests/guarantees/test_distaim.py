@@ -25,6 +25,7 @@ from siloweave.privacy.budget import rho_for
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import SharedCoins
 from siloweave.privacy.mechanisms import SeededEntropy
+from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from siloweave.statistics.marginals import marginal
 from tests.guarantees.lying import at, changed, changes, fields_of
@@ -39,6 +40,7 @@ from tests.guarantees.whole import (
     rosters,
     run_of,
 )
+from tests.protocols.secure import without_case
 
 RELATIONS = [Relation.ADD_REMOVE, Relation.REPLACE_ONE]
 PLACES = party.places_of(DOMAIN, WORKLOAD)
@@ -332,15 +334,52 @@ def test_tables_that_are_opened_at_another_price_are_random(tables):
         price = msgspec.structs.replace(request.price, total=1.1 * request.price.total)
         return msgspec.structs.replace(request, price=price)
 
-    asked_of(dearer, OpenTables)
-    first = np.concatenate(tables[0][:5])
-    assert np.abs(first).min() > 1000  # of 12 rows
+    with pytest.raises(WireError, match=REFUSED):
+        asked_of(dearer, OpenTables)
+    assert np.abs(np.concatenate(tables[0])).min() > 1000  # of 12 rows
     tables[0].clear()
     asked_of(lambda request: request, OpenTables)
     assert np.abs(np.concatenate(tables[0])).max() < 1000
 
 
 # What is refused
+
+REFUSED = "one or more of parties 'p0', 'p2', 'p1' sent words that open to "
+
+
+@pytest.mark.parametrize("absent", ["", "a count", "a sum"])
+@pytest.mark.parametrize("case", ["a count", "a sum"])
+@pytest.mark.parametrize("sender", ["p1", "p2"])
+def test_words_that_open_to_impossible_tables_are_refused_by_name(
+    sender, case, absent, monkeypatch
+):
+    """One count, with the sum as it is, or a sum of counts that can be; of a party or a server.
+
+    Each by its case of the check alone: a copy without that takes the table for a good one.
+    """
+    monkeypatch.setattr(products, "noise_share", lambda coins, z, words, modulus, *, first: (
+        np.zeros(len(words), np.uint32)
+    ))  # fmt: skip
+    monkeypatch.setattr(secure, "_NEVER", 4)
+    asked = opening(asked_of(lambda request: request, OpenTables))[0]
+    coins = asked.coins[0]
+    most = 12 + math.ceil(4 * coins.sigma * math.sqrt(2)) + coins.half
+    lie = np.array([most, *[-(most // 5)] * 5] if case == "a count" else [most // 2] * 6)
+    assert abs(lie).max() < coins.half + (case == "a count") * most
+
+    roster = {f"p{k}": codes(random_rows(np.random.default_rng(k), 4)) for k in range(3)}
+
+    def counted(rows, q):
+        lies = rows is roster[sender] and q == ("a", "b")
+        return marginal(rows, q) + (lie.reshape(2, 3) if lies else 0)
+
+    monkeypatch.setattr(party, "marginal", counted)
+    without_case(monkeypatch, absent, 12)
+    if absent == case:
+        assert Study()(roster).model.total > 0
+        return
+    with pytest.raises(WireError, match=f"{REFUSED}{case} of [0-9,]+ in a×b"):
+        Study()(roster)
 
 
 def test_settings_that_do_not_exist_are_refused():

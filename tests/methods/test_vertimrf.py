@@ -20,7 +20,7 @@ from siloweave.errors import (
 )
 from siloweave.federation import InProcess, Session
 from siloweave.federation.messages import Array, Public
-from siloweave.methods.vertimrf import party
+from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.messages import (
     EncodeColumns,
     SealSketchKey,
@@ -38,6 +38,7 @@ from siloweave.privacy import (
     Relation,
     SeededEntropy,
 )
+from siloweave.protocols.random_fields import FieldSettings
 from siloweave.tables import Column, Encoder, Schema
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
@@ -203,6 +204,50 @@ def test_shares_are_the_published_ones():
     public = VertiMRFPlan.of(VertiMRF("fm", bins=6), parts, REPLACE)
     assert public.rows is None
     assert public.worth[0] == pytest.approx(0.4 * REPLACE.epsilon)
+
+
+def largest_cliques(monkeypatch, parties, cells):
+    """Cells of the largest clique of each party's own graph, of columns of six codes."""
+    own, private_field = {}, party.private_field
+
+    def noted(answers, *facts, **named):
+        field = private_field(answers, *facts, **named)
+        own[answers.site.name] = max(map(answers.site.rows.domain.size, field.cliques))
+        return field
+
+    monkeypatch.setattr(party, "private_field", noted)
+    names = [f"{name}{k}" for name in parties for k in range(3)]
+    schema = Schema(tuple(Column(n, "categorical", categories=tuple("uvwxyz")) for n in names))
+    same = np.random.default_rng(0).choice(list("uvwxyz"), 400)
+    frame = pd.DataFrame(dict.fromkeys(names, same))  # so that every edge is worth its cells
+    made = VertiMRF(clique_cells=cells, bins=6, refine_steps=1)
+    split = {name: frame[[n for n in names if n[0] == name]] for name in parties}
+    made.fit(split, schema, budget=replace_budget(1000.0), noise="seeded")
+    plan = VertiMRFPlan.of(made, {n: schema.select(list(split[n])) for n in split}, REPLACE)
+    return own, plan.field.clique_cells
+
+
+def replace_budget(epsilon):
+    return Budget(epsilon, 1e-4, relation=Relation.REPLACE_ONE)
+
+
+@pytest.mark.parametrize("parties", ["a", "ab", "abc"])
+def test_a_party_s_own_cliques_leave_room_for_those_of_all(parties, monkeypatch):
+    """tau' <= tau / (m u^2), of m parties whose columns have u codes in the mean."""
+    tau = 36 * 36.0 * len(parties)
+    own, limit = largest_cliques(monkeypatch, parties, tau)
+    assert limit == tau / (len(parties) * 6**2) == 36
+    assert own == dict.fromkeys(parties, 36)
+
+
+def test_a_plan_without_that_bound_lets_cliques_grow(monkeypatch):
+    """Else the test above could not fail."""
+    of = FieldSettings
+    monkeypatch.setattr(messages, "FieldSettings", lambda theta, clique_cells: of(
+        theta=theta, clique_cells=clique_cells * 36
+    ))  # fmt: skip
+    own, _ = largest_cliques(monkeypatch, "ab", 36 * 72.0)
+    assert own == dict.fromkeys("ab", 216)
 
 
 def test_budgets_and_settings_that_cannot_be_are_refused():

@@ -14,11 +14,19 @@ from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import Budget, Relation, SeededEntropy, mechanisms
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.columns import ColumnsData
-from siloweave.protocols.secure_marginals import SecureMarginals, secure_facts, secure_handlers
+from siloweave.protocols.secure_marginals import (
+    MeasureTables,
+    RowBounds,
+    SecureMarginals,
+    Tables,
+    secure_facts,
+    secure_handlers,
+)
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, read
 from siloweave.tables.codes import Encoder
 from tests.federation.rosters import site_with, terms_of
+from tests.federation.small import reply_in
 
 SIZES = {"a": 3, "b": 3, "c": 4, "d": 2, "e": 3, "f": 2}
 SCHEMA = Schema(
@@ -109,6 +117,37 @@ def ask_otherwise(patch, party, question, change):
         return send(transport, name, frame)
 
     patch.setattr(InProcess, "send", sent)
+
+
+def without_case(patch, case, rows):
+    """A copy of the check of opened tables that takes the largest count, or the sum, for good."""
+    after = RowBounds.after
+
+    class Blind(np.ndarray):
+        def max(self):
+            return 0 if case == "a count" else np.asarray(self).max()
+
+        def sum(self):
+            return rows if case == "a sum" else np.asarray(self).sum()
+
+    patch.setattr(RowBounds, "after", lambda bounds, who, clique, counts, coins: (
+        after(bounds, who, clique, counts.view(Blind), coins)
+    ))  # fmt: skip
+
+
+def words_sent(patch):
+    """What parties send of tables that two open, in the order in which they are asked."""
+    send, found = InProcess.send, []
+
+    def sent(transport, name, frame):
+        answer = send(transport, name, frame)
+        body = messages.decode(frame, Envelope).body
+        if isinstance(messages.decode_request(body, transport._handlers), MeasureTables):
+            found.extend(one.value.numpy() for one in reply_in(answer, Tables).joint)
+        return answer
+
+    patch.setattr(InProcess, "send", sent)
+    return found
 
 
 def with_fields(**fields):

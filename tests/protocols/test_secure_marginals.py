@@ -38,7 +38,9 @@ from tests.protocols.secure import (
     people,
     study_of,
     with_fields,
+    without_case,
     without_noise,
+    words_sent,
 )
 from tests.protocols.test_secure_products import UNLIKELY, p_uniform
 
@@ -412,11 +414,17 @@ def test_a_workload_of_unknown_columns_stops_before_anything_is_paid():
 
 
 def at_odds(study, monkeypatch):
-    """Words of north for a x c and of south for b x c, put together; and what they would show."""
-    monkeypatch.setattr(secure, "_check_opened", lambda *facts: None)  # of an honest coordinator
-    ask_otherwise(monkeypatch, "south", "MeasureTables", tables(clique=("b", "c")))
-    opened = study.counts(PAIR)["a", "c"]
+    """Words of north for a x c and of south for b x c, put together; and what they would show.
+
+    The coordinator lies, so it opens them itself, where ours refuses what they open to.
+    """
     plan, hot = study.secure.plan, {}
+    words = words_sent(monkeypatch)
+    ask_otherwise(monkeypatch, "south", "MeasureTables", tables(clique=("b", "c")))
+    with pytest.raises(WireError, match="'north' and 'south' sent words that open to a "):
+        study.counts(PAIR)
+    half = plan.table_for(PAIR[0], 20.0).coins.half
+    opened = products.opened(words, half, products.P).reshape(3, 4)
     for name, site in study.sites.items():
         party = secure._party(plan.synth, site)
         hot[name] = party.one_hot((0, study.secure.rows)).astype(np.int64)
@@ -464,31 +472,44 @@ def test_own_tables_at_different_parties_are_what_it_could_take_too_much_of(monk
     assert epsilon(of_one_person(ledgers), 1e-6) > 1.2
 
 
-@pytest.mark.parametrize(
-    ("clique", "more", "words"),
-    [
-        (("a", "c"), [10**6], "a count of"),
-        (("a", "c"), [-(10**6)], "a count of"),
-        (("a", "c", "e"), [20_000], "a count of"),
-        (("a", "c"), [60] * 12, "a sum of"),
-        (("a", "c"), [-60] * 12, "a sum of"),
-    ],
-)
-def test_words_that_open_to_impossible_counts_are_refused(clique, more, words, monkeypatch):
+def apart(gap, cells):
+    """A lie about one cell that leaves the sum as it is, and all others within the noise."""
+    rest = np.full(cells - 1, -gap // (cells - 1))
+    return [gap, *rest[:-1], -gap - int(rest[:-1].sum())]
+
+
+LIES = [  # of tables with 30 rows, and what they add to south's words; the last one is of 2^16
+    (("a", "c"), [60] * 12, "a sum"),
+    (("a", "c"), [-60] * 12, "a sum"),
+    (("a", "c"), apart(1_300, 12), "a count"),
+    (("a", "c", "e"), apart(2_000, 36), "a count"),
+]
+
+
+@pytest.mark.parametrize("absent", ["", "a count", "a sum"])
+@pytest.mark.parametrize(("clique", "more", "case"), LIES)
+def test_words_that_open_to_impossible_counts_are_refused(clique, more, case, absent, monkeypatch):
+    """Each lie by one case of the check alone: a copy without it takes the table for a good one."""
     without_noise(monkeypatch)
     monkeypatch.setattr(secure, "_NEVER", 5)
     study, real = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE)), secure._closed
 
     def lied(party, group, dealt, tables):
         sent = real(party, group, dealt, tables)
-        added = np.zeros(sent.size, np.int64)
-        added[: len(more)] = more
         if party.site.name == "south":
-            sent = products.added(sent, added % group.modulus(30), group.modulus(30))
+            modulus = group.modulus(30)
+            sent = products.added(sent, np.array(more) % modulus, modulus)
         return sent.astype(np.uint32)
 
     monkeypatch.setattr(secure, "_closed", lied)
-    with pytest.raises(WireError, match=f"'north' and 'south' sent words that open to {words}"):
+    without_case(monkeypatch, absent, 30)
+    if absent == case:
+        wanted = exact(people(), [clique])[clique] + np.reshape(
+            more, study.secure.domain.shape(clique)
+        )
+        np.testing.assert_array_equal(study.counts([clique])[clique], wanted)
+        return
+    with pytest.raises(WireError, match=f"'north' and 'south' sent words that open to {case} of"):
         study.counts([clique])
 
 
@@ -520,9 +541,14 @@ def test_a_correction_that_is_a_thousand_too_large_shows_a_row(monkeypatch):
         return made
 
     monkeypatch.setattr(products, "corrections", heavy)
-    monkeypatch.setattr(secure, "_check_opened", lambda *facts: None)
+    words = words_sent(monkeypatch)
     study = study_of(people(), TWO, budget_of(Relation.REPLACE_ONE))
-    opened = study.counts([clique])[clique]
+    with pytest.raises(WireError, match="sent words that open to a count of"):  # to ours
+        study.counts([clique])
+    table = study.secure.plan.table_for(clique, 20.0)
+    opened = products.opened(words, table.coins.half, products.modulus_for(30, table.coins))
+    opened = opened.reshape(study.secure.domain.shape(study.secure.plan.as_sent(clique)))
+    clique = study.secure.plan.as_sent(clique)
     row = [SCHEMA[n].categories.index(people()[n][0]) for n in clique]
     assert list(np.unravel_index(opened.argmax(), opened.shape)) == row
 

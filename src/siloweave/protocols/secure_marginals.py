@@ -36,7 +36,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from itertools import combinations
 from math import ceil, log2, prod, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -1256,6 +1256,8 @@ def opened_tables(
                 found = checked.array("counts", one.value, dtypes, (cells,), least=least, most=most)
                 words.setdefault(group, []).append(found)
     measured: dict[Clique, Measurement] = {}
+    missing = ceil(plan.bound.margin + _NEVER * plan.bound.sigma) if plan.bound else 0
+    bounds = RowBounds(rows - missing, rows)
     for group, parts in words.items():
         opened, sigma = parts[0].astype(np.float64), group.kind.sigma
         if group.kind.weights:
@@ -1264,7 +1266,8 @@ def opened_tables(
         ends = np.cumsum([domain.size(table.clique) for table in group.tables])
         for table, own in zip(group.tables, np.split(opened, ends[:-1]), strict=True):
             if group.kind.weights:
-                _check_opened(plan, group, table.clique, own, rows)
+                who = f"parties {group.first!r} and {group.second!r}"
+                bounds = bounds.after(who, table.clique, own, group.coins)
             sent_as = plan.as_sent(table.clique)
             order = [sent_as.index(name) for name in table.clique]
             counts = own.reshape(domain.shape(sent_as)).transpose(order)
@@ -1272,23 +1275,32 @@ def opened_tables(
     return measured
 
 
-def _check_opened(
-    plan: SecurePlan, group: Group, clique: Clique, counts: npt.NDArray[np.float64], rows: int
-) -> None:
-    """Refuse counts that honest coins never leave, or a sum that is not about the rows."""
-    half, tail = group.coins.half, ceil(_NEVER * group.coins.sigma * sqrt(counts.size))
-    missing = ceil(plan.bound.margin + _NEVER * plan.bound.sigma) if plan.bound else 0
-    for what, value, least, most in (
-        ("a count", counts.min(), -half, rows + half),
-        ("a count", counts.max(), -half, rows + half),
-        ("a sum", counts.sum(), rows - missing - tail, rows + tail),
-    ):
-        if not least <= value <= most:
-            raise WireError(
-                f"parties {group.first!r} and {group.second!r} sent words that open to {what} of "
-                f"{value:,.0f} in {'×'.join(clique)}; it must be from {least:,} to {most:,}. "
-                "The table was discarded: check which software both run, and start a new run"
-            )
+class RowBounds(NamedTuple):
+    """Between which numbers the rows are that tables count."""
+
+    least: int
+    most: int
+
+    def after(self, who: str, clique: Clique, counts: npt.NDArray[Any], coins: Coins) -> RowBounds:
+        """Closer bounds, by a table that opened; no count opens to less than -half.
+
+        Raises:
+            WireError: A count is larger than honest coins leave it, or their sum is not about the
+                rows; names `who` sent the words.
+        """
+        half, total = coins.half, int(counts.sum())
+        tail = ceil(_NEVER * coins.sigma * sqrt(counts.size))
+        for what, value, least, most in (
+            ("a count", counts.max(), -half, self.most + half),
+            ("a sum", total, self.least - tail, self.most + tail),
+        ):
+            if not least <= value <= most:
+                raise WireError(
+                    f"{who} sent words that open to {what} of {value:,.0f} in {'×'.join(clique)}; "
+                    f"it must be from {least:,} to {most:,}. The table was discarded: check which "
+                    "software they run, and start a new run"
+                )
+        return RowBounds(max(self.least, total - tail), min(self.most, total + tail))
 
 
 class _ByParty(defaultdict[str, dict[str, Any]]):

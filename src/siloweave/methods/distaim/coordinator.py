@@ -38,11 +38,12 @@ from siloweave.privacy.mechanisms import Entropy
 from siloweave.progress import Progress, silent
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.marginals import marginal_result
-from siloweave.protocols.secure_marginals import kept_secret
+from siloweave.protocols.secure_marginals import RowBounds, kept_secret
 from siloweave.protocols.secure_sums import ROUNDING, drawn_cohort, exchange_keys
 from siloweave.protocols.two_rounds import plan_and_fit
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
+from siloweave.tables.display import listed
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
@@ -180,7 +181,15 @@ def opened_tables(
     asked: OpenTables,
     replies: Mapping[str, ServerWords],
 ) -> list[Measurement]:
-    """Noisy tables, from the sum of what parties sent and the words of both servers."""
+    """Noisy tables, from the sum of what parties sent and the words of both servers.
+
+    Raises:
+        WireError: Words open to counts that cannot be, or to tables of different numbers of rows;
+            names all who sent some.
+    """
+    senders = dict.fromkeys([*replies, *asked.joined])
+    who = f"one or more of parties {listed([repr(name) for name in senders])}"
+    bounds = RowBounds(0, MOST_ROWS)
     total = np.concatenate([sums[places[clique]] for clique in asked.cliques])
     for name, reply in replies.items():
         total += CheckedReply(name).array("words", reply.words.value, WORDS, total.shape)
@@ -188,6 +197,7 @@ def opened_tables(
     for clique, coins in zip(asked.cliques, asked.coins, strict=True):
         words = total[start : start + domain.size(clique)]
         counts = products.opened((words, np.zeros_like(words)), coins.half, MODULUS)
+        bounds = bounds.after(who, clique, counts, coins)
         table = counts.reshape(domain.shape(clique)).astype(float)
         found.append(Measurement(clique, table, coins.sigma))
         start += words.size

@@ -13,12 +13,13 @@ rounds in which few parties take part.
 * Servers are the first and the last party of the roster. They hold nobody's counts.
 
 **Guarantee** (dp; `selection="simulated"`: none): rows, add/remove or replace-one as each party's
-budget says, towards the coordinator together with any parties but the servers, any coalition of
-parties without the coordinator, both servers included, and everyone who sees the model. With the
-first server, the coordinator has exact counts of every party; with the last one, exact sums of what
-is opened. Coordinator and servers are assumed to follow the protocol; a party that sends wrong
-counts makes tables wrong, and learns no more by it. A row lives at one party, which pays, when it
-shares its counts, for all that is opened later (`PaidAhead`); who never takes part pays nothing.
+budget says, towards one of coordinator, first server and last server, together with any other
+parties, and towards everyone who sees the model. With the first server, the coordinator has exact
+counts of every party; with the last one, exact sums of what is opened. Both servers together know
+all noise (z, S and G), so a model shows them such sums. Coordinator and servers are assumed to
+follow the protocol; a party that sends wrong counts makes tables wrong, which is mostly refused,
+and learns no more by it. A row lives at one party, which pays, when it shares its counts, for all
+that is opened later (`PaidAhead`); who never takes part pays nothing.
 Assumed public: domain (where numbers are cut into bins is paid for before, see
 protocols/histograms.py), workload, roster, who takes part.
 
@@ -86,9 +87,9 @@ def _guarantee(synth: DistAIM) -> Guarantee:
         )
     return Guarantee(
         "dp",
-        "Every row of every party, from the coordinator, from all parties together, and from "
-        "readers, as long as the coordinator does not put together what it knows with one of the "
-        "two parties that serve, the first and the last of the roster.",
+        "Every row of every party, from the coordinator, from the parties, and from readers, as "
+        "long as no two of three put together what they know: the coordinator, and the two parties "
+        "that serve, the first and the last of the roster.",
     )
 
 
@@ -123,7 +124,8 @@ def _visibility(synth: DistAIM) -> Views:
         return (OWN_ROWS, cuts, exact, replace(READERS, protected_by=why))
     why = f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server"
     sees = "tables over all parties that took part, with noise"
-    others = View(OTHERS, "at two that serve, which tables are opened", NOISE, ("OpenTables",))
+    served, apart = "at two that serve, which tables are opened", "as long as they share nothing"
+    others = View(OTHERS, served, f"{NOISE}, {apart} with each other", ("OpenTables",))
     return (OWN_ROWS, cuts, View(COORDINATOR, sees, why, ("CountShare.words",)), others, READERS)
 
 
