@@ -12,8 +12,8 @@ import siloweave as sw
 from siloweave.core.run import parties_in
 from siloweave.evaluate import scoring
 from siloweave.evaluate.scoring import Heading, Measure
-from siloweave.methods.process import in_processes
 from siloweave.tables import Column, Schema, Table
+from tests.synthesizers.processes import in_processes
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()

@@ -18,12 +18,12 @@ from siloweave.federation.session import Processes
 from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.methods.flaim.coordinator import _Run
 from siloweave.methods.flaim.messages import Select
-from siloweave.methods.process import in_processes
 from siloweave.privacy import Budget, SharedGaussian
 from siloweave.protocols.secure_sums import OpenSum
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.core.kills import KilledError
+from tests.synthesizers.processes import in_processes
 
 SCHEMA = Schema(
     (

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation import InProcess, Session
 from siloweave.privacy import (
@@ -21,7 +22,6 @@ from siloweave.protocols import schema as schemas_module
 from siloweave.protocols.schema import (
     HANDLERS,
     Learning,
-    OpenData,
     agree_schema,
     clipped,
     magnitudes,
@@ -69,7 +69,7 @@ def clinics(seed=0, parties=3, number=2000):
 def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
     terms, sites = terms_of([f"p{k}" for k in range(len(tables))], tolerated=tolerated), {}
     for k, table in enumerate(tables):
-        held = OpenData(table, schemas[k] if schemas else SCHEMA)
+        held = OwnerData(table, schemas[k] if schemas else SCHEMA)
         entropy = SeededEntropy(100 * seed + k)
         sites[f"p{k}"] = site_with(f"p{k}", held, terms, limit=limit, entropy=entropy)
     return Session(list(sites), InProcess(sites, HANDLERS), run=run), sites

@@ -26,9 +26,9 @@ import pytest
 from siloweave.core.run import Opener, parties_in
 from siloweave.federation import Session
 from siloweave.federation.session import Closed
-from siloweave.methods.process import in_processes
 from siloweave.tables import write
 from tests.guarantees.whole import plain
+from tests.synthesizers.processes import in_processes
 from tests.synthesizers.test_visibility import CASES
 
 FILE = Path(__file__).with_name("golden.json")

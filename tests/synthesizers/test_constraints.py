@@ -12,11 +12,11 @@ from msgspec.structs import replace
 import siloweave as sw
 from siloweave.core.run import parties_in
 from siloweave.errors import InputError, SchemaError
-from siloweave.methods.process import in_processes
 from siloweave.methods.registry import METHODS
 from siloweave.tables import write
 from siloweave.tables.modelled import Modelled
 from tests.synthesizers.networked import fit_over_frames
+from tests.synthesizers.processes import in_processes
 from tests.synthesizers.properties import check_like_the_frame
 from tests.synthesizers.test_visibility import CASES, GRAPHICAL
 

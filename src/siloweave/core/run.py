@@ -79,7 +79,7 @@ from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
 from siloweave.tables.ids import id_texts
-from siloweave.tables.read import Table, Unread, beside, read, rows_of, sampled, unread
+from siloweave.tables.read import Table, Unread, beside, digest_of, read, rows_of, sampled, unread
 from siloweave.tables.schema import Schema, outline
 
 _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
@@ -100,6 +100,27 @@ class PartyData(Protocol):
 
     def digest(self) -> bytes:
         """Of its rows and of how they are read; see `Site`."""
+
+
+@dataclass(frozen=True)
+class OwnerData:
+    """What an owner of rows works with.
+
+    Attributes:
+        table: Its rows.
+        schema: Facts about its columns.
+        progress: Called with a text and the share that is done of its work.
+        store: Folder for an interrupted training, of this run alone; or None.
+    """
+
+    table: Table
+    schema: Schema
+    progress: Progress = silent
+    store: Path | None = None
+
+    def digest(self) -> bytes:
+        """Recognises the same rows when a run is resumed; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
 
 
 Data = TypeVar("Data", bound=PartyData)

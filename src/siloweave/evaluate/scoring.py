@@ -52,7 +52,6 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
-Counts = Ints
 Pair = tuple[str, str]
 Compute = Callable[[str, str], float]
 """A measure, from the names of the real table and of the other one."""
@@ -810,12 +809,12 @@ def _edges(column: AlignedColumn, real: str) -> Floats:
     return edges
 
 
-def _counts(values: Floats, edges: Floats) -> Counts:
+def _counts(values: Floats, edges: Floats) -> Ints:
     places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
     return np.bincount(places, minlength=len(edges) - 1)
 
 
-def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], list[Counts]]:
+def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], list[Ints]]:
     counts = [np.bincount(column.values[t], minlength=column.levels)[:-1] for t in names]
     order = np.argsort(-counts[0], kind="stable")
     few = len(order) <= CELLS

@@ -39,7 +39,6 @@ from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.keys import Key
 
-Codes = Ints
 DENSE_TO = 1 << 18
 """Pairs with more cells than this are counted over the cells that have rows."""
 TREND_BINS = 10
@@ -101,19 +100,19 @@ def associations(tables: Aligned, table: str) -> Floats:
     return matrix
 
 
-def entropy(counts: Codes | Floats) -> float:
+def entropy(counts: Ints | Floats) -> float:
     """Entropy in nats of counts or weights that need not sum to 1; empty cells add nothing."""
     from scipy.special import entr
 
     return abs(float(entr(counts / counts.sum()).sum()))
 
 
-def _pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> Codes:
+def _pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> Ints:
     """Rows in each occupied cell of two categorical columns, in no stated order."""
     cells = first.values[table].astype(np.int64) * second.levels + second.values[table]
     if first.levels * second.levels <= DENSE_TO:
         return np.bincount(cells)
-    counts: Codes = np.unique(cells, return_counts=True)[1]
+    counts: Ints = np.unique(cells, return_counts=True)[1]
     return counts
 
 
@@ -593,18 +592,18 @@ def _trends(tables: Aligned, real: str, synthetic: str, edges_from: str | None) 
     return found
 
 
-def _bin(column: AlignedColumn, table: str, edges_from: str | None) -> Codes:
+def _bin(column: AlignedColumn, table: str, edges_from: str | None) -> Ints:
     values = column.values[table]
     if not column.numeric:
         return values.astype(np.int64)
     edges = np.histogram_bin_edges(numbers(column, edges_from or table), bins=TREND_BINS)
     if edges_from:  # what lies outside belongs to the outer bins
         edges[0], edges[-1] = -np.inf, np.inf
-    found: Codes = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
+    found: Ints = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
     return found
 
 
-def cramers_v(joint: tuple[Codes, Codes, Codes]) -> float:
+def cramers_v(joint: tuple[Ints, Ints, Ints]) -> float:
     """Cramer's V, not corrected for bias; 0 with a column of one value.
 
     Takes row, column and count of each occupied cell.

@@ -328,7 +328,7 @@ class DiffusionLearner(Learner):
         """Numbers, codes and labels."""
         shift, scale = self.frame(facts)
         rows = self.layout.check((V - shift) / scale, least=0)
-        return diffusion.rows_of(rows, self.layout, self.label_block), "shuffled"
+        return diffusion.rows_of(rows, self.layout, self.label_block), None
 
     def batch(self, rows: int) -> int:
         """At most all rows."""

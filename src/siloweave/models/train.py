@@ -178,21 +178,16 @@ class BatchPlan(NamedTuple):
     sampler: Sampler | None = None  # a function `(rows, key) -> batch`, or None
 
 
-def plan_of(sampler: str | Sampler, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
-    """The plan that `sampler` names, see `train`.
+def plan_of(sampler: Sampler | None, rows: Any, *, batch: int, key: Array, most: int) -> BatchPlan:
+    """The plan of a sampler, or of shuffled rows, see `train`.
 
-    Raises InputError for an unknown name, no rows, rows of unequal number, NaN, or more rows in a
-    batch than there are.
+    Raises InputError for no rows, rows of unequal number, NaN, or more rows in a batch than there
+    are.
     """
-    if callable(sampler):
+    if sampler is not None:
         return BatchPlan("own", most, lambda step, count: None, sampler)
     _check_finite(rows)
     count = _count(rows)
-    if sampler != "shuffled":
-        raise InputError(
-            f"train: sampler = {sampler!r} is not known. Give 'shuffled', or a function of rows "
-            "and key."
-        )
     if batch > count:
         raise InputError(
             f"train: batch = {batch} is more than the {count} rows there are. Use a batch of "
@@ -296,7 +291,7 @@ def train(
     steps: int,
     batch: int,
     key: Array,
-    sampler: str | Sampler = "shuffled",
+    sampler: Sampler | None = None,
     epoch_steps: int = 100,
     progress: Progress = silent,
     store: Path | None = None,
@@ -314,9 +309,8 @@ def train(
         steps: Updates in total, those before an interruption included.
         batch: Rows in a batch, at most all rows.
         key: A jax key. The same key, arguments and machine give the same bits.
-        sampler: "shuffled" (every epoch is a permutation of the rows cut into whole batches; what
-            is left over waits for the next epoch), or a function `(rows, key) -> batch`, compiled
-            with the loop.
+        sampler: A function `(rows, key) -> batch`, compiled with the loop. None: every epoch is a
+            permutation of the rows cut into whole batches; what is left over waits for the next.
         epoch_steps: Most steps between two reports; fewer when steps are slow.
         progress: Called with the step, the mean loss and the time left, from the start.
         store: Folder for checkpoints. A call that finds one continues from it, to the same

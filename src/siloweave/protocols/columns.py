@@ -25,13 +25,14 @@ import numpy as np
 from siloweave.core.constrained import constrained_rows
 from siloweave.core.fit import FeatureModel, Generator, Wanted
 from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
+from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.protocols.networks import OwnerData, from_bytes, jax_key, saved_bytes
+from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of

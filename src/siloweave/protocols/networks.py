@@ -21,38 +21,17 @@ import numpy as np
 
 from siloweave.core.fit import Generator
 from siloweave.core.method import Asked, Case, Forecast, Place, Setup
+from siloweave.core.run import OwnerData
 from siloweave.errors import InputError
-from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Block, Features
 from siloweave.tables.keys import Key, generator
-from siloweave.tables.read import Table, digest_of
+from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema, check_columns, check_learnable
 
 _T = TypeVar("_T")
 _WALKS = 4
-
-
-@dataclass(frozen=True)
-class OwnerData:
-    """What an owner of rows works with.
-
-    Attributes:
-        table: Its rows.
-        schema: Facts about its columns.
-        progress: Called with a text and the share that is done of its work.
-        store: Folder for an interrupted training, of this run alone; or None.
-    """
-
-    table: Table
-    schema: Schema
-    progress: Progress = silent
-    store: Path | None = None
-
-    def digest(self) -> bytes:
-        """Recognises the same rows when a run is resumed; see `Site`."""
-        return digest_of(self.table, self.schema.digest())
 
 
 def owner_data(table: Table, setup: Setup, place: Place) -> OwnerData:

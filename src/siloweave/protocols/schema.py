@@ -45,6 +45,7 @@ from siloweave.core.method import (
     View,
     Views,
 )
+from siloweave.core.run import OwnerData
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import CheckedReply
@@ -69,25 +70,13 @@ from siloweave.tables.bins import as_written, numbers_of
 from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import Table, Unread, digest_of, read
+from siloweave.tables.read import Table, Unread, read
 from siloweave.tables.schema import Category, Column, Schema, check_columns
 
 _LONGEST = 256  # characters of a value that may be named
 _LOWEST = -64  # continuous: below 2^-64 in size counts as 0
 _HIGHEST = 62  # 2^62 and above falls into the last bin
 _FALSE = 1e-3  # probability with which any empty bin passes for one that holds rows
-
-
-@dataclass(frozen=True)
-class OpenData:
-    """A party's rows, and the facts that it declares about them; others are open."""
-
-    table: Table
-    schema: Schema
-
-    def digest(self) -> bytes:
-        """Recognises the same rows when a run is resumed; see `Site`."""
-        return digest_of(self.table, self.schema.digest())
 
 
 # Messages
@@ -127,7 +116,7 @@ class Magnitudes(Cohort, frozen=True, tag="schema/magnitudes"):
 # Party
 
 
-def declare(request: Declare, site: Site[OpenData]) -> Declaration:
+def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
     """The party's own facts; one that came from its rows and was not reviewed stays here."""
     unreviewed = [c.name for c in site.rows.schema.columns if c.from_data]
     if unreviewed:
@@ -153,7 +142,7 @@ def _values(table: Table, column: Column) -> tuple[list[Category], Ints]:
     return [v for v, _ in pairs], np.array([n for _, n in pairs], dtype=np.int64)
 
 
-def _check_asked(columns: Sequence[Column], fact: str, site: Site[OpenData]) -> None:
+def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) -> None:
     """Raise WireError about columns for which the party did not leave this fact open."""
     mine = site.rows.schema
     for column in columns:
@@ -167,7 +156,7 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[OpenData]) -> 
         raise WireError(f"party {site.name!r} was asked about no column, or about one twice")
 
 
-def name(request: Name, site: Site[OpenData]) -> Named:
+def name(request: Name, site: Site[OwnerData]) -> Named:
     """Values whose count plus discrete Gaussian noise reaches the threshold, column by column."""
     _check_asked(request.columns, "categories", site)
     event = ThresholdGaussian(
@@ -209,7 +198,7 @@ def _histogram(table: Table, column: Column) -> Ints:
     return np.bincount(place + edges.size, minlength=2 * edges.size + 1)
 
 
-def measure(request: Magnitudes, site: Site[OpenData]) -> Counts:
+def measure(request: Magnitudes, site: Site[OwnerData]) -> Counts:
     """The party's part of the histograms, with its share of the noise."""
     _check_asked(request.columns, "low", site)
     tables = [_histogram(site.rows.table, c) for c in request.columns]
@@ -218,7 +207,7 @@ def measure(request: Magnitudes, site: Site[OpenData]) -> Counts:
 
 
 HANDLERS: Handlers = {Declare: declare, Name: name, Magnitudes: measure, **OPENING}
-"""A party's side of agreeing on a schema; its rows are a `OpenData`."""
+"""A party's side of agreeing on a schema; its rows are an `OwnerData`."""
 
 
 # Coordinator
@@ -281,7 +270,7 @@ def check_open(table: Table, schema: Schema) -> None:
 
 
 def agree_schema(session: Session, schema: Schema, learning: Learning | None = None) -> Schema:
-    """Agree on one schema with parties whose rows are `OpenData`.
+    """Agree on one schema with parties whose rows are `OwnerData`.
 
     Args:
         session: With the parties.
@@ -473,7 +462,7 @@ def _plan(setup: Setup, learn: float) -> Setup | None:
     return replace(setup, encoder=None, stage="schema")
 
 
-def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
+def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
     """Rows that fit what is declared; of a table that is counted where it is, the open columns."""
     schema, facts = setup.schema, open_facts(setup.schema)
     check_columns(schema, table)
@@ -483,7 +472,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OpenData:
     if not isinstance(table, Table):
         table = read(table.select(list(facts)))
     check_open(table, schema)
-    return OpenData(table, schema)
+    return OwnerData(table, schema)
 
 
 def _learn(session: Session, task: Task) -> Schema:

@@ -34,7 +34,7 @@ from siloweave.core.method import (
     Task,
     View,
 )
-from siloweave.core.run import Synthesizer, part_of
+from siloweave.core.run import OwnerData, Synthesizer, part_of
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.central.messages import Train, TrainedModel
@@ -55,7 +55,6 @@ from siloweave.protocols.networks import (
     GANModel,
     LatentModel,
     NetworkModel,
-    OwnerData,
     check_trainable,
     from_bytes,
     jax_key,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 
+from siloweave.core.run import OwnerData
 from siloweave.errors import WireError, naming_party
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, WORDS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released
@@ -36,7 +37,7 @@ from siloweave.methods.fed_tgan.messages import (
     Trained,
 )
 from siloweave.privacy.events import NonPrivate
-from siloweave.protocols.networks import OwnerData, jax_key
+from siloweave.protocols.networks import jax_key
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.summaries import summarise
