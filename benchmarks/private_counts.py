@@ -50,8 +50,8 @@ TABLES = ("abalone", "churn", "heloc", "adult", "diabetes", "nltcs", "br2000_pri
           "bank_marketing", "census_income_kdd", "covertype", "intrusion_kdd99_10pct")  # fmt: skip
 TUNED = TABLES[:4]
 """On which the factor of `bins_for` was chosen."""
-BEFORE = {"degree": 2, "bins": 16}
-FIRST = {"degree": 3, "queries": 64, "bins": 16}
+BEFORE = {"degree": 2, "bins": 16, "counts_share": 0.1}
+FIRST = {"degree": 3, "queries": 64, "bins": 16, "counts_share": 0.1}
 WHOLE = "all rows"
 SETTINGS = {"before": BEFORE, "default": {}, "first": FIRST, "before, no decimals": BEFORE,
             "target": {}, WHOLE: {}}  # fmt: skip

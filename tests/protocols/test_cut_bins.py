@@ -56,7 +56,7 @@ def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
         assert "counts of 2 columns" in entries[0].what
         assert {entry.run for entry in entries[1:]} == {"run"}
     assert max(fit.epsilons.values()) <= BUDGET.epsilon
-    assert fit.settings["counts_share"] == 0.1
+    assert fit.settings["counts_share"] == 0.2
     assert all(moved.bytes_from_party > 4 * 4_096 for moved in fit.cost.parties.values())
     assert next(iter(fit.cost.phases)) == "histograms of columns"
 

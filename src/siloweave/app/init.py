@@ -417,7 +417,7 @@ _WORKLOAD = """\
 # degree = 2               # columns in one query of the workload, instead of what is chosen
 # queries = 64             # only so many queries, chosen at random
 # bins = 16                # of a column of numbers at most, instead of what rows and budget carry
-# counts_share = 0.1       # share of the budget for noisy histograms, by which such columns are
+# counts_share = 0.2       # share of the budget for noisy histograms, by which such columns are
 #                          # cut into bins
 
 """

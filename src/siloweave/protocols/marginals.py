@@ -94,7 +94,7 @@ class MarginalSettings:
     workload: Workload = "auto"
     target: str | None = None
     bins: int | None = None
-    counts_share: float = 0.1
+    counts_share: float = 0.2
     max_model_mb: float = 80.0
 
     triples: ClassVar[bool] = False  # whether triples are candidates without a target
