@@ -454,3 +454,14 @@ def test_phases_are_the_questions_of_a_run_and_what_is_between(load, tmp_path):
     written(tmp_path, "columns_split.jsonl", [*rows, split_line("two_round", 1, 2, 0.01)])
     text = load("columns_split_page").page(tmp_path)
     assert "one place | 1 | 2 | before Count: 50 ± 14, Count: 50 ± 14 |" in text
+
+
+def test_costs_on_adult_stand_beside_published_ones(load, tmp_path):
+    adult = {"table": "adult_privmrf", "rows": 45222}
+    rows = [
+        split_line("vertigan", 2, k, 0.2, core_seconds=t, **adult) for k, t in enumerate((3, 4))
+    ]
+    rows.append(split_line("vertigan", 4, 0, 0.2, core_seconds=9, **adult))
+    written(tmp_path, "columns_split.jsonl", rows)
+    text = load("columns_split_page").page(tmp_path)
+    assert rows_of(text, "VertiGAN | 112") == ["| VertiGAN | 112 | 8.3 min | 2 | 16 | 3 to 4 |"]
