@@ -2,7 +2,7 @@
 
 import pytest
 
-from siloweave.app.ledgers import row_epsilon
+from siloweave.core.fit import epsilon_of_row
 from siloweave.privacy import Budget, Gaussian, Ledger
 from siloweave.privacy.accountants import epsilon
 
@@ -13,12 +13,12 @@ def ledgers(*sigmas):
     for i, sigma in enumerate(sigmas):
         ledger = Ledger(f"party {i}", limit=Budget(10.0, DELTA))
         ledger.charge(Gaussian(sigma=sigma, sensitivity=1.0), run="r", step="s", what="w", to="all")
-        yield ledger
+        yield ledger.owner, ledger.entries
 
 
 def test_parts_of_a_row_compose_and_rows_of_several_parties_do_not():
     events = [Gaussian(sigma=sigma, sensitivity=1.0) for sigma in (4.0, 8.0)]
     dearest, both = epsilon(events[:1], DELTA), epsilon(events, DELTA)
-    assert row_epsilon(ledgers(4.0, 8.0), DELTA, "rows") == pytest.approx(dearest)
-    assert row_epsilon(ledgers(4.0, 8.0), DELTA, "columns") == pytest.approx(both)
+    assert epsilon_of_row(dict(ledgers(4.0, 8.0)), "rows", DELTA) == pytest.approx(dearest)
+    assert epsilon_of_row(dict(ledgers(4.0, 8.0)), "columns", DELTA) == pytest.approx(both)
     assert dearest < both

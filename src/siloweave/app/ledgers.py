@@ -16,12 +16,13 @@ from typing import Any, Literal
 import msgspec
 
 from siloweave.app.study import Study, close_match
+from siloweave.core.fit import epsilon_of_row
 from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError
 from siloweave.federation.records import ABSENCES, RECEIPTS, Absences, Receipt, read_receipts
 from siloweave.federation.session import Traffic
-from siloweave.privacy.accountants import epsilon, of_one_person, rho
-from siloweave.privacy.ledger import Ledger, spelled_key
+from siloweave.privacy.accountants import epsilon, rho
+from siloweave.privacy.ledger import Entry, Ledger, spelled_key
 
 ALIGNED = "alignment"
 """Folder of a run in which its alignment stores what is its own."""
@@ -85,17 +86,6 @@ class RunSummary(msgspec.Struct, frozen=True):
     vanished: tuple[str, ...] = ()
     sample: str = ""
     version: int = 1
-
-
-def row_epsilon(ledgers: Iterable[Ledger], delta: float, split: str) -> float:
-    """Epsilon of a whole row over the parties' ledgers.
-
-    With split "columns" every party holds a part of each row, so that all they released composes;
-    else a row is at one party, and the largest holds.
-    """
-    if split == "columns":
-        return epsilon(of_one_person(ledger.events for ledger in ledgers), delta)
-    return max((ledger.epsilon(delta) for ledger in ledgers), default=0.0)
 
 
 def find_run(folder: str | Path) -> RunSummary | None:
@@ -366,18 +356,18 @@ def read_ledgers(
     summary = find_run(folder)
     at = delta or (summary.delta if summary else _DELTA)
     only = {party} if party else set(names) if path.is_file() else None
-    readings, of_rows = list[Reading](), list[Ledger]()
+    readings, of_rows = list[Reading](), dict[str, tuple[Entry, ...]]()
     for stage, files in stages.items():
         compared = _compared(summary, folder, stage, files, only)
         for name in (name for name in files if party in (None, name)):
             ledger = Ledger.read(files[name])
             readings.append(_reading(stage, files[name], ledger, at, compared[name]))
             if stage == "method":
-                of_rows.append(ledger)
+                of_rows[name] = ledger.entries
     due = {one.name for one in summary.parties} | set(summary.vanished) if summary else set()
     if summary is None or len(of_rows) < len(due):
         return Trail(at, tuple(readings))
-    return Trail(at, tuple(readings), summary.split, row_epsilon(of_rows, at, summary.split))
+    return Trail(at, tuple(readings), summary.split, epsilon_of_row(of_rows, summary.split, at))
 
 
 def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:

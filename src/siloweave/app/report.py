@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -30,7 +31,7 @@ from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.method import GUARANTEED
 from siloweave.core.run import named_parties
 from siloweave.errors import InputError
-from siloweave.evaluate.workload import negative_log_likelihood, tvd, workload_errors
+from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.protocols.columns import KeptRows
@@ -310,7 +311,6 @@ def record_of(
     title: str,
     *,
     owner: Sequence[Table] = (),
-    test: Table | None = None,
     synthetic: Table | None = None,
     measured: Mapping[str, float] | None = None,
     run_by: str = "",
@@ -321,8 +321,6 @@ def record_of(
         fitted: The fit.
         title: Name of the study.
         owner: Real rows, for the owner's copy only.
-        test: Real rows that were held out, for the likelihood in the owner's copy; a generator has
-            no likelihood.
         synthetic: Rows drawn from a generator; drawn anew if not given.
         measured: What else was measured on real rows, for the owner's copy.
         run_by: Who ran it, as the caller says.
@@ -360,16 +358,10 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=(*map(_fact, fitted.schema.columns), *_constraints(fitted, synthetic)),
         assumed_public=_assumed(fitted),
-        warnings=(
-            *_unaccounted(fitted),
-            *_uncovered(fitted),
-            *_apart(fitted),
-            *_few(fitted),
-            *_drawn(fitted),
-        ),
+        warnings=(*_unprotected(fitted), *_limits(fitted)),
         settings=dict(_flat(fitted.settings)),
         synthetic=shown,
-        owner=_owner(fitted, view, owner, test, measured or {}) if owner and view else None,
+        owner=_owner(fitted, view, owner, measured or {}) if owner and view else None,
     )
 
 
@@ -420,66 +412,45 @@ def _reason(fitted: Fit) -> str:
     return "The noise came from a seed: whoever knows it can take it away again."
 
 
-def _uncovered(fitted: Fit) -> tuple[str, ...]:
-    """Which releases of a partly private method no epsilon covers."""
-    if fitted.info.guarantee != "partial":
-        return ()
+def _unprotected(fitted: Fit) -> Iterator[str]:
+    """Which ledgers are not here, and what of a partly private method no epsilon covers."""
+    guarantee = fitted.info.guarantee
+    if fitted.unaccounted:
+        named = ", ".join(fitted.unaccounted)
+        bound = "the study's whole budget, to which its own ledger holds it"
+        if guarantee != "dp":
+            bound = "no bound, since a ledger of this method has none"
+        text = f"Vanished before the end, so that no ledger came: {named}. For each, ε here counts "
+        yield f"{text}{bound}. What it has released is in its own ledger alone."
     entries = [entry for ledger in fitted.ledgers.values() for entry in ledger]
     bare = [e.what for e in entries if isinstance(e.event, NonPrivate)]
     paid = [e.event for e in entries if not isinstance(e.event, NonPrivate)]
-    if not bare or not paid:
-        return ()
-    spent, delta = words.epsilon(epsilon(paid, fitted.budget.delta)), fitted.budget.delta
-    named = "; ".join(dict.fromkeys(bare))
-    text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
-    return (f"{text}Released without any: {named}.",)
+    if guarantee == "partial" and bare and paid:
+        spent, delta = words.epsilon(epsilon(paid, fitted.budget.delta)), fitted.budget.delta
+        text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
+        yield f"{text}Released without any: {'; '.join(dict.fromkeys(bare))}."
 
 
-def _few(fitted: Fit) -> tuple[str, ...]:
-    """That the model, by its own noisy count, stands for too few rows to be useful."""
-    if not isinstance(model := fitted.model, MarginalModel) or not fitted.budget.private:
-        return ()
-    if model.mrf.total * fitted.budget.epsilon >= words.FEW:
-        return ()
-    text = (
-        f"The model stands for about {max(model.mrf.total, 0):.0f} rows, by its own count: the "
-        "noise is as large as any count of so few, so this table cannot be useful."
-    )
-    return (text,)
-
-
-def _drawn(fitted: Fit) -> tuple[str, ...]:
-    """That rows were drawn before the method saw them."""
-    if not (how := fitted.settings.get("sample")):
-        return ()
-    own = "Numbers of rows here are those of the sample"
-    if fitted.info.guarantee == "dp":
-        own += ", and ε holds for the whole table: it is computed as if the sample were all of it"
-    return (f"Trained from a sample: {how}. {own}.",)
-
-
-def _unaccounted(fitted: Fit) -> tuple[str, ...]:
-    """That parties vanished whose ledgers are not here."""
-    if not fitted.unaccounted:
-        return ()
-    named = ", ".join(fitted.unaccounted)
-    bound = "the study's whole budget, to which its own ledger holds it"
-    if fitted.info.guarantee != "dp":
-        bound = "no bound, since a ledger of this method has none"
-    text = f"Vanished before the end, so that no ledger came: {named}. For each, ε here counts "
-    return (f"{text}{bound}. What it has released is in its own ledger alone.",)
-
-
-def _apart(fitted: Fit) -> tuple[str, ...]:
-    """That rows of several parties are not shown together."""
-    if fitted.shared:
-        return ()
-    text = (
-        "Synthetic columns stay with their parties: the public copy of this page shows none of "
-        "them, and in the owners' copy rows of different parties are in an order of their own, so "
-        "that it does not show how columns of two parties depend on each other."
-    )
-    return (text,)
+def _limits(fitted: Fit) -> Iterator[str]:
+    """What the page cannot show, and what the model cannot know."""
+    if not fitted.shared:
+        yield (
+            "Synthetic columns stay with their parties: the public copy of this page shows none of "
+            "them, and in the owners' copy rows of different parties are in an order of their own, "
+            "so that it does not show how columns of two parties depend on each other."
+        )
+    rows = fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
+    if fitted.budget.private and rows * fitted.budget.epsilon < words.FEW:
+        yield (
+            f"The model stands for about {max(rows, 0):.0f} rows, by its own count: the noise is "
+            "as large as any count of so few, so this table cannot be useful."
+        )
+    if how := fitted.settings.get("sample"):
+        own = "Numbers of rows here are those of the sample"
+        if fitted.info.guarantee == "dp":
+            own += ", and ε holds for the whole table: it is computed as if the sample were all of "
+            own += "it"
+        yield f"Trained from a sample: {how}. {own}."
 
 
 def _cost(fitted: Fit, name: str, spent: float) -> PartyCost:
@@ -575,38 +546,29 @@ def _association(codes: Codes) -> Association:
     return Association(names=codes.domain.names, values=tuple(tuple(row) for row in values))
 
 
-def _learned(fitted: Fit, model: MarginalModel, table: Table) -> Codes:
-    """Real rows in the codes of the model."""
-    return model.encoder.encode(fitted.learned(table))
-
-
 def _owner(
     fitted: Fit,
     view: ReportView,
     tables: Sequence[Table],
-    test: Table | None,
     measured: Mapping[str, float],
 ) -> OwnerView:
     real = single = Codes.concat([view.encode(table) for table in tables])
     if view.bars is not view.encoder:
         single = Codes.concat([view.encode(table, view.bars) for table in tables])
-    errors, scores = {}, dict(measured)
+    errors = {}
     if isinstance(model := fitted.model, MarginalModel):
         known, many = real, view.many
         if fitted.modelled is not None:
-            known = Codes.concat([_learned(fitted, model, table) for table in tables])
+            known = Codes.concat([model.encoder.encode(fitted.learned(one)) for one in tables])
             many = model.codes(_MANY, 0)
         if model.workload and real.num_rows:
             found = workload_errors(known, many, model.workload)
             errors = {"over the queries": found.queries, "over their closure": found.closure}
-        if test is not None:
-            likelihood = negative_log_likelihood(model.mrf, _learned(fitted, model, test))
-            scores["held-out NLL, nats a row"] = likelihood
     ways = [w for w in (1, 2, 3) if w <= len(real.domain.names) and real.num_rows]
     return OwnerView(
         marginals=_marginals(view, single),
         association=_association(real),
         workload_errors=errors,
         tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},
-        scores=scores,
+        scores=dict(measured),
     )

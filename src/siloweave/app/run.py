@@ -46,12 +46,11 @@ from siloweave.app.ledgers import (
     ledger_files,
     open_run,
     party_summaries,
-    row_epsilon,
     spent,
 )
 from siloweave.app.report import check_page, disjoined, owner_rows, record_of
 from siloweave.app.study import AlignmentTable, Study
-from siloweave.core.fit import Cost, Fit
+from siloweave.core.fit import Cost, Fit, epsilon_of_row
 from siloweave.core.method import Case
 from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
 from siloweave.errors import DataError, InputError, SchemaError, naming_party
@@ -423,7 +422,7 @@ def _summary(
     info, budget, ledgers = fitted.info, study.terms(), ledger_files(study.folder)
     vanished = tuple(fitted.settings.get("vanished", ()))
     names = [name for name in study.names if name in ledgers or name not in vanished]
-    own = [Ledger.read(ledgers[name]) for name in names]
+    own = {name: Ledger.read(ledgers[name]).entries for name in names}
     return RunSummary(
         run=study.run_name,
         study=study.study.name,
@@ -431,7 +430,7 @@ def _summary(
         guarantee=info.guarantee,
         private=fitted.private,
         epsilon=max(
-            row_epsilon(own, budget.delta, info.split),
+            epsilon_of_row(own, info.split, budget.delta),
             fitted.epsilon if fitted.unaccounted else 0.0,
         ),
         epsilon_allowed=budget.epsilon,

@@ -47,7 +47,6 @@ from siloweave.models.gan_networks import (
     stepped_average,
 )
 from siloweave.models.nets import Array, fresh
-from siloweave.models.rounds import Keys
 from siloweave.models.settings import PrivateGANSettings
 from siloweave.models.stepwise import Stepwise
 from siloweave.models.train import Loss
@@ -194,10 +193,6 @@ class GANSteps(Stepwise):
         s = replace(self.settings, steps=1, pool=self.settings.generated, batch=1)
         with jax.ensure_compile_time_eval():  # cached, so no part of what is being traced
             return PrivateGANStep(s, self.heads, drawing(self.conditions, "real"))
-
-    def keys(self, key: Array) -> Keys:
-        """For first weights, steps, and batch statistics."""
-        return Keys(*jax.random.split(key, 3))
 
     def rows(self, X: Matrix) -> Matrix:
         """Vectors in inner order; raises InputError where they do not fit."""

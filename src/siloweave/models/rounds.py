@@ -174,9 +174,9 @@ class Learner(ABC):
     def layout(self) -> Layout:
         """The blocks of a vector."""
 
-    @abstractmethod
     def keys(self, key: Array) -> Keys:
         """How a key of the whole training is divided, as a training in one piece does."""
+        return Keys(*jax.random.split(key, 3))
 
     def vectors(self, X: Matrix) -> Matrix:
         """What is learned, from feature vectors; raises InputError where they do not fit."""
@@ -248,10 +248,6 @@ class GANLearner(Learner):
     def step(self) -> GANStep:
         """One critic step and one of the generator."""
         return GANStep(self.settings, Heads(self.blocks, self.columns))
-
-    def keys(self, key: Array) -> Keys:
-        """Three keys, as `fit_gan` has them."""
-        return Keys(*jax.random.split(key, 3))
 
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """Rows in inner order, drawn with the owner's own conditions."""

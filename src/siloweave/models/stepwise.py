@@ -57,9 +57,9 @@ class Stepwise(ABC):
         """The stage that a step belongs to, as the number of its first step."""
         return max(first for first in self.stages if first <= step)
 
-    @abstractmethod
     def keys(self, key: Array) -> Keys:
         """How a key of the whole training is divided."""
+        return Keys(*jax.random.split(key, 3))
 
     @abstractmethod
     def rows(self, X: Matrix) -> Any:
@@ -257,10 +257,6 @@ class LatentSteps(Stepwise):
     def diffusing(self, size: int) -> Descent:
         """A step of the diffusion."""
         return diffusion.descent(self.settings.diffusion, *self._latents(size))
-
-    def keys(self, key: Array) -> Keys:
-        """For first weights and steps; nothing is drawn at the end."""
-        return Keys(*jax.random.split(key, 3))
 
     def rows(self, X: Matrix) -> Rows:
         """Numbers, codes and labels; raises InputError where they do not fit."""
