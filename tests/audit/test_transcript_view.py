@@ -21,8 +21,8 @@ from siloweave.tables.codes import Domain
 def fewer(monkeypatch):
     """Fewer bins than were asked for may be left: only a run's own encoder reads its tables."""
 
-    def cut(column, weights, bins, *, exact=False):
-        return cuts_of(column, weights, bins - 1, exact=exact)
+    def cut(column, edges, weights, bins, *, exact=False):
+        return cuts_of(column, edges, weights, bins - 1, exact=exact)
 
     monkeypatch.setattr("siloweave.protocols.histograms.cuts_of", cut)
 

@@ -69,7 +69,9 @@ class Study:
         session = Session(tuple(roster), run.wire, run="r")
         keys = exchange_keys(session, FINE.domain)
         counts = noisy_histogram(session, keys, FINE, event, seed).columns
-        run.model = {c.name: cuts_of(c, counts[c.name], 8) for c in FINE.schema.columns}
+        run.model = {
+            c.name: cuts_of(c, FINE.edges(c.name), counts[c.name], 8) for c in FINE.schema.columns
+        }
         return run
 
 

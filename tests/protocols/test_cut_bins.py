@@ -10,6 +10,7 @@ from siloweave.app.sample import draw
 from siloweave.errors import BudgetError, CapacityError, InputError, SchemaError
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim.method import FLAIM
+from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget
 from siloweave.tables import Column, Encoder, Schema, Table
@@ -59,6 +60,25 @@ def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
     assert fit.settings["counts_share"] == 0.2
     assert all(moved.bytes_from_party > 4 * 4_096 for moved in fit.cost.parties.values())
     assert next(iter(fit.cost.phases)) == "histograms of columns"
+
+
+@pytest.mark.parametrize("method", [*METHODS, SecureTwoRound()], ids=lambda m: m.method.name)
+def test_a_long_tail_up_to_a_bound_far_away_comes_back(method):
+    rng = np.random.default_rng(1)
+    moved = np.rint(rng.lognormal(6, 1.5, 6000)).astype(np.int64)
+    schema = Schema((Column("pay", "integer", low=0, high=62_825_648), *SCHEMA.columns[1:]))
+    real = rows()
+    real = Table.from_columns(
+        {"pay": (moved, None), **{n: (real.values(n), None) for n in ("age", "sex")}}
+    )
+    data = real if isinstance(method, AIM) else [real.take(range(i, 6000, 3)) for i in range(3)]
+    if isinstance(method, SecureTwoRound):
+        data = [real.select(["pay"]), real.select(["age", "sex"])]
+    fit = method.fit(data, schema, budget=BUDGET, seed=0, noise="seeded")
+    drawn = fit.sample_table(6000, seed=0).values("pay")
+    shares = np.linspace(0.05, 0.95, 19)
+    far = np.abs(np.searchsorted(np.sort(drawn), np.quantile(moved, shares)) / 6000 - shares)
+    assert far.max() < 0.06, "of 4,096 bins of equal width the first has nearly all rows"
 
 
 def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch):

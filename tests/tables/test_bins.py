@@ -5,24 +5,42 @@ import pytest
 
 from siloweave.errors import SchemaError
 from siloweave.tables import Codes, Column, Encoder, Schema, Table
-from siloweave.tables.bins import Cuts, above, cut_edges, cuts_of, edges_of, last_of, spike_bins
+from siloweave.tables.bins import (
+    Cuts,
+    above,
+    cut_edges,
+    cuts_of,
+    edges_of,
+    last_of,
+    octave_starts,
+    octaves,
+    spike_bins,
+)
 
 PAY = Column("pay", "continuous", low=0.0, high=99_999.0)
 COUNT = Column("count", "integer", low=-5_000, high=94_999)
 DAY = Column("day", "datetime", low="1990-01-01", high="2020-12-31")
 DEBT = Column("debt", "continuous", low=-50.0, high=50.0, missing=True)
-COLUMNS = [PAY, COUNT, DAY, DEBT]
 FINE = 4096
+TAIL = Column("tail", "integer", low=0, high=62_825_648)
+BALANCE = Column("balance", "continuous", low=-2e6, high=9e4, decimals=2, missing=True)
+COLUMNS = [PAY, COUNT, DAY, DEBT, TAIL, BALANCE]
+
+
+def fine_edges(column):
+    """Of the bins that a histogram counts."""
+    starts = octave_starts(column, FINE)
+    return cut_edges(column, Cuts(starts)) if starts else edges_of(column, FINE)
 
 
 def spread(column, seed):
     """Counts of fine bins: a lump, a tail, and 0 and the bounds now and then."""
     rng = np.random.default_rng(seed)
-    size = len(edges_of(column, FINE)) - 1
+    size = len(fine_edges(column)) - 1
     far = (np.arange(size) - rng.integers(size)) / rng.integers(5, 900)
     weights = 1e4 * np.exp(-0.5 * far**2)
     weights[rng.integers(0, size, 50)] += rng.exponential(3e3, 50)
-    zero = int(np.searchsorted(edges_of(column, FINE)[1:-1], 0, side="right"))
+    zero = int(np.searchsorted(fine_edges(column)[1:-1], 0, side="right"))
     for place in (0, zero, size - 1):
         weights[place] += rng.integers(0, 2) * weights.sum()
     return np.append(weights, [7.0] * column.missing)
@@ -32,10 +50,10 @@ def spread(column, seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_bins_are_as_light_as_their_number_allows(column, seed):
     weights = spread(column, seed)
-    spikes = spike_bins(column, weights)
-    fine, known = edges_of(column, FINE), weights[: len(weights) - column.missing]
+    fine, known = fine_edges(column), weights[: len(weights) - column.missing]
+    spikes = spike_bins(column, fine, weights)
     for bins in (1, 2, 3, 8, 32, 100):
-        edges = cut_edges(column, cuts_of(column, weights, bins))
+        edges = cut_edges(column, cuts_of(column, fine, weights, bins))
         assert len(edges) - 1 <= bins
         if bins < 8:
             continue
@@ -54,7 +72,7 @@ def test_a_value_that_many_share_has_a_bin_of_its_own():
     hours = Column("hours", "integer", low=1, high=99)
     weights = np.ones(99)
     weights[39] = 500.0
-    edges = cut_edges(hours, cuts_of(hours, weights, 8)).tolist()
+    edges = cut_edges(hours, cuts_of(hours, edges_of(hours, 99), weights, 8)).tolist()
     assert (40, 41) in list(pairwise(edges))
 
 
@@ -62,9 +80,9 @@ def test_a_value_that_many_share_has_a_bin_of_its_own():
 def test_rows_come_back_into_their_bin_and_spikes_exactly(column):
     weights = spread(column, 3)
     size = len(weights) - column.missing
-    zero = int(np.searchsorted(edges_of(column, FINE)[1:-1], 0, side="right"))
+    zero = int(np.searchsorted(fine_edges(column)[1:-1], 0, side="right"))
     weights[[0, zero, size - 1]] = weights.sum()
-    cuts = cuts_of(column, weights, 32)
+    cuts = cuts_of(column, fine_edges(column), weights, 32)
     encoder = Encoder(Schema((column,)), 32, cuts={column.name: cuts})
     codes = encoder.encode(table_of(column, encoder))
     again = encoder.encode(encoder.decode(codes, key=5))
@@ -128,14 +146,13 @@ def test_cuts_of_a_column_without_bins_are_refused():
 
 @pytest.mark.parametrize("column", [PAY, COUNT], ids=lambda c: c.name)
 def test_rows_lie_inside_bins_as_the_counts_say(column):
-    size = len(edges_of(column, FINE)) - 1
-    weights = np.exp(-np.arange(size) / 200.0)
-    cuts = cuts_of(column, weights, 4)
+    fine = fine_edges(column).astype(float)
+    weights = np.exp(-np.arange(len(fine) - 1) / 200.0)
+    cuts = cuts_of(column, fine_edges(column), weights, 4)
     encoder = Encoder(Schema((column,)), cuts={column.name: cuts})
     number = 40_000
     drawn = encoder.decode(Codes(encoder.domain, (np.arange(number) % 4,)), key=2)
     values = np.sort(drawn.values(column.name).astype(float))
-    fine = edges_of(column, FINE).astype(float)
     inside = np.concatenate([[0.0], np.cumsum(weights)]) / weights.sum()
     edges = cut_edges(column, cuts).astype(float)
     known = np.interp(edges, fine, inside)
@@ -156,3 +173,52 @@ def test_knots_that_are_no_distribution_function_are_refused():
     ):
         with pytest.raises(SchemaError, match="no distribution function"):
             Cuts((), values, levels)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        PAY,
+        COUNT,
+        TAIL,
+        BALANCE,
+        Column("loss", "integer", low=-999_999, high=-3),
+        Column("weight", "integer", low=12_285, high=1_490_400),
+        Column("rate", "continuous", low=1e-300, high=1.0),
+        Column("any", "integer", low=-(2**62) + 1, high=2**62 - 1),
+    ],
+    ids=lambda c: c.name,
+)
+def test_fine_bins_are_narrow_beside_the_range_and_beside_their_numbers(column):
+    arrays, low, high = octaves(column, FINE), float(edges_of(column, 1)[0]), float(last_of(column))
+    assert [a[-1] for a in arrays[:-1]] == [b[0] for b in arrays[1:]]
+    edges = cut_edges(column, Cuts(octave_starts(column, FINE)))
+    np.testing.assert_array_equal(
+        edges, np.append(np.concatenate([a[:-1] for a in arrays]), edges[-1])
+    )
+    widths = np.diff(edges.astype(float))
+    unit = 1.0 if column.kind == "integer" else 10.0**-column.decimals if column.decimals else 0.0
+    assert (widths <= (high - low) / FINE + unit + 1e-9 * (high - low)).all()
+    near = np.minimum(np.abs(edges[:-1].astype(float)), np.abs(edges[1:].astype(float)))
+    least = max(-low, high) / 2**20 / 32
+    assert (widths <= np.maximum(near / 64, least) * (1 + 1e-9) + unit).all()
+    assert (widths[near < 1024 * unit] <= unit * (1 + 1e-6)).all(), "a bin for each small value"
+    assert len(widths) <= FINE + 2 * (2048 + 64 * 53)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        DAY,
+        DEBT,
+        Column("age", "integer", low=0, high=4 * FINE - 1),
+        Column("rate", "continuous", low=0.0, high=1.0, decimals=4),
+        Column("year", "integer", low=1_000_000, high=63_999_999),
+        Column("cold", "continuous", low=-300.0, high=-5.0),
+        Column("one", "continuous", low=3.0, high=3.0),
+    ],
+    ids=lambda c: c.name,
+)
+def test_fine_bins_are_equal_where_narrower_ones_near_0_gain_nothing(column):
+    assert octaves(column, FINE) == []
+    assert octave_starts(column, FINE) == ()

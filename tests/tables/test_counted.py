@@ -13,7 +13,7 @@ from siloweave.errors import CapacityError, DataError, SchemaError
 from siloweave.protocols.schema import clipped
 from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables import counted as module
-from siloweave.tables.bins import cuts_of
+from siloweave.tables.bins import Cuts, cuts_of, edges_of, octave_starts
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
@@ -29,7 +29,7 @@ BUDGET = sw.Budget(1.0, 1e-6)
 
 def encoders():
     weight = np.random.default_rng(1).random(4096) ** 20
-    cuts = {"weight": cuts_of(ODD["weight"], 1e4 * weight, 200)}
+    cuts = {"weight": cuts_of(ODD["weight"], edges_of(ODD["weight"], 4096), 1e4 * weight, 200)}
     yield from (Encoder(ODD, bins) for bins in (1, 7, 64, 100, 4096))
     yield Encoder(ODD, 16, cuts=cuts)
 
@@ -43,6 +43,35 @@ def test_every_column_has_the_codes_of_the_table_in_memory(tmp_path, written):
         assert there.num_rows == codes.num_rows
         for name in encoder.domain.names:
             np.testing.assert_array_equal(marginal(there, (name,)), marginal(codes, (name,)), name)
+
+
+@pytest.mark.parametrize("written", KINDS)
+def test_bins_that_are_narrower_near_0_are_counted_as_in_memory(tmp_path, written, monkeypatch):
+    random, arrays = np.random.default_rng(2), {}
+    schema = Schema(
+        (
+            Column("bytes", "integer", low=0, high=62_825_648),
+            Column("gain", "integer", low=-70_000, high=10**13),
+            Column("debt", "integer", low=-(2**50), high=-7, learned=("low", "high")),
+            Column("pay", "continuous", low=0.0, high=25_691.16, decimals=2, missing=True),
+            Column("balance", "continuous", low=-1e7, high=333.3, decimals=2),
+        )
+    )
+    starts = {c.name: octave_starts(c, 4096) for c in schema.columns}
+    encoder = Encoder(schema, 4096, cuts={name: Cuts(one) for name, one in starts.items()})
+    for column in schema.columns:
+        edges = encoder.edges(column.name)[:-1]
+        around = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)])
+        if column.kind == "integer":
+            around = np.concatenate([edges, edges - 1, edges + 1])
+        values = random.choice(np.clip(around, column.low, column.high), 9000)
+        arrays[column.name] = values, (values < 1 if column.missing else None)
+    table = Table.from_columns(arrays)
+    codes, there = encoder.encode(table), counted(written(table, tmp_path), encoder)
+    for name in schema.names:
+        np.testing.assert_array_equal(marginal(there, (name,)), marginal(codes, (name,)), name)
+        comparisons = there.values[name].count("WHEN")
+        assert comparisons < 600, "within an octave a bin is found by dividing"
 
 
 @pytest.mark.parametrize("written", KINDS)

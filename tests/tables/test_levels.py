@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.errors import DataError
 from siloweave.protocols.histograms import NoisyHistogram
-from siloweave.tables.bins import spike_bins
+from siloweave.tables.bins import edges_of, spike_bins
 from siloweave.tables.codes import Encoder, ResolutionLevels
 from siloweave.tables.features import Features
 from siloweave.tables.read import Table
@@ -83,8 +83,8 @@ def test_columns_are_found_that_equal_bins_cannot_see():
     exact = LEVELS.count(ENCODER.encode(data))
     noisy = exact + np.rint(random.normal(0, 20.0, len(exact)))
     columns = LEVELS.columns(noisy, 20_000, 20.0)
-    assert spike_bins(SCHEMA["gain"], columns["gain"]) == {0: 0}
-    assert spike_bins(SCHEMA["rooms"], columns["rooms"]) == {}
+    assert spike_bins(SCHEMA["gain"], ENCODER.edges("gain"), columns["gain"]) == {0: 0}
+    assert spike_bins(SCHEMA["rooms"], ENCODER.edges("rooms"), columns["rooms"]) == {}
     features = Features.from_counts(ENCODER, columns, numeric="quantile")
     drawn = features.decode(features.encode(data, key=1), key=2)
     gain, gone = data.integers("gain")
@@ -125,15 +125,15 @@ def test_rows_to_weigh_by_have_the_spikes_that_the_encodings_have():
 def test_wide_bins_tell_of_no_single_value(bins):
     weights = np.ones(bins + 1)
     weights[0] = 10.0 * bins
-    assert spike_bins(SCHEMA["gain"], weights) == {}
+    assert spike_bins(SCHEMA["gain"], edges_of(SCHEMA["gain"], bins), weights) == {}
 
 
 def test_both_bounds_and_zero_are_told():
     column = Column("x", "continuous", low=-1.0, high=3.0)
-    weights = np.ones(2048)
+    weights, edges = np.ones(2048), edges_of(column, 2048)
     weights[[0, 512, 2047]] = 500.0
-    assert spike_bins(column, weights) == {512: 0, 0: -1.0, 2047: 3.0}
+    assert spike_bins(column, edges, weights) == {512: 0, 0: -1.0, 2047: 3.0}
     weights[511] = 400.0  # no longer alone
-    assert spike_bins(column, weights) == {0: -1.0, 2047: 3.0}
+    assert spike_bins(column, edges, weights) == {0: -1.0, 2047: 3.0}
     encoding = Features.from_counts(Encoder(Schema((column,)), 2048), {"x": weights}).encodings[0]
     assert encoding.spikes == (-1.0, 3.0)

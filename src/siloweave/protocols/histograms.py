@@ -52,12 +52,12 @@ from siloweave.protocols.secure_sums import (
     with_openings,
 )
 from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
-from siloweave.tables.bins import BINNED, Cuts, cuts_of, spike_bins
+from siloweave.tables.bins import BINNED, Cuts, cuts_of, octave_starts, spike_bins
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, digest_of, rows_of
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Column, Schema
 
 Floats = npt.NDArray[np.float64]
 
@@ -111,8 +111,10 @@ class NoisyHistogram:
             codes = np.repeat(np.arange(len(counts)), times)
             found.append(generator(fold_in(self.seed, "product", name)).permutation(codes))
         drawn = Codes(self.encoder.domain, tuple(found))
-        schema = self.encoder.schema
-        spikes = {name: spike_bins(schema[name], seen) for name, seen in self.columns.items()}
+        spikes = {
+            c.name: spike_bins(c, self.encoder.edges(c.name), self.columns[c.name])
+            for c in self.encoder.schema.coded if c.kind in BINNED
+        }  # fmt: skip
         return self.encoder.decode(drawn, key=fold_in(self.seed, "product"), spikes=spikes)
 
 
@@ -242,7 +244,13 @@ def noisy_histogram(
 
 # Bins, before a method of marginals
 
-_FINE = 4096  # bins of a column that a histogram counts
+_FINE = 4096  # bins of a column that a histogram counts, and more where they are narrower near 0
+
+
+def _fine_bins(columns: Sequence[Column]) -> Encoder:
+    """The bins that are counted, as the columns' bounds say."""
+    cuts = {c.name: Cuts(found) for c in columns if (found := octave_starts(c, _FINE))}
+    return Encoder(Schema(tuple(columns)), _FINE, cuts=cuts)
 
 
 def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | None:
@@ -260,12 +268,11 @@ def columns_to_cut(encoder: Encoder, queries: Sequence[Clique]) -> Encoder | Non
         if column.name not in named or column.kind not in BINNED:
             continue
         with suppress(SchemaError):
-            fine = Encoder(Schema((column,)), _FINE)
-            edges = fine.edges(column.name)
+            edges = _fine_bins([column]).edges(column.name)
             apart = (np.diff(edges.astype(np.float64)) > 0).all()
             if apart and len(edges) > len(encoder.edges(column.name)) > encoder.bins:
                 wide.append(column)
-    return Encoder(Schema(tuple(wide)), _FINE) if wide else None
+    return _fine_bins(wide) if wide else None
 
 
 def _plan(setup: Setup, learn: float) -> Setup | None:
@@ -293,14 +300,14 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
         setup.encoder, setup.budget.relation, task.rho, len(session.roster), session.tolerated,
         session.dropouts,
     )  # fmt: skip
-    keys, fine = exchange_keys(session, setup.encoder.domain), setup.encoder.schema
-    found = noisy_histogram(session, keys, setup.encoder, event, task.seed)
+    keys, fine = exchange_keys(session, setup.encoder.domain), setup.encoder
+    found = noisy_histogram(session, keys, fine, event, task.seed)
     rho, unit = rho_for(setup.budget), marginal_sensitivity(setup.budget.relation, norm="l2")
     bins = bins_for(setup.schema, found.rows, rho / unit**2)
     wanted, counts = setup.synth.bins, found.columns
     cuts = {
-        c.name: cuts_of(c, counts[c.name], wanted or bins, exact=wanted is None)
-        for c in fine.columns
+        c.name: cuts_of(c, fine.edges(c.name), counts[c.name], wanted or bins, exact=wanted is None)
+        for c in fine.schema.columns
     }
     return cuts, keys
 

@@ -229,7 +229,7 @@ class SecurePlan:
         if self.fine is None:
             return None
         own = [name for name in self.fine.schema.names if self.owners[name] == party]
-        return Encoder(self.fine.schema.select(own), self.fine.bins) if own else None
+        return self.fine.select(own) if own else None
 
     @property
     def _after_bound(self) -> float:
@@ -307,8 +307,10 @@ class SecurePlan:
             return {}
         rows = self.rows_seen(bound)
         seen = NoisyHistogram(fine, counts, self.counts_sigma, rows, 0).columns
-        bins = self.bins(rows)
-        return {c.name: cuts_of(c, seen[c.name], bins) for c in fine.schema.columns}
+        return {
+            c.name: cuts_of(c, fine.edges(c.name), seen[c.name], self.bins(rows))
+            for c in fine.schema.columns
+        }
 
     def holders(self, clique: Clique) -> tuple[str, ...]:
         """The parties that have columns of a clique, in roster order."""

@@ -6,11 +6,13 @@ and format say, so that they are binned like whole numbers.
 Bins of equal width leave nearly all rows of a skewed column in one of them. `cuts_of` therefore
 cuts a column by counts of narrow bins, so that each bin holds as few rows as their number allows.
 A value that many rows share gets a bin of its own: 0 and the bounds exactly (`spike_bins`), any
-other as narrowly as was counted.
+other as narrowly as was counted. `octaves` are narrow bins that are narrower near 0, by the bounds
+alone.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from math import ceil
 from types import MappingProxyType
 from typing import Any
 
@@ -35,6 +37,10 @@ _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
 _CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
+_OCTAVE = 64  # bins between a number and its double, where bins are narrower near 0
+_SINGLE = 1024  # units up to which (or a number below twice as many) each value has a bin
+_SEVERAL = 4  # values of an equally wide bin, up to which bins are not narrower near 0
+_OCTAVES = 20  # into which numbers without a unit are divided
 _HALVINGS = 40  # of the range in which the heaviest bin is sought
 _EXACT = 2.0**53  # numbers of units up to here are float64
 _EMPTY = 1e-9  # share of the rows that empty bins are taken to hold together
@@ -75,10 +81,53 @@ def edges_of(column: Column, bins: int) -> Edges:
     """
     if column.kind == "continuous":
         return _continuous_edges(column, bins)
-    first, last = _whole(column, column.low), int(last_of(column))
-    count = last - first + 1
-    used = min(bins, count)
-    return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
+    return _even(_whole(column, column.low), int(last_of(column)) + 1, bins, whole=True)
+
+
+def octaves(column: Column, bins: int) -> list[Edges]:
+    """Return edges of bins that are narrower near 0, those of equal width in one array each.
+
+    Amounts mostly lie far below the bound that is declared for them, and rows share small ones. So
+    no bin is wider than one of `bins` equally wide ones, there are 64 or more between any number
+    and its double, and every value up to 1,024 units has its own, where the unit is 1 or that of
+    the last decimal. Without a unit numbers are divided down to a millionth of the bound. Only
+    bounds and decimals decide, by halves and divisions, so that all parties have the same bins.
+
+    An array ends where the next begins. The list is empty, and bins are to be equally wide, for
+    datetimes, for at most four values in a bin, for bounds that are equally far from 0 (within a
+    factor of 64 for 4096 bins), and for numbers without a unit on both sides of 0: mostly scores.
+
+    Example:
+        >>> amount = Column("amount", "integer", low=0, high=999_999)
+        >>> [(len(e) - 1, int(e[0]), int(e[-1])) for e in octaves(amount, 256)][:3]
+        [(1954, 0, 1954), (64, 1954, 3907), (64, 3907, 7813)]
+    """
+    if column.kind == "datetime" or value_count(column) <= _SEVERAL * bins:
+        return []
+    low, stop = edges_of(column, 1).tolist()
+    whole, both, far = column.kind == "integer", low < 0 < stop, max(-low, stop)
+    unit = 1.0 if whole else 0.0 if column.decimals is None else 10.0**-column.decimals
+    if (both and not unit) or far <= bins // _OCTAVE * max(low, -stop):
+        return []
+    width, least = (stop - low) / bins, _SINGLE * unit or far / 2**_OCTAVES
+    sides = []
+    for sign, near, end in ((-1, -stop, -low), (1, low, stop)):
+        found, near = [], max(near, 0)
+        while end > near:
+            half = -(-end // 2) if whole else end / 2
+            half = half if half > max(near, least) else near
+            own = width if end > 2 * least else unit or width
+            count = max(_OCTAVE, ceil((end - half) / own))
+            first, last = sorted((sign * half, sign * end))
+            found.append(_even(first, last, count, whole=whole))
+            end = half
+        sides += found[::-sign]
+    return sides
+
+
+def octave_starts(column: Column, bins: int) -> tuple[int | float, ...]:
+    """Return where the bins of `octaves` begin but the first."""
+    return tuple(e for edges in octaves(column, bins) for e in edges[:-1].tolist())[1:]
 
 
 def cut_edges(column: Column, cuts: Cuts) -> Edges:
@@ -311,6 +360,14 @@ def _continuous_edges(column: Column, bins: int) -> Floats:
     return edges
 
 
+def _even(low: float, stop: float, bins: int, *, whole: bool) -> Edges:
+    if not whole:
+        return np.linspace(low, stop, bins + 1)
+    first, count = int(low), int(stop) - int(low)
+    used = min(bins, count)
+    return np.array([first - (-i * count // used) for i in range(used + 1)], dtype=np.int64)
+
+
 def _whole(column: Column, bound: object) -> int:
     if column.kind == "integer":
         return int(str(bound))
@@ -329,18 +386,17 @@ def step_of(column: Column) -> int:
     return {0: _SECOND, 3: _MILLISECOND}.get(digits, _MICROSECOND)
 
 
-def spike_bins(column: Column, weights: Floats) -> dict[int, float]:
+def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:
     """Return narrow bins that most likely hold one value alone, and that value.
 
     Counts do not say where in its bin a value lies, but 0 and the bounds are where columns have
     spikes: unused amounts, and numbers that were cut off. Such a bin holds 2 % of all rows or more,
     and several times as many as its neighbours. Wide bins, and bins of single values, are not
-    spikes. Weights are one count per code, 0 or more.
+    spikes. Weights are one count per code, 0 or more; edges are those of its bins.
     """
-    size = len(weights) - column.missing
-    if column.kind not in BINNED or size < _FINE:
+    size, last = len(edges) - 1, last_of(column)
+    if size < _FINE:
         return {}
-    edges, last = edges_of(column, size), last_of(column)
     if column.kind != "continuous" and int(edges[-1] - edges[0]) == size:
         return {}
     found: dict[int, float] = {}
@@ -371,24 +427,26 @@ def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[
     return np.append(True, ~np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol))
 
 
-def cuts_of(column: Column, weights: Floats, bins: int, *, exact: bool = False) -> Cuts:
+def cuts_of(
+    column: Column, edges: Edges, weights: Floats, bins: int, *, exact: bool = False
+) -> Cuts:
     """Cut a column into bins, of which the heaviest with several values is as light as can be.
 
     0 and the bounds get a bin of their own where they are spikes (`spike_bins`), and so does any
     single bin of `weights` that is heavier than others are together. Weights are counts, 0 or more,
-    of equally wide bins, and of missing values where the column may have some. If `exact`, a column
-    of at most twice as many values has a bin for each of them.
+    of bins with these edges, and of missing values where the column may have some. If `exact`, a
+    column of at most twice as many values has a bin for each of them.
     """
     first, last, unit = _values(column)
     if exact and last - first < 2 * bins:
         values = np.arange(first + 1, last + 1)
         return Cuts(tuple((values if unit is None else values / unit).tolist()))
-    spikes = spike_bins(column, weights)
-    starts = _fitting(column, weights, spikes, bins)
+    spikes = spike_bins(column, edges, weights)
+    starts = _fitting(column, edges, weights, spikes, bins)
     if starts is None:  # not even the spikes have room
         spikes = {}
-        starts = _fitting(column, weights, spikes, bins)
-    return Cuts(starts or (), *_knots(column, without_spikes(column, weights, spikes)))
+        starts = _fitting(column, edges, weights, spikes, bins)
+    return Cuts(starts or (), *_knots(edges, without_spikes(column, weights, spikes)))
 
 
 def value_count(column: Column) -> float:
@@ -419,11 +477,10 @@ def _values(column: Column) -> tuple[float, float, float | None]:
 
 
 def _fitting(
-    column: Column, weights: Floats, spikes: Mapping[int, float], bins: int
+    column: Column, edges: Edges, weights: Floats, spikes: Mapping[int, float], bins: int
 ) -> tuple[int | float, ...] | None:
     """Where bins begin but the first; None if there are more than wanted however they are cut."""
-    known = weights[: len(weights) - column.missing]
-    edges = edges_of(column, len(known))
+    known = weights[: len(edges) - 1]
     low, high = 0.0, float(known.sum())
     found = _starts(column, edges, known, spikes, high)
     if len(found) >= bins:
@@ -464,10 +521,10 @@ def _groups(weights: list[float], alone: Collection[int], most: float) -> list[i
     return starts
 
 
-def _knots(column: Column, weights: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _knots(edges: Edges, weights: Floats) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The distribution function of bins in which rows lie evenly; like neighbours are one bin."""
-    edges = edges_of(column, len(weights)).astype(np.float64)
+    places = edges.astype(np.float64)
     filled = weights + max(float(weights.sum()), 1.0) * _EMPTY / len(weights)
-    bends = np.append(new_densities(edges, filled, 1e-8), True)
+    bends = np.append(new_densities(places, filled, 1e-8), True)
     levels = np.concatenate([[0.0], np.cumsum(filled) / filled.sum()])
-    return tuple(edges[bends].tolist()), tuple(levels[bends].tolist())
+    return tuple(places[bends].tolist()), tuple(levels[bends].tolist())

@@ -11,7 +11,7 @@ as it has few cells, and many groupings in one pass over the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.bins import check_inside, check_missing, last_of, step_of
+from siloweave.tables.bins import (
+    check_inside,
+    check_missing,
+    last_of,
+    octave_starts,
+    octaves,
+    step_of,
+)
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.database import Database, quoted
 from siloweave.tables.read import Table, check_whole, digest_of, rows_of
@@ -30,7 +37,7 @@ from siloweave.tables.schema import Column, check_columns
 _CELLS = 2**16  # of a grouping that answers several cliques
 _MOST_CELLS = 2**26  # of one clique
 _MOST_VALUES = 1_000_000  # different values of columns whose codes are looked up
-_CHAIN = 64  # bins up to which a code is found by halving
+_CHAIN = 32  # bins up to which a code is found by halving
 _WRONG = ("-1", "-2", "-3")  # in place of the code of a value that is missing, outside, not whole
 _NULLS = ("NULL", "NULL", "NULL")
 _BINNED: Mapping[str, tuple[str, ...]] = {
@@ -39,6 +46,7 @@ _BINNED: Mapping[str, tuple[str, ...]] = {
     "datetime": ("datetime",),
 }
 """Kinds of columns, and of what families the database finds their bins itself."""
+_Sql = Callable[[Any], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,9 +250,9 @@ def _direct(
     gone = f"{_plain(column.name, database)} IS NULL"
     cases = [f"WHEN {gone} THEN {len(edges) - 1 if column.missing else missing}"]
     if kind == "continuous":
-        y = f"CAST({x} AS DOUBLE PRECISION)"
-        ends = [database.sql.real(float(end)) for end in (edges[0], last)]
-        code = _real_bin(y, edges, database)
+        y, real = f"CAST({x} AS DOUBLE PRECISION)", database.sql.real
+        ends = [real(float(end)) for end in (edges[0], last)]
+        code = _by_octaves(column, encoder, y, lambda part: _real_bin(y, part, database), real)
     else:
         step, y = 1, x
         if kind == "datetime":
@@ -253,13 +261,26 @@ def _direct(
             cases.append(f"WHEN NOT ({x} = ROUND({x}) AND ABS({x}) < {2**62}) THEN {broken}")
             y = f"CAST({x} AS BIGINT)"
         ends = [str(int(edges[0]) * step), str((int(last) + 1) * step - 1)]
-        code = _whole_bin(y, edges, step, database)
+        code = _by_octaves(column, encoder, y, lambda p: _whole_bin(y, p, step, database), str)
     if {"low", "high"} <= set(column.learned):
         inside = f"(CASE WHEN {y} < {ends[0]} THEN {ends[0]} WHEN {y} > {ends[1]} THEN {ends[1]} "
         code = code.replace(y, f"{inside}ELSE {y} END)")
     else:
         cases.append(f"WHEN {y} < {ends[0]} OR {y} > {ends[1]} THEN {outside}")
     return f"CASE {' '.join(cases)} ELSE {code} END"
+
+
+def _by_octaves(column: Column, encoder: Encoder, y: str, bin_of: _Sql, literal: _Sql) -> str:
+    """SQL of the bin of a number: within its octave, where the encoder's bins are `octaves`."""
+    edges, starts = encoder.edges(column.name), octave_starts(column, encoder.bins)
+    if not starts or starts != tuple(edges[1:-1].tolist()):
+        return bin_of(edges)
+    parts = octaves(column, encoder.bins)
+    code, first = "CASE", 0
+    for part in parts:
+        below = f"WHEN {y} < {literal(part[-1].item())} THEN" if part is not parts[-1] else "ELSE"
+        code, first = f"{code} {below} {first} + {bin_of(part)}", first + len(part) - 1
+    return f"{code} END"
 
 
 def _whole_bin(y: str, edges: NDArray[Any], step: int, database: Database) -> str:

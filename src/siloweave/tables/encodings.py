@@ -736,7 +736,8 @@ def declared(column: Column) -> ColumnEncoding:
 
 def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncoding:
     """Return the encoding of a numeric column from one count, 0 or more, per declared bin."""
-    bounds, heavy = encoding_of_bounds(column), spike_bins(column, weights)
+    bounds, edges = encoding_of_bounds(column), edges_of(column, len(weights) - column.missing)
+    heavy = spike_bins(column, edges, weights)
     spikes = tuple(sorted(value - bounds.origin for value in heavy.values()))
     points = binned(column, without_spikes(column, weights, heavy))
     return learned(msgspec.structs.replace(bounds, spikes=spikes), points, numeric)
