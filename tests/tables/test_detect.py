@@ -12,6 +12,7 @@ from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, write
 from siloweave.tables.features import Features
 from siloweave.tables.forms import number_form
+from siloweave.tables.relations import proposed
 from siloweave.tables.schema import describe
 
 ROWS = 400
@@ -116,6 +117,96 @@ def test_numbers_of_more_digits_than_are_modelled_are_identifiers(tmp_path, digi
             assert column.format is None or re.fullmatch(column.format, str(values[7]))
     with_int64 = seen([-(2**63) + 5, 2**63 - 1] * ROWS)
     assert (with_int64.kind, with_int64.low) == ("id", None)
+
+
+def visits(values, most=8):
+    """Values of people, each in one row to some."""
+    times = random(7).integers(1, most + 1, len(values))
+    return [value for value, n in zip(values, times, strict=True) for _ in range(n)][:ROWS]
+
+
+NUMBERS = random(5).choice(range(100_000, 9_000_000), ROWS, replace=False).tolist()
+LETTERS = [f"{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "form"),
+    [
+        ("patient_id", [f"P{n:07d}" for n in NUMBERS], "P[0-9]{7}"),
+        ("PatientenNr", NUMBERS, None),
+        ("numéro client", [f"C-{n}" for n in NUMBERS], None),
+        ("código paciente", LETTERS, "[a-z]{2}"),
+        ("mrn", NUMBERS, None),
+        ("loan_id", NUMBERS, None),
+        ("member", [f"{n:08x}" for n in NUMBERS], None),
+        ("id", list(range(1, ROWS)), None),
+        ("username", [f"{a}{n}" for n, a in enumerate(LETTERS)], None),
+        ("x", [f"PAT-{n:07d}" for n in NUMBERS], "PAT-[0-9]{7}"),  # by their form alone
+        ("x", [n * 7 % 9_000_000 + 1_000_000 for n in NUMBERS], None),
+    ],
+)
+@pytest.mark.parametrize("frame", ["numbers or text", "text", "category"])
+def test_an_identifier_with_several_rows_is_not_listed_and_says_what_is_lost(
+    name, values, form, frame
+):
+    several = visits(values)
+    texts = pd.Series(several).astype(str)
+    given = {"text": texts, "category": texts.astype("category")}.get(frame, several)
+    column = Schema.detect(pd.DataFrame({name: given}))[name]
+    assert (column.kind, column.categories, column.low, column.high) == ("id", (), None, None)
+    assert "with several rows each" in column.why
+    assert "drawn anew in every row, so rows of one person are not linked" in column.why
+    assert form is None or column.format == form
+
+
+@pytest.mark.parametrize(("values", "rows"), [([f"S{n}" for n in range(12)], 30), (NUMBERS, 40)])
+def test_numbers_of_people_with_many_rows_each_are_identifiers_by_their_name(values, rows):
+    several = [value for value in values[:12] for _ in range(rows)]
+    assert seen(several, "subject_id").kind == "id"
+    assert seen(several, "subject_group_id").kind == "categorical"
+
+
+def test_names_and_phones_of_people_with_several_rows_are_not_listed():
+    names = [f"Anna {text.title()}er" for text in LETTERS]
+    phones = [f"+49 30 {n}" for n in NUMBERS]
+    for column, form in (("patient_name", "name"), ("Name", "name"), ("x", "phone")):
+        found = seen(visits(phones if form == "phone" else names), column)
+        assert (found.kind, found.format, found.categories) == ("text", form, ())
+    many = [name for name in names[:5] for _ in range(80)]
+    assert seen(many, "patient_name").format == "name"
+    assert seen(many).kind == "categorical"
+
+
+def test_what_many_rows_share_stays_a_category():
+    """Towns, codes, postcodes and products; also those that have a word for a name."""
+    often = random(3).choice(90, ROWS, p=(1 / np.arange(1, 91)) / (1 / np.arange(1, 91)).sum())
+    for name, values in {
+        "town": [f"Town{LETTERS[n]}" for n in range(90)],
+        "icd": [f"{'EIJ'[n % 3]}{n:02d}.{n % 7}" for n in range(90)],
+        "plz": [f"0{n}" for n in NUMBERS[:90]],
+        "product_code": [f"SKU-{n}" for n in NUMBERS[:90]],
+        "product_id": NUMBERS[:90],
+        "product name": [f"Garden {text}" for text in LETTERS],
+        "drug_name": [f"Drugol{text}" for text in LETTERS],
+    }.items():
+        assert seen([values[n] for n in often], name).kind == "categorical", name
+
+
+def test_no_proposed_constraint_lists_an_identifier_with_several_rows():
+    people = visits([f"P{n:07d}" for n in NUMBERS])
+    sex = ["mf"[int(one[1:]) % 2] for one in people]
+    table = read(pl.DataFrame({"patient_id": people, "sex": sex, "y": [1.5, 2.25] * (ROWS // 2)}))
+    listed = Column("patient_id", "categorical", tuple(sorted({*people})))
+    known = Schema((listed, Column("sex", "categorical", ("f", "m"))))
+    often = read(pl.concat([table.to_native()] * 3))
+    assert [one.columns for one in proposed(often, known)] == [("patient_id", "sex")]
+    assert proposed(often, Schema.detect(often)) == ()
+
+
+def test_capital_letters_that_are_no_money_begin_no_number():
+    assert seen([f"SKU-{20_100 + n % 9}" for n in range(ROWS)]).kind == "categorical"
+    assert seen([f"PAT{n}" for n in NUMBERS]).kind == "id"
+    assert seen([f"CHF {n}" for n in NUMBERS]).kind == "integer"
 
 
 def test_near_unique_text_is_never_listed():

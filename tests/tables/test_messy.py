@@ -1,4 +1,4 @@
-"""41 files as people have them: what is proposed is what a person would declare."""
+"""44 files as people have them: what is proposed is what a person would declare."""
 
 import json
 

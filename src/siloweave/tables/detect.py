@@ -30,6 +30,7 @@ _STRAY = 0.02  # share of rows that may hold something else in a column of numbe
 _FEW_CODES = 40  # whole numbers that are codes have no more different values, unless the name says
 _HUGE = 2**62  # from which on a schema has no bounds
 _LONG = 4  # digits of identifiers that are no running numbers
+_EACH = 0.1  # share of distinct values from which each has few rows, as people have visits
 _ROWS = 5000  # by which order in other columns is judged
 
 
@@ -47,8 +48,16 @@ _PAIRS = (
 )  # fmt: skip
 
 # Words in the names of columns.
-_IDS = _lexicon("id ids uuid guid idx index key identifier ssn mrn serial rowid")
-_NUMBERED = _lexicon("no nr number nummer num ref reference")  # at the end
+_IDS = _lexicon("id ids uuid guid idx index key identifier ssn mrn serial rowid login username")
+_NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero número")  # at the end
+_FIRST = _lexicon("id nr numéro numero número codigo código code")  # before what they number
+_PEOPLE = re.compile(
+    r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust|client|klient|member|mitglied|proband|"
+    r"particip|teilnehm|user|usuari|usager|utilis|employ|staff|mitarb|versichert|insured|assur|"
+    r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
+    r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case|fall|dossier"
+)  # how words begin that name people, or what numbers them
+_MARK = re.compile(r"(?:id|ids|nr|nbr|num|number|nummer|n[uú]m[eé]ro|no|hash|mrn|ssn|bsn)$")
 _CODES = _lexicon(
     "code codes recode type class category cat group status state sex gender race region district "
     "zone ward dept department product method mode reason source kind branch store site room id "
@@ -60,10 +69,17 @@ _COUNTS = _lexicon(
     "minutes second seconds time times amount total sum qty quantity size score rate rank "
     "percent pct length width height weight distance price cost timestamp epoch"
 )
-_NAMES = _lexicon(
-    "name surname lastname firstname fullname forename nachname vorname nom prénom prenom nombre "
-    "apellido cognome"
+_THINGS = _lexicon(
+    "article artikel item sku produkt produit line model version county commune gemeinde fips drug "
+    "hospital clinic company brand medication medicine substance test course"
 )
+_NAMES = _lexicon(
+    "surname lastname firstname fullname forename nachname vorname prénom prenom apellido cognome"
+)
+_SEVERAL = "with several rows each"
+_NAMED = f"named as one, {_SEVERAL}"
+_NAME = _lexicon("name nom nombre")  # of people, unless another word says of what
+_WHOSE = _lexicon("full first last given family middle maiden contact doctor owner parent mother")
 _PHONES = _lexicon("phone telephone tel telefon mobile handy fax cell")
 _STREETS = _lexicon("address addr street strasse straße adresse rue anschrift")
 _POST = _lexicon("zip zipcode postcode postal plz postleitzahl")
@@ -72,8 +88,13 @@ _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
     r"k?Wh?|[kMGT]?B|[a-z]{1,4}/[a-z]{1,4}"
 )
+_MONEY = (
+    "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|ZAR|"
+    "ILS|AED|SAR|KRW|SGD|HKD"
+)  # other capital letters, such as PAT-1024, begin an identifier
 _NUMBER = re.compile(
-    r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?(?P<prefix>(?:[A-Z]{0,3}[$€£¥₹]|[A-Z]{3}|Fr\.|kr\.?)\s?)?"
+    r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?"
+    rf"(?P<prefix>(?:[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|Fr\.|kr\.?)\s?)?"
     r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
     rf"(?P<suffix>\s?(?:{_UNIT}))?(?P<close>\))?"
 )
@@ -166,6 +187,10 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
     if gone.all():
         return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
     if table.levels(name) is not None:
+        core = table.text_counts(name) if kind == "text" else {}
+        found = _not_modelled(name, core, table.num_rows) if sum(core.values()) >= _SOME else None
+        if found and (found.kind == "id" or found.format):
+            return found
         why = "a categorical type: its values are the categories"
         return ColumnEvidence(name, "categorical", why)
     if kind == "booleans":
@@ -229,10 +254,9 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         why = f"{spread}, named as a postcode: not modelled; {_if_not('categorical')}"
         return ColumnEvidence(name, "text", why, format="postcode")
     measured = table.kind(name) == "numbers" and rows == table.num_rows  # a key is no float
-    if not measured and (reason := _is_key(words, values, kinds)):
+    if not measured and (reason := _is_key(words, values, seen, times)):
         size = len(str(seen[0]))
-        alike = seen[0] > 0 and size == len(str(seen[-1])) >= _LONG
-        form = f"[1-9][0-9]{{{size - 1}}}" if alike else None
+        form = f"[1-9][0-9]{{{size - 1}}}" if _as_long(seen) >= _LONG else None
         return _id(name, spread, form, f", {reason}", "integer")
     if reason := _are_codes(name, words, values, seen, times, table):
         why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
@@ -246,6 +270,8 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
 def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> ColumnEvidence:
     shape = f" of the form {form}" if form else ""
     why = f"{spread}{shape}{reason}: an identifier, left out of the model and drawn anew"
+    if reason.endswith(_SEVERAL):
+        why += " in every row, so rows of one person are not linked"
     return ColumnEvidence(name, "id", f"{why}; {_if_not(other)}", format=form)
 
 
@@ -261,20 +287,36 @@ def _are_days(seen: _Ints) -> bool:
     return len(far) < min(3, len(days) - 1) and {*far} <= {*_EDGES}
 
 
-def _is_key(words: Sequence[str], values: _Ints, kinds: int) -> str:
-    """Why whole numbers name a row each, or an empty text."""
-    rows = len(values)
-    if rows > 1 and kinds >= _NEAR * rows and (_IDS & {*words} or words[-1] in _NUMBERED):
+def _as_long(seen: _Ints) -> int:
+    """How many digits positive numbers have, in their order; 0 if not all have as many."""
+    low, high = (len(str(one)) for one in (seen[0], seen[-1]))
+    return low if seen[0] > 0 and low == high else 0
+
+
+def _even(seen: _Ints) -> bool:
+    """Whether different numbers, in their order, are evenly spread (Kolmogorov-Smirnov)."""
+    count = len(seen)
+    level = (seen - seen[0] + 0.5) / (seen[-1] - seen[0] + 1)
+    return bool(np.abs(level - (np.arange(count) + 0.5) / count).max() < 1.4 / count**0.5)
+
+
+def _is_key(words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints) -> str:
+    """Why whole numbers name a row each, or what has several; or an empty text."""
+    rows, kinds, people = len(values), len(seen), _numbers_people(words)
+    named = people or _IDS & {*words} or words[-1] in _NUMBERED
+    if rows > 1 and kinds >= _NEAR * rows and named:
         return "named as one"
-    low, high = int(values.min()), int(values.max())
+    low, high = int(seen[0]), int(seen[-1])
     if max(-low, high) >= _HUGE:
         return "of more digits than are modelled"
+    if people and kinds > 2:
+        return _NAMED
     if rows < _SOME or _COUNTS & {*words}:
         return ""
     if kinds >= _NEAR * rows and low >= 10**9 and high < 20 * low:
         return "of ten digits or more, nearly all different"  # of cards, phones, people
     if kinds < rows:
-        return ""
+        return _repeats(words, seen, times)
     width = high - low + 1
     if width == rows:
         return "without a gap"
@@ -282,12 +324,26 @@ def _is_key(words: Sequence[str], values: _Ints, kinds: int) -> str:
         return "rising from row to row"
     if rows * rows / (2.0 * width) > 8.0:
         return "where chance would have repeated some"
-    digits = {len(str(one)) for one in (low, high)}
-    level = (np.sort(values) - low + 0.5) / width
-    even = float(np.abs(level - (np.arange(rows) + 0.5) / rows).max()) < 1.4 / rows**0.5
-    if len(digits) == 1 and min(digits) >= 5 and even:
+    if _as_long(seen) >= 5 and _even(seen):
         return "all of as many digits and evenly spread"
     return ""
+
+
+def _repeats(words: Sequence[str], seen: _Ints, times: _Ints) -> str:
+    """Why whole numbers are identifiers of what has several rows each, or an empty text.
+
+    By their form alone they are, if they are spread as evenly as numbers that were given out, and
+    repeat more often than chance could repeat a measure.
+    """
+    rows, kinds, size = int(times.sum()), len(seen), _as_long(seen)
+    if not _few_each(kinds, rows) or _kind_of_things(words):
+        return ""
+    if _named_id(words) and (_IDS & {*words} or size >= _LONG):
+        return _NAMED
+    width = int(seen[-1] - seen[0]) + 1
+    sparse = width > 20 * kinds and 2.0 * rows * rows / width < rows - kinds
+    alone = size > 5 and sparse and times.max() * kinds < 10 * rows and _even(seen)
+    return f"all of as many digits and evenly spread, {_SEVERAL}" if alone else ""
 
 
 def _are_codes(
@@ -451,8 +507,10 @@ def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvide
     for form, shape in _SHAPES.items():
         if kinds > 1 and _most(probe, shape.fullmatch):
             return left_out(form, f"each written like {_article(form)}")
-    if kinds > 1 and share > 0.2 and (personal := _personal(words, probe, share)):
+    if kinds > 1 and (personal := _personal(words, probe, share, _few_each(kinds, rows))):
         return left_out(personal, f"each written like {_article(personal)}")
+    if reason := _repeated(_words(name), core):
+        return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
         if not any(" " in text for text in probe) or _IDS & words:
             return _id(name, spread, _pattern(texts), "", "categorical")
@@ -463,20 +521,66 @@ def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvide
     return None
 
 
-def _personal(words: set[str], probe: Sequence[str], share: float) -> str | None:
+def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
+    """Why texts are identifiers of what has several rows each, or an empty text."""
+    rows, kinds, texts = sum(core.values()), len(core), list(core)
+    if kinds > 2 and _numbers_people(words):
+        return _NAMED
+    if not _few_each(kinds, rows) or _kind_of_things(words) or any(" " in one for one in texts):
+        return ""
+    if _named_id(words) and _most(texts, re.compile(r"\d").search):
+        return _NAMED
+    width = max(map(len, texts))
+    places = map(set, zip(*(text.rjust(width) for text in texts), strict=True))
+    digits = sum(sum(map(str.isdigit, place)) > 1 for place in places)
+    shapes = {re.sub(r"\d+", "0", text) for text in texts}
+    alike = len(shapes) == 1 or len({*map(len, texts)}) == 1
+    alone = alike and digits >= 5 + (shapes == {"0"}) and max(core.values()) * kinds < 10 * rows
+    return f"written as identifiers are, {_SEVERAL}" if alone else ""
+
+
+def _few_each(kinds: int, rows: int) -> bool:
+    """Whether many different values have few rows each."""
+    return kinds >= _SOME and kinds >= _EACH * rows
+
+
+def _kind_of_things(words: Sequence[str]) -> bool:
+    """Whether a name says that values are of places, products or sorts of something."""
+    return bool({*words} & (_POST | _CODES | _THINGS) - {"id", "code"})
+
+
+def _named_id(words: Sequence[str]) -> bool:
+    """Whether a name says that values identify what they stand for, such as `loan_id`."""
+    people = _PEOPLE.match(words[-1]) and not words[-1].endswith("s")
+    return bool(people or _IDS & {*words} - {"index", "idx"} or words[-1] in _NUMBERED)
+
+
+def _numbers_people(words: Sequence[str]) -> bool:
+    """Whether a name numbers people, or their cases: patient_id, Kundennummer, numéro client."""
+    if _PEOPLE.match(words[-1]):
+        return bool(_MARK.search(words[-1])) or words[0] in _FIRST or words[-1] in ("pid", "kvnr")
+    return len(words) > 1 and bool(_PEOPLE.match(words[-2]) and _MARK.fullmatch(words[-1]))
+
+
+def _personal(words: set[str], probe: Sequence[str], share: float, few: bool) -> str | None:
     """Which personal kind texts are by their form, or by the column's name and their form."""
+    people = any(found["who"] for found in map(_PEOPLE.match, words) if found)
+    named = _NAMES & words or (_NAME & words and (people or not words - _NAME - _WHOSE))
+    if not (share > 0.2 or few or (people and named)):
+        return None
     digits = [sum(one.isdigit() for one in text) for text in probe]
     phones = _most(probe, _PHONE.fullmatch) and min(digits) >= 5
     if phones and (_PHONES & words or 2 * sum(map(bool, map(_DIALLED.match, probe))) > len(probe)):
         return "phone"
-    if _POST & words or _most(probe, _POSTCODE.fullmatch):
+    if share > 0.2 and (_POST & words or _most(probe, _POSTCODE.fullmatch)):
         return "postcode"
     numbered = _most(probe, lambda text: re.search(r"\d", text) and re.search(r"[^\W\d]", text))
     if numbered and (_STREETS & words or _most(probe, _STREET.search)):
         return "address"
     proper = _most(probe, lambda text: _PERSON.fullmatch(text) and text.istitle())
-    named = max(digits) == 0 and _NAMES & words
-    return "name" if named or (proper and share > 0.5) else None
+    likely = share > 0.5 or (people and len(words) == 1)
+    likely |= bool(_NAME & words) and not words & (_THINGS | _CODES)
+    return "name" if (named and max(digits) == 0) or (proper and likely) else None
 
 
 def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Make the 41 files from benchmark tables and invented people.
+"""Make the 44 files from benchmark tables and invented people.
 
     python -m tests.tables.messy.make FOLDER_OF_PARQUET_FILES
 
@@ -81,6 +81,11 @@ class Maker:
             return "-".join("".join(self.rng.choice(list("0123456789abcdef"), n)) for n in sizes)
 
         return [one() for _ in range(ROWS)]
+
+    def again(self, values, most=6):
+        """Values of people with one row to some, in the order of the rows."""
+        times = self.rng.integers(1, most + 1, ROWS)
+        return [values[i] for i in np.repeat(np.arange(ROWS), times)[:ROWS] % len(values)]
 
     def gaps(self, values, text="", share=0.1):
         return [text if self.rng.random() < share else v for v in values]
@@ -468,6 +473,26 @@ def b21_export(m):
     }, {"separator": ";"}
 
 
+def b22_visits(m):
+    people, names = m.unique(100_000, 9_000_000), m.names()
+    icd = ["I10", "E11.9", "J45.0", "M54.5", "F32.1", "I25.1", "K21.0", "E78.5", "N39.0", "R51"]
+    drugs = ["Ibuprofen", "Ramipril", "Metformin", "Bisoprolol", "Pantoprazol", "Torasemid"]
+    towns = [f"{a}{b}" for a in ("Ober", "Unter", "Neu") for b in ("dorf", "bach", "furt", "heim")]
+    return {
+        "patient_id": (m.again([f"P{n:07d}" for n in people]), kind("id", format="P[0-9]{7}")),
+        "patient_name": (m.again(names), text("name")),
+        "Fallnummer": (m.again(m.unique(1_000_000, 9_999_999)), IDENTITY),
+        "member": (m.again([f"{n:08x}" for n in m.unique(2**24, 2**32)]), IDENTITY),
+        "town": (m.pick(towns), CATEGORICAL),
+        "icd": (m.pick(icd), CATEGORICAL),
+        "drug_name": (m.pick(drugs), CATEGORICAL),
+        "product_code": (m.pick([f"SKU-{n}" for n in range(20_100, 40_100, 1_000)]), CATEGORICAL),
+        "plz": (m.pick([f"{n:05d}" for n in range(1_067, 90_000, 9_973)]), CATEGORICAL),
+        "ward_id": (m.pick([3, 4, 9, 12, 17]), CATEGORICAL),
+        "visits": (m.rng.poisson(3, ROWS).tolist(), INTEGER),
+    }, {"separator": ";"}
+
+
 # To judge by
 
 
@@ -600,7 +625,7 @@ def j06_staff(m):
         ),
         "mobile": (
             [
-                f"+41 79 {n // 10_000:03d} {n // 100 % 100:02d} {n % 100:02d}"
+                f"+44 79 {n // 10_000:03d} {n // 100 % 100:02d} {n % 100:02d}"
                 for n in m.unique(1_000_000, 9_999_999)
             ],
             text("phone"),
@@ -850,6 +875,46 @@ def j20_hotel(m):
         "rate": ([f"${x:,.0f}" for x in m.money(160.0)], kind("integer", format="$1,234")),
         "stars": (m.pick([2.5, 3.0, 3.5, 4.0, 4.5, 5.0]), real(1)),
         "guests": (m.pick([1, 2, 3, 4], [0.3, 0.5, 0.1, 0.1]), INTEGER),
+    }, {}
+
+
+def j21_claims(m):
+    atc = [
+        f"{a}{n:02d}{b}{k:02d}"
+        for a in "ACN"
+        for n in (2, 10)
+        for b in ("AA", "BC")
+        for k in (1, 5)
+    ]
+    items = ["Desk Lamp", "Office Chair", "Note Book", "Wall Clock", "Tea Pot", "Coat Rack"]
+    return {
+        "KVNR": (m.again([f"{'ABKT'[n % 4]}{n:09d}" for n in m.unique(0, 10**9)]), IDENTITY),
+        "userId": (m.again(m.unique(1_000, 60_000), 9), IDENTITY),
+        "numéro client": (m.again([f"C-{n}" for n in m.unique(100, 90_000)]), IDENTITY),
+        "product name": (m.pick(items), CATEGORICAL),
+        "atc": (m.pick(atc), CATEGORICAL),
+        "city": (m.pick([f"{a}ton" for a in LAST]), CATEGORICAL),
+        "zip": (m.pick([10_115, 20_095, 50_667, 60_311, 80_331, 70_173]), CATEGORICAL),
+        "store_no": (m.pick([101, 105, 230, 411]), CATEGORICAL),
+        "paid": (m.money(60.0), real(2)),
+        "year": (m.whole(2015, 2024), INTEGER),
+    }, {}
+
+
+def j22_follow_up(m):
+    wave = [1 + i % 4 for i in range(ROWS)]
+    return {
+        "id": ([1 + i // 4 for i in range(ROWS)], IDENTITY),
+        "wave": (wave, INTEGER),
+        "subject_hash": ([h for h in m.hexes(16)[: ROWS // 4] for _ in range(4)], IDENTITY),
+        "phone": (
+            [f"+49 30 555 {n:04d}" for n in m.unique(0, 9999)[: ROWS // 8] for _ in range(8)],
+            text("phone"),
+        ),
+        "clinic_nr": (m.pick([11, 14, 20, 37, 52]), CATEGORICAL),
+        "physician": (m.pick([f"Dr. {n}" for n in LAST[:9]]), CATEGORICAL),
+        "score": (m.rng.binomial(30, 0.6, ROWS).tolist(), INTEGER),
+        "weight": ([f"{x:.1f}" for x in m.rng.normal(75, 12, ROWS)], real(1)),
     }, {}
 
 
