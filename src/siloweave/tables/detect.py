@@ -509,12 +509,12 @@ def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvide
             return left_out(form, f"each written like {_article(form)}")
     if kinds > 1 and (personal := _personal(words, probe, share, _few_each(kinds, rows))):
         return left_out(personal, f"each written like {_article(personal)}")
-    if reason := _repeated(_words(name), core):
-        return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
-        if not any(" " in text for text in probe) or _IDS & words:
+        if not any(" " in one for one in probe) or _IDS & words or _numbers_people(_words(name)):
             return _id(name, spread, _pattern(texts), "", "categorical")
         return left_out(None, "nearly all different")
+    if reason := _repeated(_words(name), core):
+        return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
     long = sum(len(text.split()) for text in probe) > 4 * len(probe)
     if rows >= _SOME and (share >= 0.5 or (long and share > 0.2)):
         return left_out(None, "free text" if long else "many of one row alone")
