@@ -37,7 +37,9 @@ from siloweave.tables.read import (
     Table,
     Unread,
     file_kind,
+    is_text_file,
     names_in,
+    packed_lines,
     rows_of,
     stored,
     table_file,
@@ -233,14 +235,16 @@ def rows_in(source: Path | Database, columns: int) -> int:
     if (kept := unread(source)) is not None:
         return kept.num_rows
     assert isinstance(source, Path)
-    if file_kind(source) in _SIZES:
+    if file_kind(source) in _JSON or is_text_file(source):
         return max(_lines(source) - (file_kind(source) not in _JSON), 2)
     values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
 
 
 def _lines(file: Path) -> int:
-    """How many lines a text file has, by the length of those at its beginning."""
+    """How many lines a text file has, by the length of those at its beginning, or counted."""
+    if file_kind(file) not in _SIZES:
+        return packed_lines(table_file(file))
     with table_file(file).open("rb") as data:
         head = data.read(_HEAD)
     ends = head.count(b"\n") or head.count(b"\r")

@@ -903,6 +903,15 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     return names, found
 
 
+def packed_lines(file: Path) -> int:
+    """How many lines a compressed text file has; DataError if it cannot be decompressed."""
+    try:
+        return int(pl.scan_lines(file).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):
+        why = "it cannot be decompressed; copy it again, it may be cut off"
+        raise DataError(f"cannot read {str(file)!r} as a table: {why}") from None
+
+
 def _bytes(file: Path, most: int = -1) -> bytes:
     """The first bytes of a file, or all, decompressed."""
     with _opened(file, _HEAD_ROWS if most > 0 else None) as data:
