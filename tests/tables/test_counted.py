@@ -136,6 +136,30 @@ def test_what_is_outside_the_schema_is_the_error_of_the_table_in_memory(
 
 
 @pytest.mark.parametrize("written", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "learned"),
+    [("integer", ()), ("continuous", ()), ("integer", ("low", "high"))],
+)
+def test_an_infinite_number_is_named_as_in_memory(tmp_path, written, kind, learned):
+    numbers = np.array([1.0, np.inf, -np.inf, 9.0, 1e308])
+    rows = Table.from_columns({"x": (numbers, np.array([False] * 4 + [True]))})
+    schema = Schema((Column("x", kind, low=0, high=10, missing=True, learned=learned),))
+    with pytest.raises(SchemaError, match="'x': 2 rows hold infinite numbers; correct"):
+        Encoder(schema, 7).encode(rows)
+    with pytest.raises(SchemaError, match="'x': 2 rows hold infinite numbers; correct"):
+        counted(written(rows, tmp_path), Encoder(schema, 7))
+
+
+@pytest.mark.parametrize("written", KINDS)
+def test_an_infinite_number_beyond_learned_bounds_is_moved_inside(tmp_path, written):
+    rows = Table.from_columns({"x": (np.array([1.0, np.inf, -np.inf, 9.0]), None)})
+    schema = Schema((Column("x", "continuous", low=0, high=10, learned=("low", "high")),))
+    encoder = Encoder(schema, 7)
+    codes, there = encoder.encode(rows), counted(written(rows, tmp_path), encoder)
+    np.testing.assert_array_equal(marginal(there, ("x",)), marginal(codes, ("x",)))
+
+
+@pytest.mark.parametrize("written", KINDS)
 def test_numbers_beyond_learned_bounds_are_moved_inside(tmp_path, written):
     learned = {"learned": ("low", "high")}
     schema = Schema(

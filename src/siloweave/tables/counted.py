@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,15 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.database import Database, quoted
-from siloweave.tables.read import Table, check_whole, digest_of, rows_of
+from siloweave.tables.read import Table, check_finite, check_whole, digest_of, rows_of
 from siloweave.tables.schema import Column, check_columns
 
 _CELLS = 2**16  # of a grouping that answers several cliques
 _MOST_CELLS = 2**26  # of one clique
 _MOST_VALUES = 1_000_000  # different values of columns whose codes are looked up
 _CHAIN = 32  # bins up to which a code is found by halving
-_WRONG = ("-1", "-2", "-3")  # in place of the code of a value that is missing, outside, not whole
-_NULLS = ("NULL", "NULL", "NULL")
+_WRONG = ("-1", "-2", "-3", "-4")  # for a code: a value is missing, outside, not whole, infinite
+_NULLS = ("NULL",) * len(_WRONG)
 _BINNED: Mapping[str, tuple[str, ...]] = {
     "integer": ("whole", "number"),
     "continuous": ("whole", "number"),
@@ -195,7 +196,8 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
 
 def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> Ints:
     """Codes of groups of so many rows, once they are known to be codes."""
-    missing, outside, broken = (int(n[codes == int(wrong)].sum()) for wrong in _WRONG)
+    missing, outside, broken, wild = (int(n[codes == int(wrong)].sum()) for wrong in _WRONG)
+    check_finite(column.name, wild)
     check_whole(column.name, broken)
     check_inside(column, outside)
     check_missing(column, missing)
@@ -239,16 +241,19 @@ def _direct(
 ) -> str | None:
     """SQL of the code of a number or a datetime; None where values are looked up.
 
-    `wrong` stands for a missing value where none may be, one outside the bounds, and one that is
-    not whole.
+    `wrong` stands for a missing value where none may be, one outside the bounds, one that is not
+    whole, and one that is infinite.
     """
     kind, family = column.kind, database.family(column.name)
     if family not in _BINNED.get(kind, ()):
         return None
     x, edges, last = f"siloweave.{quoted(column.name)}", encoder.edges(column.name), last_of(column)
-    missing, outside, broken = wrong
+    missing, outside, broken, wild = wrong
     gone = f"{_plain(column.name, database)} IS NULL"
     cases = [f"WHEN {gone} THEN {len(edges) - 1 if column.missing else missing}"]
+    learned = {"low", "high"} <= set(column.learned)
+    if family == "number" and not (learned and kind == "continuous"):
+        cases.append(f"WHEN ABS({x}) > {database.sql.real(float_info.max)} THEN {wild}")
     if kind == "continuous":
         y, real = f"CAST({x} AS DOUBLE PRECISION)", database.sql.real
         ends = [real(float(end)) for end in (edges[0], last)]
@@ -262,7 +267,7 @@ def _direct(
             y = f"CAST({x} AS BIGINT)"
         ends = [str(int(edges[0]) * step), str((int(last) + 1) * step - 1)]
         code = _by_octaves(column, encoder, y, lambda p: _whole_bin(y, p, step, database), str)
-    if {"low", "high"} <= set(column.learned):
+    if learned:
         inside = f"(CASE WHEN {y} < {ends[0]} THEN {ends[0]} WHEN {y} > {ends[1]} THEN {ends[1]} "
         code = code.replace(y, f"{inside}ELSE {y} END)")
     else:
