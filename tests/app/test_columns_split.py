@@ -9,6 +9,7 @@ import pytest
 
 import siloweave
 from siloweave.report import Record
+from siloweave.tables import Column, Schema
 from siloweave.tables.read import read
 
 STUDY = """\
@@ -58,6 +59,41 @@ def test_check_forecasts_without_reading_rows(study):
     assert found["epsilon_per_party"] == "inf"
     assert found["rounds"] == 3
     assert 0 < found["bytes_per_party"] < 10_000  # the ledger, at the end, and frames
+
+
+def marginals_of(study, codes, clinic, office):
+    """The study by SecureTwoRound, over columns of so many categories each."""
+    columns = [
+        Column(name, "categorical", categories=tuple(f"v{k}" for k in range(codes)))
+        for name in (*clinic, *office)
+    ]
+    study.write("schema.json", Schema(tuple(columns)).to_json())
+    for party, own in (("clinic", clinic), ("office", office)):
+        rows = [",".join("v0" for _ in own)] * 40
+        study.write(f"{party}.csv", "\n".join([",".join(own), *rows, ""]))
+    head, rest = STUDY[: STUDY.index("[method]")], STUDY[STUDY.index("[[parties]]") :]
+    method = '[method]\nname = "secure_two_round"\nmax_model_mb = 4000.0\n\n'
+    budget = "[budget]\nepsilon = 1.0\ndelta = 1e-5\n\n"
+    study.write("study.toml", head + method + budget + rest)
+
+
+def test_check_refuses_pairs_of_two_parties_whose_coins_no_message_holds(study):
+    """By the columns in the parties' files: a pair within a party has no coins."""
+    marginals_of(study, 700, ["a", "b"], ["c", "d"])
+    code, _, err = study.call("check")
+    words = " ".join(err.split())
+    assert code == 2
+    assert "the noise of 4 pairs of columns of two parties, 1,960,000 cells" in words
+    assert "a×c of clinic and office alone has 490,000 cells" in words
+
+
+def test_check_foresees_memory_by_pairs_of_two_parties(study):
+    """Four columns have four such pairs in halves, and three if a party has one of them."""
+    found = []
+    for split in (["a", "b"], ["c", "d"]), (["a"], ["b", "c", "d"]):
+        marginals_of(study, 100, *split)
+        found.append(study.json("check")["memory_mb"])
+    assert found[0] > found[1] + 50
 
 
 def test_a_run_is_reported_and_drawn_from(study):

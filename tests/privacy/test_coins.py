@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from siloweave.errors import BudgetError, InputError
 from siloweave.privacy import Gaussian, Relation, accountants
+from siloweave.privacy import coins as coins_module
 from siloweave.privacy.budget import Budget, rho_for
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, cost_of, masses
 from siloweave.privacy.events import SharedCoins, UpperBound
@@ -59,6 +60,40 @@ def test_the_cost_is_an_upper_bound_and_tight(coins, order, tail):
         ratios = [divergence(one, other, alpha) / alpha for alpha in orders]
         assert max(ratios) <= cost.rho * (1 + 1e-7)
         assert max(ratios) > cost.rho * (1 - 2e-3)
+
+
+def rho_in_blocks(monkeypatch, *facts):
+    monkeypatch.setattr("siloweave.privacy.coins._BLOCKS", 64)
+    return cost_of.__wrapped__(*facts).rho
+
+
+@pytest.mark.parametrize(("coins", "order", "tail"), CASES[3:5])
+def test_neighbouring_numbers_are_taken_together_upwards(coins, order, tail, monkeypatch):
+    """Of noise as wide as this, in blocks of two and eight numbers, as wider noise is."""
+    alone = cost_of(coins, order, tail).rho
+    assert len(masses(coins)) > 2 * 64
+    assert alone < rho_in_blocks(monkeypatch, coins, order, tail) < alone * (1 + 5e-3)
+
+
+def test_means_of_blocks_would_be_too_cheap(monkeypatch):
+    """Else the test above could not fail."""
+    real = coins_module._in_blocks
+
+    def means(p, loss):
+        p, loss = (one.reshape(2, -1) for one in real(p, loss))
+        return p.sum(axis=0), (p * loss).sum(axis=0) / p.sum(axis=0)
+
+    monkeypatch.setattr(coins_module, "_in_blocks", means)
+    coins, order, tail = CASES[4]
+    assert rho_in_blocks(monkeypatch, coins, order, tail) < cost_of(coins, order, tail).rho
+
+
+@pytest.mark.parametrize("sigma", [300.0, 3_000.0, MOST_SIGMA])
+def test_the_widest_noise_costs_what_a_gaussian_does(sigma):
+    """Where K is 1e-13 at the smallest order, far below what 1 + K could hold."""
+    coins = Coins((1, *(2**k for k in range(1, round(np.log2(sigma)) - 1))), 12)
+    cost = cost_of(coins, 8, TAIL)
+    assert 1 <= cost.rho * 2 * coins.sigma**2 < 1.02
 
 
 @pytest.mark.parametrize(("coins", "order", "tail"), CASES)

@@ -1,5 +1,6 @@
 """Secure marginals over small parties: exact, resumed, and what a party refuses."""
 
+import tracemalloc
 from itertools import combinations
 
 import msgspec
@@ -650,6 +651,36 @@ def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two():
     cost = synth.fit(parts, schema, budget=budget, seed=0).cost
     busiest = max(t.bytes_to_party + t.bytes_from_party for t in cost.parties.values())
     assert foretold / 2 < busiest < 2 * foretold
+
+
+def memory_of(codes, split):
+    """Megabytes that a run over columns of so many codes allocates, and that are foreseen of it."""
+    names = [name for own in split.values() for name in own]
+    schema = sw.Schema(
+        tuple(sw.Column(n, "categorical", categories=tuple(range(codes))) for n in names)
+    )
+    rng = np.random.default_rng(0)
+    rows = {n: (rng.integers(0, codes, 200), None) for n in names}
+    parts = {p: sw.Table.from_columns({n: rows[n] for n in own}) for p, own in split.items()}
+    budget, synth = budget_of(Relation.REPLACE_ONE, 1.0), SecureTwoRound(final_sweeps=2)
+    columns = {party: tuple(own) for party, own in split.items()}
+    case = Case(schema, budget, parties=len(split), rows=200, columns=columns)
+    foreseen = synth.method.forecast(synth, case).memory_mb
+    tracemalloc.start()
+    try:
+        synth.fit(parts, schema, budget=budget, seed=0, at_once=1)
+        return tracemalloc.get_traced_memory()[1] / 1e6, foreseen
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("split", [{"x": "a", "y": "b"}, {"x": "a", "y": "bc", "z": "d"}])
+def test_a_forecast_of_memory_grows_as_what_a_run_allocates_to_a_factor_of_1_6(split):
+    """From columns of 10 codes to 90 and more, where coins of pairs take nearly all of it."""
+    few, many = memory_of(10, split), memory_of(240 if len(split) == 2 else 90, split)
+    real, foreseen = many[0] - few[0], many[1] - few[1]
+    assert real > 50
+    assert foreseen / 1.6 < real < 1.6 * foreseen
 
 
 def test_the_last_question_of_a_run_closes_it(tmp_path):

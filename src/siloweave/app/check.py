@@ -21,7 +21,7 @@ from siloweave.app.plan import (
 )
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
-from siloweave.core.run import Synthesizer, owners_of
+from siloweave.core.run import Synthesizer, own_columns
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
@@ -179,7 +179,8 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     columns = columns_of(study)
     check_columns(study, synth, columns, schema)
     resumes = sum(spent(study).values())
-    setup = Setup(synth, schema, budget, names)
+    own = own_columns(columns, schema) if synth.method.split == "columns" else {}
+    setup = Setup(synth, schema, budget, names, own)
     synth.method.affordable(setup, study.schema.learn)
     read_here = read_rows(study) if rows else None
     sources = [study.source(one) for one in study.parties]
@@ -405,7 +406,7 @@ def check_columns(
     if study.alignment is not None:
         _check_alignment(study.alignment.on, columns, synth.info.title, split=split)
     if split:
-        owners_of(columns, schema)
+        own_columns(columns, schema)
         return
     same_columns(columns)
     party, names = next(iter(columns.items()))

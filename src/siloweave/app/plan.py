@@ -184,7 +184,8 @@ def forecast_of(setup: Setup, learn: float, rows: Sequence[int]) -> Forecast:
     """What the method takes, if every party has so many rows."""
     method, parties = setup.synth.method, len(rows)
     of_all = round(sum(rows) / parties) if method.split == "columns" else sum(rows)
-    return method.forecast(setup.synth, Case(setup.schema, setup.budget, parties, of_all, learn))
+    case = Case(setup.schema, setup.budget, parties, of_all, learn, setup.columns)
+    return method.forecast(setup.synth, case)
 
 
 def plan_of(

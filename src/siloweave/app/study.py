@@ -31,7 +31,7 @@ from siloweave.core.run import (
     check_named,
     check_sample,
     job_for,
-    owners_of,
+    own_columns,
     rows_to_learn,
     settings_of,
     share_drawn,
@@ -321,10 +321,7 @@ class Study(Section, frozen=True):
                     )
             ids = self.alignment.on if self.alignment else ()
             held = {p.name: [c for c in p.columns if c not in ids] for p in self.parties}
-            owners = owners_of(held, schema)
-            columns = {
-                name: tuple(c for c in own if owners.get(c) == name) for name, own in held.items()
-            }
+            columns = own_columns(held, schema)
         budget = synth.method.allowed(synth, self.terms() if self.budget else None)
         setup = Setup(synth, schema, budget, self.names, columns)
         check_named(setup, self.schema.learn, far=True)

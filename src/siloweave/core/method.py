@@ -437,6 +437,7 @@ class Case:
         parties: How many there are.
         rows: A guess of how many rows there are.
         learn: Share of the budget for facts that the schema leaves open.
+        columns: With split columns, every party's, where they are known.
     """
 
     schema: Schema | Encoder
@@ -444,6 +445,7 @@ class Case:
     parties: int = 1
     rows: int = 1
     learn: float = 0.0
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -787,19 +787,17 @@ def columns_of(
         >>> columns_of({"a": table.select(["age", "sex"]), "b": table.select(["income"])}, schema)
         {'a': ('age', 'sex'), 'b': ('income',)}
     """
-    owners = owners_of({name: table.names for name, table in tables.items()}, schema)
+    found = own_columns({name: table.names for name, table in tables.items()}, schema)
     _check_rows(tables, empty)
     _check_ids(tables, schema)
-    found = {}
-    for name, table in tables.items():
-        found[name] = tuple(column for column in table.names if owners.get(column) == name)
-        if not found[name]:
+    for name, own in found.items():
+        if not own:
             raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
     return found
 
 
-def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
-    """Which party holds each column that is no id, from the names of every party's columns.
+def own_columns(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, tuple[str, ...]]:
+    """Every party's columns without ids, each at one party, from the names of all.
 
     Raises:
         SchemaError: A column is in no schema, at no party, or at two; the message names parties.
@@ -826,7 +824,7 @@ def owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str,
             f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "
             "party's table, or take them out of the schema."
         )
-    return owners
+    return {name: tuple(c for c in own if c in owners) for name, own in columns.items()}
 
 
 def _check_rows(tables: Mapping[str, Table], empty: bool) -> None:

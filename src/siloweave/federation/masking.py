@@ -41,6 +41,7 @@ PURPOSE = b"siloweave mask key"
 """What that signature is for."""
 
 _TAIL = 16  # widths of noise beyond which none is drawn, but for once in e^128 draws
+_ZEROS = memoryview(bytes(2**16))  # what a stream encrypts, piece by piece
 
 Words = npt.NDArray[np.uint32]
 Seeds = npt.NDArray[np.uint64]
@@ -77,7 +78,11 @@ def stream(secret: bytes, info: bytes, size: int) -> Words:
     """Pseudorandom uint32 words of a secret; `info` is used for one stream only."""
     key = HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    words: Words = np.frombuffer(cipher.update(bytes(4 * size)), dtype="<u4")
+    words: Words = np.empty(size, dtype="<u4")
+    data = words.view(np.uint8).data
+    for start in range(0, len(data), len(_ZEROS)):
+        part = data[start : start + len(_ZEROS)]
+        cipher.update_into(_ZEROS[: len(part)], part)
     return words
 
 

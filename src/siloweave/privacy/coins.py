@@ -20,13 +20,15 @@ g(alpha) = alpha (alpha - 1). K is computed on a grid. Between two points a < b 
 its chord, which is at most r times the chord of g, r the larger of K/g at both; and the chord of g
 exceeds g by (b - a)^2 / 4 at most. Hence D_alpha / alpha <= r (1 + (b - a)^2 / (4 g(a))) there.
 Below the first point a, D_alpha <= D_a as D grows with alpha, and alpha >= 1. N has the same
-distribution as -N, so D_alpha(Q || P) is the same.
+distribution as -N, so D_alpha(Q || P) is the same. Of wide noise, neighbouring numbers are taken
+together in blocks: exp is below its chord, so K grows where a block's mass is moved to the least
+and the largest loss in it, as much to each as leaves the mean where it was.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil, log, sqrt
+from math import ceil, log, log1p, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -34,9 +36,12 @@ import numpy.typing as npt
 
 from siloweave.errors import BudgetError
 
+Masses = npt.NDArray[np.float64]
+
 _FIRST = 5e-4  # of the grid of orders, above 1
 _RATIO = 1.06  # of two neighbours in it, of the distance from 1
-_FLOATS = 1e-10  # relative; far more than sums of positive floats lose here
+_FLOATS = 1e-10  # relative; far more than sums of floats lose here
+_BLOCKS = 2**12  # of neighbouring numbers, at least, where noise is wider than that
 _COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
 _ORDERS = 1.5  # times the order that a budget is read at
 _TRIES, _STEP, _WIDER = 12, 1.0005, 1.1  # of a width; smallest and largest step to the next
@@ -80,7 +85,7 @@ def largest_order_for(rho: float, delta: float) -> int:
 
 
 @lru_cache(maxsize=64)
-def masses(coins: Coins) -> npt.NDArray[np.float64]:
+def masses(coins: Coins) -> Masses:
     """Probability of every number from -half to half.
 
     Example:
@@ -114,9 +119,9 @@ def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
         return CoinCost(np.inf, 1.0)
     escape = min(1.0, float(2 * below[ends - 1]) * (1 + _FLOATS))
     p, q = p / p.sum(), q / q.sum()
-    loss, log_p = np.log(p) - np.log(q), np.log(p)
+    p, loss = _in_blocks(p, np.log(p) - np.log(q))
     steps = np.geomspace(_FIRST, largest_order - 1, _points(largest_order))
-    K = np.array([_log_mean(log_p + s * loss) for s in steps])
+    K = np.array([_log_mean(p, s * loss) for s in steps])
     g = steps * (steps + 1)
     ratio = np.maximum(K[1:] / g[1:], K[:-1] / g[:-1])
     between = ratio * (1 + np.diff(steps) ** 2 / (4 * g[:-1]))
@@ -124,9 +129,24 @@ def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
     return CoinCost(rho * (1 + _FLOATS), escape)
 
 
-def _log_mean(exponents: npt.NDArray[np.float64]) -> float:
-    largest = exponents.max()
-    return float(largest + np.log(np.exp(exponents - largest).sum()))
+def _in_blocks(p: Masses, loss: Masses) -> tuple[Masses, Masses]:
+    """Fewer losses with their masses, under which no mean of exp(s loss) is smaller."""
+    if (size := len(p) // _BLOCKS) < 2:
+        return p, loss
+    starts = np.arange(0, len(p), size)
+    mass, mean = np.add.reduceat(p, starts), np.add.reduceat(p * loss, starts)
+    least, most = np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+    gap = most - least
+    above = np.divide(mean - mass * least, gap, out=mass.copy(), where=gap > 0).clip(0, mass)
+    return np.concatenate([mass - above, above]), np.concatenate([least, most])
+
+
+def _log_mean(p: Masses, exponents: Masses) -> float:
+    """Of exp of numbers with masses p; exact where it is near 0, too."""
+    largest = float(exponents.max())
+    if largest < 1:
+        return log1p(p @ np.expm1(exponents))
+    return largest + log(p @ np.exp(exponents - largest))
 
 
 def _points(largest_order: int) -> int:

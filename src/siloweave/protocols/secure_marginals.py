@@ -88,10 +88,11 @@ _MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words 
 _MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of half the width
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
-_COINS = 150  # of a cell, in both measurements together
+_COINS = 240  # of a cell of a table of shifted codes, mostly at most
 _NEVER = 40  # times its sigma: noise that no honest party draws
 _COPIES, _ROW_SECONDS = 8.0, 60.0  # of masked rows in memory; nanoseconds of each of their bytes
 _WIDE_COPIES, _WORD_SECONDS = 6.0, 10.0  # alike, of what is dealt for shifted codes, and its words
+_COIN_COPIES, _BOTH = 25.0, 1.5  # bytes of a pair's coin in memory; of both measurements' coins
 _PLANNED = 2 / 3  # of the pairs, in one forecast of the plan
 
 # Messages
@@ -254,14 +255,15 @@ class SecurePlan:
         return self._after_bound * (1 - (self.synth.counts_share if self.fine else 0.0))
 
     @cached_property
-    def _closure(self) -> list[Clique]:
+    def closure(self) -> list[Clique]:
+        """The workload's queries, and all that lie in them."""
         encoder = first_encoder(self.schema, self.synth)
         return list(closure(queries_of(self.synth, encoder), encoder.domain))
 
     @property
     def most_tables(self) -> int:
         """How many marginals may be measured in all: half of them at once."""
-        return 4 * len(self._closure)
+        return 4 * len(self.closure)
 
     @cached_property
     def opens_pairs(self) -> bool:
@@ -271,13 +273,14 @@ class SecurePlan:
     @cached_property
     def first_sigma(self) -> float:
         """Noise of the first measurement, of all columns and pairs."""
-        number = sum(len(clique) <= 2 for clique in self._closure)
+        number = sum(len(clique) <= 2 for clique in self.closure)
         return self.unit * sqrt(number / (2 * self.synth.pairs_share * self.rho_tables))
 
     @cached_property
     def crossing(self) -> list[Clique]:
         """Pairs of columns of two parties."""
-        return [q for q in self._closure if len(q) == 2 and len(self.holders(q)) > 1]
+        pairs = [q for q in self.closure if len(q) == 2] if self.parts else []
+        return [q for q in pairs if len(self.holders(q)) > 1]
 
     @cached_property
     def largest_order(self) -> int:
@@ -927,8 +930,9 @@ def check_coins(plan: SecurePlan, domain: Domain) -> None:
         raise CapacityError(
             f"the noise of {len(plan.crossing)} pairs of columns of two parties, {cells:,} cells, "
             f"takes a message of {size / 1e6:,.0f} MB; one holds {MAX_BYTES / 1e6:,.0f}. "
-            f"{'×'.join(most)} alone has {domain.size(most):,} cells. Put rare categories "
-            "together in the schema, use fewer bins, or name the pairs that matter as workload"
+            f"{'×'.join(most)} of {' and '.join(plan.holders(most))} alone has "
+            f"{domain.size(most):,} cells. Put rare categories together in the schema, use fewer "
+            "bins, or name the pairs that matter as workload"
         )
 
 
@@ -947,7 +951,9 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     """What a run takes: masked rows, dealt coins, and what every method of marginals takes."""
     known, notes = case.schema, list[str]()
     encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
-    plan = SecurePlan(synth, encoder.schema.select(encoder.domain.names), {}, case.budget)
+    schema = encoder.schema.select(encoder.domain.names)
+    parts = {name: schema.select(list(own)) for name, own in case.columns.items()}
+    plan = SecurePlan(synth, schema, parts, case.budget)
     if synth.bins is None:
         bins = plan.bins(case.rows)
         synth, encoder = replace(synth, bins=bins), replace(encoder, bins=bins)
@@ -962,7 +968,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     )(synth, case)
     width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
     own = width // case.parties  # of a party, and of the proof that they are codes
-    coins = 4 * _COINS * (base.workload_cells or 0) // case.parties
+    coins = _first_coins(plan, encoder.domain, case.parties)
     wide, words = _foreseen(synth, case, encoder)
     slabs = case.rows / _slab_of(encoder.domain)
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
@@ -975,10 +981,21 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
-        memory_mb=base.memory_mb + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide),
-        bytes_per_party=width + own + coins + wide,
+        memory_mb=base.memory_mb
+        + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins),
+        bytes_per_party=width + own + int(_BOTH * 4 * coins) // case.parties + wide,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
     )
+
+
+def _first_coins(plan: SecurePlan, domain: Domain, parties: int) -> int:
+    """How many coins are tossed for pairs of two parties in the first measurement."""
+    if parties == 1 or not plan.opens_pairs:
+        return 0
+    cells = sum(map(domain.size, plan.crossing))
+    if not plan.parts:  # as if each party had as many columns
+        cells = sum(domain.size(q) for q in plan.closure if len(q) == 2) * (parties - 1) // parties
+    return cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
 
 
 def _only_alone(plan: SecurePlan) -> str:

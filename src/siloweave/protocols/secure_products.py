@@ -83,6 +83,7 @@ CellWords = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 _MOST_ROWS = 2**15  # of one product in 64-bit floats, which hold whole numbers below 2^53
 _MOST_WORDS = 2**23  # of its factors, to save memory
+_MOST_COINS = 2**18  # whose words are widened at once
 _LIMB = 16  # bits of half a word
 _MOST_BYTES = 2**19  # of words at once, for tables of shifted codes
 
@@ -94,17 +95,25 @@ def uniform(secret: bytes, info: str, size: int, modulus: int = P) -> Words:
     """
     if modulus in (2**16, 2**32):
         return stream(secret, info.encode(), size) & np.uint32(modulus - 1)
-    return (stream(secret, info.encode(), 2 * size).view("<u8") % modulus).astype(np.uint32)
+    drawn = stream(secret, info.encode(), 2 * size).view("<u8")
+    return _below(drawn, modulus)
 
 
 def added(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
     """The sum of words modulo a modulus."""
-    return ((np.asarray(left, np.uint64) + np.asarray(right, np.uint64)) % modulus).astype("<u4")
+    return _below(np.add(left, right, dtype=np.uint64, casting="unsafe"), modulus)
+
+
+def _below(numbers: npt.NDArray[np.uint64], modulus: int) -> Words:
+    """Numbers modulo a modulus, as words; without a copy that is twice as large."""
+    words = np.empty(numbers.shape, "<u4")
+    return np.remainder(numbers, np.uint64(modulus), out=words, casting="unsafe")
 
 
 def taken(left: npt.ArrayLike, right: npt.ArrayLike, modulus: int = P) -> Words:
     """The difference of words modulo a modulus."""
-    return added(left, np.uint64(modulus) - np.asarray(right, np.uint64), modulus)
+    less = np.subtract(np.uint64(modulus), right, dtype=np.uint64, casting="unsafe")
+    return added(left, less, modulus)
 
 
 def masks(secret: bytes, context: str, rows: int, width: int) -> Words:
@@ -310,10 +319,13 @@ def noise_share(
 ) -> Words:
     """A party's part of the noise of every cell, from its words: S of the first, or G."""
     weights = np.repeat(np.array(coins.weights, dtype=np.int64), coins.copies)
-    share = np.einsum("ck,ck->c", np.where(z, -weights, weights), words.astype(np.int64))
-    whole = share + z @ weights - coins.half if first else share
-    words_below: Words = (whole % modulus).astype(np.uint32)
-    return words_below
+    found = np.empty(len(z), dtype=np.uint32)
+    step = max(1, _MOST_COINS // len(weights))
+    for some in (slice(start, start + step) for start in range(0, len(z), step)):
+        share = np.einsum("ck,ck->c", np.where(z[some], -weights, weights), words[some])
+        whole = share + z[some] @ weights - coins.half if first else share
+        found[some] = whole % modulus
+    return found
 
 
 def pad(secret: bytes, context: str, cells: int, modulus: int) -> Words:

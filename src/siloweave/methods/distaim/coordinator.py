@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _MESSAGE = 0.9 * MAX_BYTES
-_COINS = 150  # of a cell, at most, mostly
+_COINS = 240  # of a cell, mostly at most
 
 Counts = npt.NDArray[np.int64]
 
