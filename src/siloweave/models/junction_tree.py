@@ -119,6 +119,11 @@ def tree_cells(domain: Domain, cliques: Iterable[Clique]) -> int:
     return sum(prod(domain.sizes[v] for v in _bits(mask)) for mask in masks)
 
 
+def cells_in(megabytes: float) -> float:
+    """How many cells take so much memory, of 8 bytes each."""
+    return megabytes * 1e6 / 8
+
+
 def inside(domain: Domain, cliques: Iterable[Clique], more: Sequence[Clique]) -> Bools:
     """Whether each of some sets lies in one of the `maximal_cliques` of others, (len(more),)."""
     masks, width = _Masks(domain), 8 * -(-len(domain.names) // 64)

@@ -9,7 +9,7 @@ histograms.py), and all is paid from one budget; a forecast reads no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import inf
@@ -33,6 +33,7 @@ from siloweave.core.method import (
 )
 from siloweave.errors import InputError, RosterError, number, whole
 from siloweave.federation.session import Session
+from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity, rho_for
 from siloweave.protocols.histograms import BINS, columns_to_cut
@@ -254,7 +255,7 @@ def marginal_forecast(
         planned = _GROWN if case.rows * case.budget.epsilon >= _GROWS else _SMALL
         answers, most = joined * parties, (planned if all_pairs else 1) * cells
         most = grown(synth, case, domain, queries, answers) if grown else most
-        tree = min(limit * 1e6 / 8, domain.size(), most)
+        tree = min(cells_in(limit), domain.size(), most)
         fitted = tree if all_pairs or (grown and most < inf) else 0.0
         work = _work(all_pairs, rounds, answers, len(below), cells, fitted)
         found = Forecast(
@@ -292,34 +293,25 @@ def _foreseen(
     return replace(encoder, bins_per_column=sizes), (note,)
 
 
-def _triples(synth: Any) -> tuple[str, ...]:
+def _triples(synth: Any) -> Iterator[str]:
     """A note on what a workload is beside all pairs."""
-    if not synth.chooses:
-        return ()
-    if synth.target is not None:
-        return (f"the workload is all pairs, and the triples with {synth.target!r}, the target",)
-    if synth.triples:
-        note = (
+    if synth.chooses and synth.target is not None:
+        yield f"the workload is all pairs, and the triples with {synth.target!r}, the target"
+    elif synth.chooses and synth.triples:
+        yield (
             "the workload is all pairs; a triple is a candidate where its columns have two codes "
             "each, so that it measures three pairs for a little more than the price of one"
         )
-        return (note,)
-    return ()
 
 
-def _left_out(synth: Any, domain: Domain, limit: float) -> tuple[str, ...]:
+def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
     """A note on sets of columns that the default workload leaves out."""
-    if synth.workload != "auto" or synth.queries is not None:
-        return ()
-    degree = synth.degree or 2
-    count = too_large(domain, degree, limit)
-    if not count:
-        return ()
-    note = (
-        f"{count} sets of {degree} columns do not fit into {limit:g} MB and are not "
-        "in the workload; use fewer bins or raise max_model_mb to have them"
-    )
-    return (note,)
+    degree, default = synth.degree or 2, synth.workload == "auto" and synth.queries is None
+    if default and (count := too_large(domain, degree, limit)):
+        yield (
+            f"{count} sets of {degree} columns do not fit into {limit:g} MB and are not "
+            "in the workload; use fewer bins or raise max_model_mb to have them"
+        )
 
 
 def _work(

@@ -41,7 +41,7 @@ from siloweave.models.field_graph import (
     initial_marginals,
     most_useful_cells,
 )
-from siloweave.models.junction_tree import tree_cells
+from siloweave.models.junction_tree import cells_in, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import (
@@ -58,7 +58,6 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
-_CELL_BYTES = 8
 _LEAST = 1.0  # noise is never narrower, see SharedGaussian
 _ROWS_PART = 0.1  # of the R-scores' share, to count rows with
 
@@ -175,7 +174,7 @@ class _Run:
 
     def first(self, wanted: Sequence[Clique], most: int) -> list[Clique]:
         """The first of some marginals with which the model stays within memory."""
-        limit, chosen = self.megabytes * 1e6 / _CELL_BYTES, list[Clique]()
+        limit, chosen = cells_in(self.megabytes), list[Clique]()
         known = [m.clique for m in self.measured]
         for q in wanted:
             if len(chosen) == most:
@@ -286,7 +285,7 @@ def private_field(
     rows, scores = run.graph(pairs, spent)
     spent = spent if pairs else _ROWS_PART * spent
     errors_rho = settings.errors_share * rho
-    limit = megabytes * 1e6 / _CELL_BYTES
+    limit = cells_in(megabytes)
     limits = GraphLimits(
         min(settings.clique_cells, limit),
         min(settings.graph_cells, limit),

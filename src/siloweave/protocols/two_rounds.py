@@ -45,15 +45,13 @@ from siloweave.models.estimate import (
     shrink_interactions,
     shrink_pair,
 )
-from siloweave.models.junction_tree import maximal_cliques, tree_cells
+from siloweave.models.junction_tree import cells_in, maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
 from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
-
-_CELL_BYTES = 8
 
 _TRIPLE = 0.007  # L2 norm of a triple's effect beyond the model of pairs, as a share of the rows
 _WIDEST, _MOST_TABLES = 5, 20_000  # columns of a table, and tables of one width to choose from
@@ -193,7 +191,7 @@ def design(
     """
     rows = estimate_total(planned)
     start = {m.clique: domain.size(m.clique) ** (2 / 3) for m in planned}
-    room = settings.max_model_mb * 1e6 / _CELL_BYTES
+    room = cells_in(settings.max_model_mb)
     tables = _tables(domain, list(start), rows / _ROWS_PER_CELL, room, allowed)
     return _Design(domain, workload, planned, rows, tables).solve(start, rho, allowed)
 
@@ -391,7 +389,7 @@ class _Rehearsal:
         settings: TwoRoundSettings,
     ) -> None:
         self.domain, self.weights, self.rho, self.settings = domain, weights, rho, settings
-        self.limit = settings.max_model_mb * 1e6 / _CELL_BYTES
+        self.limit = cells_in(settings.max_model_mb)
         self.answers = [m for m in pairs if len(m.clique) == 1]
         self.open: dict[Clique, Measurement] = {m.clique: m for m in pairs if len(m.clique) == 2}
         self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from siloweave.errors import CapacityError, InputError
 from siloweave.federation.expected import MOST_ROWS
-from siloweave.models.junction_tree import inside, many_tree_cells, tree_cells
+from siloweave.models.junction_tree import cells_in, inside, many_tree_cells, tree_cells
 from siloweave.statistics.marginals import closure, random_workload
 from siloweave.tables.bins import value_count
 from siloweave.tables.codes import Clique, Domain, Encoder
@@ -33,7 +33,6 @@ COARSE = 16
 _FEWEST, _MOST = 4, COARSE  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
 _TRIPLES = 256  # that are candidates of a round
-_CELL_BYTES = 8
 _WORKLOAD_SEED = 123
 
 
@@ -168,7 +167,7 @@ def shortlist(offered: Mapping[Clique, float], measured: Sequence[Clique]) -> di
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
     """All sets of so many columns that fit; fewer columns where the table has fewer."""
     every = combinations(domain.names, min(degree, len(domain.names)))
-    return [q for q in every if domain.size(q) <= megabytes * 1e6 / _CELL_BYTES]
+    return [q for q in every if domain.size(q) <= cells_in(megabytes)]
 
 
 def _asked(
@@ -213,13 +212,13 @@ def known_weights(domain: Domain, workload: tuple[Clique, ...]) -> Mapping[Cliqu
 
 def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:
     """Raise CapacityError where a single query does not fit, with its columns and cells."""
-    limit = megabytes * 1e6 / _CELL_BYTES
+    limit = cells_in(megabytes)
     for clique in workload:
         cells = domain.size(clique)
         if cells > limit:
             sizes = ", ".join(f"{a} ({domain.size_of(a)})" for a in clique)
             raise CapacityError(
-                f"the query over {sizes} has {cells:,} cells, {cells * _CELL_BYTES / 1e6:,.0f} MB; "
+                f"the query over {sizes} has {cells:,} cells, {8 * cells / 1e6:,.0f} MB; "
                 f"the model may take {megabytes:g} MB. Use fewer bins for these columns, leave the "
                 "query out of the workload, or raise max_model_mb"
             )
@@ -227,14 +226,14 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
 
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
     """Whether the junction tree of all these keeps within `megabytes`."""
-    return tree_cells(domain, cliques) <= megabytes * 1e6 / _CELL_BYTES
+    return tree_cells(domain, cliques) <= cells_in(megabytes)
 
 
 def fitting(
     domain: Domain, candidates: Mapping[Clique, float], measured: Sequence[Clique], megabytes: float
 ) -> list[Clique]:
     """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
-    limit, offered = megabytes * 1e6 / _CELL_BYTES, list(candidates)
+    limit, offered = cells_in(megabytes), list(candidates)
     held = inside(domain, measured, offered).tolist()
     free = {q for q, free in zip(offered, held, strict=True) if free}
     other = [q for q in offered if q not in free]

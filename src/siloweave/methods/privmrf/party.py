@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from siloweave.errors import WireError
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
+from siloweave.models.junction_tree import cells_in
 from siloweave.protocols.random_fields import noisy_errors, noisy_scores
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import checked_cliques, checked_model
 from siloweave.tables.codes import Clique, CountedRows
-
-_CELL_BYTES = 8
 
 
 def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[CountedRows]) -> None:
@@ -25,7 +24,7 @@ def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[Counted
     Raises:
         WireError: Naming the party and what the study allows.
     """
-    domain, limit = site.rows.domain, site.terms.facts["max_model_mb"] * 1e6 / _CELL_BYTES
+    domain, limit = site.rows.domain, cells_in(site.terms.facts["max_model_mb"])
     checked_cliques(cliques, domain, site.name)
     fits = all(len(q) <= widest and domain.size(q) <= limit for q in cliques)
     if not (1 <= len(cliques) <= most and fits):
