@@ -117,11 +117,41 @@ def test_a_sheet_without_names_is_read_if_that_is_said(tmp_path):
             "column 2 has no name in the first",
         ),
         ([["age", "age"], [3, 4]], "", "has column names twice: age"),
+        (
+            [["ward", "pressure"], [None, "mmHg"], ["a", 120], ["b", 130]],
+            "A1:A2",
+            r"sheet 'S' of '.*a.xlsx': cells A1:A2 are merged, .* write each value into each",
+        ),
+        ([["ward", "age"], ["a", 30], [None, 41]], "A2:A3", "cells A2:A3 are merged"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path, rows, merged, problem):
     with pytest.raises(DataError, match=problem):
         read(workbook(tmp_path / "a.xlsx", {"S": rows}, merged))
+
+
+def test_only_merged_cells_of_the_sheet_that_is_read_matter(tmp_path):
+    """Its part of the file may have any name, and be named from the root of the file."""
+    whole = workbook(tmp_path / "a.xlsx", {"One": [["x"], [1]], "Two": [["y"], [2]]}, "A1:A2")
+    moved = tmp_path / "b.xlsx"
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(moved, "w") as new:
+        for name in old.namelist():
+            data = old.read(name).replace(b'"worksheets/sheet1.xml"', b'"/xl/worksheets/table.xml"')
+            if name.endswith("sheet1.xml"):
+                name, data = "xl/worksheets/table.xml", data.partition(b"<mergeCells>")[0]
+                data += b"</worksheet>"
+            new.writestr(
+                name, data.replace(b"/xl/worksheets/sheet1.xml", b"/xl/worksheets/table.xml")
+            )
+    assert read(f"{moved}#One").num_rows == 1
+    with pytest.raises(DataError, match=r"sheet 'Two' of .*: cells A1:A2 are merged"):
+        read(f"{moved}#Two")
+
+
+def test_merged_cells_are_found_behind_many_rows(tmp_path):
+    rows = [["age", "note"], *([i, "a" * 60] for i in range(20_000))]
+    with pytest.raises(DataError, match="cells A19999:A20001 are merged"):
+        read(workbook(tmp_path / "a.xlsx", {"S": rows}, "A19999:A20001"))
 
 
 def test_a_file_that_is_no_excel_file_is_refused(tmp_path):

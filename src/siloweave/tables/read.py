@@ -12,6 +12,7 @@ import codecs
 import csv
 import gzip
 import os
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal, get_args
+from xml.etree import ElementTree
+from zipfile import ZipFile
 
 import msgspec
 import numpy as np
@@ -59,6 +62,7 @@ _ODD = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
+_MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
@@ -1105,10 +1109,35 @@ def _sheet(path: Path, asked: Dialect) -> pl.DataFrame:
         check_names(names, where)
     else:
         names = [f"column_{i + 1}" for i in range(frame.width)]
+    if merged := _merged_cells(file, name):
+        raise DataError(
+            f"{where}: cells {merged} are merged, and only the first of them has the value. Split "
+            "them, and write each value into each of its rows; names stand in one row"
+        )
     if header:
         frame = pl.read_excel(file, infer_schema_length=None, **facts)
     frame.columns = names
     return _without(frame, asked.missing)
+
+
+def _merged_cells(file: Path, name: str) -> str:
+    """The first range of merged cells of a sheet, such as A1:A2, or an empty text."""
+    with ZipFile(file) as parts:
+        links, book = (
+            ElementTree.fromstring(parts.read(f"xl/{part}"))  # noqa: S314  expat bounds entities
+            for part in ("_rels/workbook.xml.rels", "workbook.xml")
+        )
+        paths = {one.get("Id"): one.get("Target", "") for one in links}
+        sheets = book.iterfind(".//{*}sheet")
+        facts = next(one.attrib for one in sheets if one.get("name") == name)
+        path = next(paths[value] for key, value in facts.items() if key.endswith("}id"))
+        with parts.open(posixpath.normpath(posixpath.join("/xl", path))[1:]) as data:
+            end = b""
+            while piece := data.read(1 << 20):
+                if found := _MERGED.search(end + piece):
+                    return found[1].decode()
+                end = piece[-99:]
+    return ""
 
 
 def _first_line(error: Exception) -> str:
