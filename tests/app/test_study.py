@@ -235,6 +235,22 @@ def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypa
             propose([word])
 
 
+def test_two_databases_with_one_table_name_are_parties_of_their_own_names(tmp_path: Path):
+    for name, ages in {"north": [30, 41], "south": [50, 61]}.items():
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as connection, connection:
+            connection.execute("CREATE TABLE stays (age)")
+            connection.executemany("INSERT INTO stays VALUES (?)", [(age,) for age in ages])
+    words = [f"sqlite:///{tmp_path}/{name}.sqlite#stays" for name in ("north", "south")]
+    write_proposal(propose(words, folder=tmp_path), tmp_path)
+    study = Study.load(tmp_path)
+    assert study.names == ("north", "south")
+    rows = {party.name: party.rows(study.source(party)) for party in study.parties}
+    assert read(rows["south"]).values("age").tolist() == [50, 61]
+    assert study.read_schema()["age"].high == 61
+    with pytest.raises(RosterError, match=r"would make a party 'north'.*Rename one"):
+        propose([words[0], words[0]])
+
+
 @pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
 def test_a_large_parquet_file_is_read_in_pieces_and_not_whole(tmp_path: Path, monkeypatch, folder):
     monkeypatch.setattr("siloweave.app.init._MOST", 500)
@@ -336,6 +352,8 @@ def test_different_columns_of_the_same_people_are_aligned_on_what_all_have(tmp_p
     assert schema.names == ("who", "age", "ill")
     assert [name for name, _ in proposal.review] == ["age", "ill"]
     assert forecast(study).resumes == 0
+    assert [party.columns for party in study.parties] == [("who", "age"), ("ill", "who")]
+    assert study.setup().columns == {"a": ("age",), "b": ("ill",)}
     tables = load_rows(study, schema, study.synthesizer())
     assert {name: table.num_rows for name, table in tables.items()} == {"a": 3, "b": 3}
 
@@ -345,7 +363,9 @@ def test_different_columns_without_ids_are_rows_in_one_order(tmp_path: Path):
     (tmp_path / "b.csv").write_text("ill\ntrue\nfalse\n")
     proposal = propose([tmp_path / "a.csv", tmp_path / "b.csv"], folder=tmp_path)
     write_proposal(proposal, tmp_path)
-    assert Study.load(tmp_path).alignment is None
+    study = Study.load(tmp_path)
+    assert study.alignment is None
+    assert study.setup().columns == {"a": ("age",), "b": ("ill",)}
     assert "row i of one file must be the same person" in proposal.study
     (tmp_path / "b.csv").write_text("ill\ntrue\nfalse\nfalse\n")
     with pytest.raises(RosterError, match=r"2 \('a'\), 3 \('b'\) rows. Give all files a column"):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -244,12 +244,18 @@ def _title(name: str, folder: Path) -> str:
 
 def _names(sources: Sequence[Path | Database]) -> list[str]:
     stems = [s.stem if isinstance(s, Path) else s.table.rpartition(".")[2] for s in sources]
-    names = [plain_name(stem, "party") for stem in stems]
+    own = [
+        Path(unquote(urlsplit(source.address).path)).stem  # of the database, where tables agree
+        if isinstance(source, Database) and stems.count(stem) > 1
+        else stem
+        for source, stem in zip(sources, stems, strict=True)
+    ]
+    names = [plain_name(one, "party") for one in own]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise RosterError(
             f"two files would make a party {twice[0]!r}: parties are named after their "
-            "files, or tables. Rename one."
+            "files, tables or databases. Rename one."
         )
     return names
 
@@ -362,7 +368,9 @@ def _study(
     if on:
         alignment = _ALIGNMENT.format(on=", ".join(map(_text, on)))
     parties = "\n".join(
-        f"[[parties]]\nname = {_text(party)}\ndata = {data}\n" + _written(tables[party].dialect)
+        f"[[parties]]\nname = {_text(party)}\ndata = {data}\n"
+        + (f"columns = [{', '.join(map(_text, tables[party].names))}]\n" if on is not None else "")
+        + _written(tables[party].dialect)
         for party, data in where.items()
     )
     head = _HEAD.format(name=_text(name))
