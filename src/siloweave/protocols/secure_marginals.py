@@ -974,7 +974,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
     asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
-        notes.append(_only_alone(plan))
+        notes.append(only_alone(plan))
     return replace(
         base,
         asked=asked,
@@ -998,8 +998,8 @@ def _first_coins(plan: SecurePlan, domain: Domain, parties: int) -> int:
     return cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
 
 
-def _only_alone(plan: SecurePlan) -> str:
-    """A note on a budget with which no table of several parties can be measured."""
+def only_alone(plan: SecurePlan) -> str:
+    """A sentence about a budget with which no table of several parties can be measured."""
     enough = enough_epsilon(plan.budget, lambda one: replace(plan, budget=one).opens_pairs)
     return (
         f"epsilon = {plan.budget.epsilon:g} is too small for tables of columns of several parties; "

@@ -69,6 +69,9 @@ Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[M
 Allowed: TypeAlias = Callable[[Sequence[Clique]], bool]
 """Whether these tables can be measured together."""
 
+NoRoom: TypeAlias = Callable[[Sequence[Clique]], None]
+"""Takes pairs that a model has no room for."""
+
 
 @dataclass(frozen=True)
 class TwoRoundSettings(MarginalSettings):
@@ -98,6 +101,7 @@ def plan_and_fit(
     unit: float = 1.0,
     total: float | None = None,
     allowed: Allowed = lambda cliques: True,
+    no_room: NoRoom = lambda pairs: None,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run both rounds; returns the model and what each round measured.
@@ -112,6 +116,7 @@ def plan_and_fit(
         unit: L2 sensitivity of a marginal under the budget's relation.
         total: Number of rows where it is public; if None, it is estimated from the measurements.
         allowed: Which cliques `measure` can measure together.
+        no_room: As of `plan`.
         progress: Called with a text and the share that is done.
 
     Raises:
@@ -125,7 +130,9 @@ def plan_and_fit(
     pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
     shrunk = [shrink_pair(m) if len(m.clique) == 2 else m for m in pairs]
-    chosen = plan(domain, weights, shrunk, rest / unit**2, settings, progress=progress)
+    chosen = plan(
+        domain, weights, shrunk, rest / unit**2, settings, no_room=no_room, progress=progress
+    )
     seen = set(chosen)
     planned = [m for m in pairs if m.clique in seen]
     tables = design(domain, workload, planned, rest / unit**2, settings, allowed)
@@ -354,6 +361,7 @@ def plan(
     rho: float,
     settings: TwoRoundSettings,
     *,
+    no_room: NoRoom = lambda pairs: None,
     progress: Progress = silent,
 ) -> list[Clique]:
     """Choose what to measure in the second round, by rehearsing it with the first one's answers.
@@ -366,6 +374,7 @@ def plan(
         pairs: Noisy one- and two-way marginals of the closure, all of them.
         rho: zCDP of the second round, in units of a marginal's sensitivity.
         settings: Public settings.
+        no_room: Called with the pairs that are worth their noise, and make the model too large.
         progress: Called with a text and the share of the work that is done.
 
     Returns:
@@ -374,6 +383,7 @@ def plan(
     rehearsal = _Rehearsal(domain, weights, pairs, rho, settings)
     while rehearsal.step() or rehearsal.exchange():
         progress("planning", 0.1 + 0.7 * rehearsal.done)
+    no_room(list(rehearsal.left_out))
     covered = {a for q in rehearsal.chosen for a in q}
     lone = [m.clique for m in pairs if len(m.clique) == 1 and m.clique[0] not in covered]
     return [*rehearsal.chosen, *lone]

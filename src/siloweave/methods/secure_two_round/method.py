@@ -46,7 +46,9 @@ from siloweave.models.estimate import Measurement
 from siloweave.protocols.columns import columns_data
 from siloweave.protocols.secure_marginals import (
     SecureMarginals,
+    SecurePlan,
     check_codes,
+    only_alone,
     secure_facts,
     secure_forecast,
     secure_handlers,
@@ -54,6 +56,7 @@ from siloweave.protocols.secure_marginals import (
 from siloweave.protocols.two_rounds import TwoRoundSettings, plan_and_fit
 from siloweave.protocols.workload import queries_of
 from siloweave.tables.codes import Clique
+from siloweave.tables.display import listed
 
 _log = logging.getLogger("siloweave")
 
@@ -64,6 +67,7 @@ def coordinate(session: Session, task: Task) -> Result:
     secure = SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
     planned: Sequence[Clique] = ()
+    crowded: list[Clique] = []
 
     def measure(
         cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
@@ -76,19 +80,31 @@ def coordinate(session: Session, task: Task) -> Result:
     mrf, measured = plan_and_fit(
         secure.domain, queries, secure.plan.rho_tables, synth, measure,
         unit=secure.plan.unit, total=None if secure.plan.bound else secure.rows,
-        allowed=secure.can_measure, progress=task.progress,
+        allowed=secure.can_measure, no_room=crowded.extend, progress=task.progress,
     )  # fmt: skip
     joint = sum(len(secure.plan.holders(clique)) > 1 for clique in planned)
-    if not joint:
-        _log.warning(
-            "at epsilon = %g no table of columns of two parties was worth its noise; columns of "
-            "different parties are nearly independent in the synthetic table",
-            task.setup.budget.epsilon,
-        )
+    if not joint and len(secure.plan.parts) > 1:
+        _log.warning(_why_apart(secure.plan, crowded))
     model = MarginalModel(mrf, secure.encoder, tuple(measured), tuple(queries))
     used = synth.counts_share if secure.encoder.cuts else 0.0
     facts = {"queries": len(queries), "counts_share": used, "joint_tables": joint}
     return Result(model, facts=facts)
+
+
+def _why_apart(plan: SecurePlan, crowded: Sequence[Clique]) -> str:
+    """Why no table of columns of two parties is measured in the end, in a sentence."""
+    if plan.crossing and not plan.opens_pairs:
+        return only_alone(plan)
+    left = [q for q in crowded if len(plan.holders(q)) > 1]
+    epsilon = plan.budget.epsilon
+    why = f"at epsilon = {epsilon:g} no table of columns of two parties was worth its noise"
+    if not plan.crossing:
+        why = "the workload names no columns of two parties together"
+    elif left:
+        shown = listed(["×".join(q) for q in left])
+        why = f"max_model_mb = {plan.synth.max_model_mb:g} has no room for tables of columns of two"
+        why += f" parties, which were worth their noise ({shown}): raise it"
+    return f"{why}; columns of different parties are nearly independent in the synthetic table"
 
 
 def _visibility(synth: SecureTwoRound) -> Views:
