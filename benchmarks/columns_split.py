@@ -40,6 +40,7 @@ import numpy as np
 from flaim_adult import commit
 
 import siloweave as sw
+from siloweave.errors import BudgetError
 from siloweave.evaluate import tvd
 from siloweave.federation import Session
 from siloweave.models.carest import bins_of
@@ -264,19 +265,25 @@ def main() -> None:
         same = (*key, "columns", "label")
         if any(all(row.get(k) == key.get(k) for k in same) for row in done):
             continue
-        fitted, times = one(
-            data, case["method"], case["parties"], case["epsilon"], case["seed"],
-            case.get("split", {}),
-        )  # fmt: skip
-        row = key | described(fitted, times, args.busy)
-        row |= distances(data, fitted, case["seed"])
+        settings = (case[name] for name in ("method", "parties", "epsilon", "seed"))
+        try:
+            fitted, times = one(data, *settings, case.get("split", {}))
+        except BudgetError as error:
+            row = key | {"refused": str(error), "commit": commit()}
+            told = f"refused: {error}"
+        else:
+            row = key | described(fitted, times, args.busy)
+            row |= distances(data, fitted, case["seed"])
+            told = (
+                f"3-way {row['3way']:.4f}, 4-way {row['4way']:.4f}, 5-way {row['5way']:.4f}; "
+                f"{times['seconds']:.1f} s, {times['core_seconds']:.1f} of a core, "
+                f"{row['megabytes_up']:.1f} MB up"
+            )
         with args.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(
             f"{case['method']:18} {case['parties']} parties, epsilon {case['epsilon']}, seed "
-            f"{case['seed']}: 3-way {row['3way']:.4f}, 4-way {row['4way']:.4f}, 5-way "
-            f"{row['5way']:.4f}; {times['seconds']:.1f} s, {times['core_seconds']:.1f} of a core, "
-            f"{row['megabytes_up']:.1f} MB up",
+            f"{case['seed']}: {told}",
             flush=True,
         )
 

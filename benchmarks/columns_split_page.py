@@ -97,6 +97,9 @@ is left out: some seeds were run twice, with fresh noise, and both runs count.
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
 and its costs on Adult stand below beside ours.
 
+*Refused*: the method says before it reads a row that this ε is too small. VertiGAN takes 1,000
+noisy steps at every party, and the more steps, the more noise in each.
+
 PrivMRF measures marginals of at most six columns here, its setting `widest`. The paper has six, and
 ten where columns are binary, as all of NLTCS are: its line there is the one of ten columns.
 """
@@ -152,13 +155,16 @@ def page(results: Path) -> str:
     file = results / "columns_split.jsonl"
     if not file.is_file():
         return ""
-    rows = _lines(file)
+    lines = _lines(file)
+    rows = [row for row in lines if "refused" not in row]
+    refused = [row for row in lines if "refused" in row]
     plain = [row for row in rows if not {"split", "columns"} & row.keys()]
     paper = [row for row in plain if PAPER.get(row["table"]) == row["rows"]]
     others = [row for row in plain if row["table"] not in PAPER]
     text = HEAD
     for name in [name for name in PAPER if any(row["table"] == name for row in paper)]:
-        text += "\n" + _distances(name, [row for row in paper if row["table"] == name])
+        text += "\n" + _distances(name, *([row for row in some if row["table"] == name]
+                                           for some in (paper, refused)))  # fmt: skip
     text += "\n" + RATIO + "\n" + _ratios(paper)
     text += _others(others) + _splits([row for row in rows if "split" in row])
     text += _ablations([row for row in paper if row["epsilon"] == EPSILON])
@@ -200,7 +206,7 @@ def _counts(cells: Iterable[list[Any]]) -> str:
     return ", ".join(counts if len({*counts}) > 1 else counts[:1])
 
 
-def _distances(name: str, rows: list[Row]) -> str:
+def _distances(name: str, rows: list[Row], refused: list[Row]) -> str:
     epsilons = sorted({row["epsilon"] for row in rows})
     runs = _grouped(rows, "method", "parties", "epsilon")
     lines = []
@@ -209,9 +215,13 @@ def _distances(name: str, rows: list[Row]) -> str:
             mine = {e: r for (m, p, e), r in runs.items() if m == method and str(p) == parties}
             if not mine:
                 continue
+            no = {row["epsilon"] for row in refused
+                  if row["method"] == method and str(row["parties"]) == parties}  # fmt: skip
             cells = [
                 " / ".join(_figure([row[f"{k}way"] for row in mine[e]]) for k in (3, 4, 5))
                 if e in mine
+                else "refused"
+                if e in no
                 else "–"
                 for e in epsilons
             ]
@@ -426,7 +436,7 @@ def draw(results: Path, folder: Path) -> None:
     file = results / "columns_split.jsonl"
     if not file.is_file():
         return
-    rows = _lines(file)
+    rows = [row for row in _lines(file) if "refused" not in row]
     adult = [
         row
         for row in rows

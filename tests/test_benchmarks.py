@@ -465,3 +465,25 @@ def test_costs_on_adult_stand_beside_published_ones(load, tmp_path):
     written(tmp_path, "columns_split.jsonl", rows)
     text = load("columns_split_page").page(tmp_path)
     assert rows_of(text, "VertiGAN | 112") == ["| VertiGAN | 112 | 8.3 min | 2 | 16 | 3 to 4 |"]
+
+
+def test_a_budget_that_is_refused_stands_in_the_table_and_ends_no_run(load, tmp_path, monkeypatch):
+    module, made = load("columns_split"), tmp_path / "columns_split.jsonl"
+    table = Table.from_columns({name: ([0, 1] * 20, None) for name in "abcde"})
+    kinds = [Column(name, "categorical", categories=(0, 1)) for name in "abcde"]
+    monkeypatch.setattr(module, "coded", lambda *_: module.Coded(table, Schema(tuple(kinds))))
+    monkeypatch.setattr(
+        sys, "argv", ["columns_split.py", "--methods", "vertigan", "two_round", "--parties", "2",
+                      "--epsilons", "0.001", "--runs", "1", "--out", str(made)],
+    )  # fmt: skip
+    module.main()
+    first, second = (json.loads(one) for one in made.read_text().splitlines())
+    assert "too small" in first["refused"]
+    assert "refused" not in second
+
+    rows = [split_line("vertigan", 2, 0, 0.2, epsilon=1.6), split_line("aim", 1, 0, 0.1)]
+    rows.append({"table": "nltcs", "rows": 21574, "method": "vertigan", "parties": 2,
+                 "epsilon": 0.8, "seed": 0, "refused": "too small"})  # fmt: skip
+    written(tmp_path, "columns_split.jsonl", rows)
+    text = load("columns_split_page").page(tmp_path)
+    assert "| VertiGAN | 2 | 0, 1 | refused | 2000 / 2667 / 3333 |" in text
