@@ -23,6 +23,7 @@ from siloweave.core.fit import Generator
 from siloweave.core.method import Asked, Case, Forecast, Place, Setup
 from siloweave.core.run import OwnerData
 from siloweave.errors import InputError
+from siloweave.federation.site import Site
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Block, Features
@@ -78,6 +79,20 @@ def from_bytes(data: bytes, load: Callable[[Path], _T]) -> _T:
         file = Path(folder) / "model.safetensors"
         file.write_bytes(data)
         return load(file)
+
+
+def remember_step(name: str, number: int, arrays: bytes, site: Site[Any]) -> None:
+    """Keep what a party has after so many steps, beside the step before, which may be asked again.
+
+    `name` is that of its two slots.
+    """
+    site.remember(f"{name}{number % 2}", number.to_bytes(8, "big") + arrays)
+
+
+def recalled_step(name: str, number: int, site: Site[Any]) -> bytes | None:
+    """What `remember_step` kept after so many steps; None if the slot has another step's."""
+    stored = site.recall(f"{name}{number % 2}") or b""
+    return stored[8:] if stored[:8] == number.to_bytes(8, "big") else None
 
 
 # Keys and columns

@@ -45,6 +45,7 @@ _SHOWN = 5  # rows that an error names
 _NEAR = 1e-9  # relative error of sums of floats
 _Mask = Bools
 _Array = NDArray[Any]
+_Random = np.random.Generator
 
 
 class CellValues(NamedTuple):
@@ -63,6 +64,11 @@ class WantedCells(NamedTuple):
 
     cells: CellValues
     fixed: _Mask
+
+
+_Known = Mapping[str, CellValues]  # by column
+_Wanted = dict[str, WantedCells]  # by column
+_Made = tuple[dict[str, CellValues], _Mask]  # columns, and rows in which they cannot be kept
 
 
 def cells_of(column: Column, table: Table) -> CellValues:
@@ -159,7 +165,7 @@ class _Merged:
         known = set(self.column.categories)
         return np.array([bool(self.rule.rows) and one not in known for one in texts], bool)[group]
 
-    def encode(self, cells: Mapping[str, CellValues]) -> tuple[_Array, _Mask | None]:
+    def encode(self, cells: _Known) -> tuple[_Array, _Mask | None]:
         texts, group = self.texts([cells[name] for name in self.rule.columns])
         return texts[group], None
 
@@ -176,21 +182,13 @@ class _Merged:
             found.append(CellValues(np.array([0 if n is None else n for n in numbers]), gone))
         return found
 
-    def decode(
-        self, column: Column, drawn: CellValues, known: Mapping[str, CellValues]
-    ) -> tuple[dict[str, CellValues], _Mask]:
+    def decode(self, column: Column, drawn: CellValues, known: _Known) -> _Made:
         codes = drawn.values.astype(np.int64)
         parts = [one.take(codes) for one in self.table(column.categories)]
         bad = np.array([one == _OPEN for one in column.categories], dtype=np.bool_)[codes]
         return dict(zip(self.targets, parts, strict=True)), bad
 
-    def ask(
-        self,
-        column: Column,
-        asked: dict[str, WantedCells],
-        pilot: Mapping[str, CellValues],
-        random: np.random.Generator,
-    ) -> dict[str, WantedCells]:
+    def ask(self, column: Column, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
         """The combination of each row for which some of its values are wanted.
 
         It is that of the row's pilot if it has the wanted values, else one of another pilot row,
@@ -282,23 +280,15 @@ class _Gap:
             values = np.round(values, self.column.decimals)
         return CellValues(np.where(high.gone, self.least, values), high.gone)
 
-    def encode(self, cells: Mapping[str, CellValues]) -> tuple[_Array, _Mask | None]:
+    def encode(self, cells: _Known) -> tuple[_Array, _Mask | None]:
         low, high = cells[self.rule.low], cells[self.rule.high]
         return written(self.column, self.gap(low, high), None)
 
-    def decode(
-        self, column: Column, drawn: CellValues, known: Mapping[str, CellValues]
-    ) -> tuple[dict[str, CellValues], _Mask]:
+    def decode(self, column: Column, drawn: CellValues, known: _Known) -> _Made:
         values = self.base(known[self.rule.low]) + drawn.values
         return _within(self.high, CellValues(_rounded(self.high, values), drawn.gone))
 
-    def ask(
-        self,
-        column: Column,
-        asked: dict[str, WantedCells],
-        pilot: Mapping[str, CellValues],
-        random: np.random.Generator,
-    ) -> dict[str, WantedCells]:
+    def ask(self, column: Column, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
         """The gap where the larger value is wanted; the smaller one follows by the pilot's gap."""
         wanted, low = asked[self.rule.high], asked.get(self.rule.low)
         drawn, start = pilot[column.name], pilot[self.rule.low]
@@ -344,20 +334,12 @@ class _Total:
     def inputs(self) -> tuple[str, ...]:
         return self.rule.parts
 
-    def decode(
-        self, column: Any, drawn: Any, known: Mapping[str, CellValues]
-    ) -> tuple[dict[str, CellValues], _Mask]:
+    def decode(self, column: Any, drawn: Any, known: _Known) -> _Made:
         parts = [known[name] for name in self.rule.parts]
         values = _rounded(self.total, _sum([one.values for one in parts]))
         return _within(self.total, CellValues(values, np.any([one.gone for one in parts], axis=0)))
 
-    def ask(
-        self,
-        column: Any,
-        asked: dict[str, WantedCells],
-        pilot: Mapping[str, CellValues],
-        random: np.random.Generator,
-    ) -> dict[str, WantedCells]:
+    def ask(self, column: Any, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
         """All parts where the total is wanted: those that are free share it as the pilot's do."""
         wanted = asked[self.rule.total]
         there = wanted.fixed & ~wanted.cells.gone
@@ -398,7 +380,7 @@ _Transform = _Merged | _Gap | _Total
 
 
 def _merged(cells: CellValues, asked: WantedCells | None) -> CellValues:
-    """CellValues with what is wanted in them."""
+    """Cells with what is wanted in them."""
     if asked is None:
         return cells
     return CellValues(
@@ -406,7 +388,7 @@ def _merged(cells: CellValues, asked: WantedCells | None) -> CellValues:
     )
 
 
-def _within(column: Column, cells: CellValues) -> tuple[dict[str, CellValues], _Mask]:
+def _within(column: Column, cells: CellValues) -> _Made:
     """A computed column, and rows in which it left its bounds, which are to be drawn again."""
     wrong = _outside(column, cells)
     values = np.where(wrong, _lowest(column), cells.values)
@@ -678,8 +660,8 @@ class Modelled:
         new = Table.from_columns(made)
         return beside([kept, new]) if kept.names else new
 
-    def _drawn(self, table: Table, schema: Schema) -> tuple[dict[str, CellValues], _Mask]:
-        """CellValues of columns that are made of what was drawn, of their inputs, and bad rows."""
+    def _drawn(self, table: Table, schema: Schema) -> _Made:
+        """Cells of columns that are made of what was drawn, of their inputs, and bad rows."""
         known: dict[str, CellValues] = {}
         bad: _Mask = np.zeros(table.num_rows, dtype=np.bool_)
         for one in self._transforms:

@@ -37,7 +37,7 @@ from siloweave.methods.fed_tgan.messages import (
     Trained,
 )
 from siloweave.privacy.events import NonPrivate
-from siloweave.protocols.networks import jax_key
+from siloweave.protocols.networks import jax_key, recalled_step, remember_step
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.summaries import summarise
@@ -84,17 +84,6 @@ def _unpaid(synth: Any, site: Site[OwnerData], draw: Callable[[], _T]) -> Releas
         entry = site.pay(event, f"all messages of {title}").encode()
         site.remember("unpaid", entry)
     return site.release_under(entry.decode(), draw)
-
-
-def _numbered(name: str, number: int, site: Site[OwnerData]) -> bytes | None:
-    """What was remembered after so many rounds or steps; None if that was something else."""
-    stored = site.recall(f"{name}/{number % 2}") or b""
-    return stored[8:] if stored[:8] == number.to_bytes(8, "big") else None
-
-
-def _remember(name: str, number: int, arrays: bytes, site: Site[OwnerData]) -> None:
-    """In one of two slots, so that a step that is asked again starts from where it did."""
-    site.remember(f"{name}/{number % 2}", number.to_bytes(8, "big") + arrays)
 
 
 # Agreeing on encoders
@@ -174,7 +163,7 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
         state.started = learner.start(state.keys.initial, total)
     shared, own = learner.split(state.started)
     if number:
-        before = _numbered("moments", number - 1, site)
+        before = recalled_step("moments/", number - 1, site)
         if before is None:
             raise WireError(f"round {number} does not follow the last one; start a new run")
         own = unpacked(before, own)
@@ -182,7 +171,7 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
     lap = Lap(size, number * steps, (number + 1) * steps, total)
     now = learner.run(now, state.rows, lap, own_key(state.keys.steps, state.place))
     shared, own = learner.split(now)
-    _remember("moments", number, packed(own), site)
+    remember_step("moments/", number, packed(own), site)
     return packed(shared)
 
 
@@ -227,7 +216,7 @@ def _feedback(synth: Any, trainer: RoundTrainer, request: Judge, site: Site[Owne
         learner.update(1), sampler, critics, rows,
         AskedRows(*map(jnp.asarray, asked)), MadeRows(*map(jnp.asarray, rows_sent)), key,
     )  # fmt: skip
-    _remember("critic", request.number + 1, packed(after), site)
+    remember_step("critic/", request.number + 1, packed(after), site)
     return Array.of(np.asarray(feedback), "<f4")
 
 
@@ -243,7 +232,7 @@ def _critics(synth: Any, trainer: RoundTrainer, number: int, site: Site[OwnerDat
         state.rows = state.learner.rows(state.vectors, Facts.of(state.vectors))
     if number == 0:
         return Critics(*state.started)
-    stored = _numbered("critic", number, site)
+    stored = recalled_step("critic/", number, site)
     if stored is None:
         raise WireError(
             f"party {site.name!r}: step {number} does not follow the last one; start a new run"
@@ -269,7 +258,7 @@ def take(synth: Any, trainer: RoundTrainer, request: Take, site: Site[OwnerData]
     own = _critics(synth, trainer, request.number, site)
     with naming_party(site.name):
         critic = unpacked(request.critic, own.net)
-    _remember("critic", request.number, packed(Critics(critic, own.moments)), site)
+    remember_step("critic/", request.number, packed(Critics(critic, own.moments)), site)
     return Took(Public(True, "says that a message came"))
 
 

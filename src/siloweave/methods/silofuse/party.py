@@ -44,7 +44,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.protocols.columns import ColumnsData, condition_of, keep_decoder, require_replacing
-from siloweave.protocols.networks import jax_key
+from siloweave.protocols.networks import jax_key, recalled_step, remember_step
 from siloweave.tables.arrays import Ints, Matrix
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
@@ -319,7 +319,7 @@ def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
 def _keep(site: Site[ColumnsData], state: _PartyState, step: int, network: State) -> None:
     from siloweave.models.rounds import packed
 
-    site.remember(f"state-{step % 2}", step.to_bytes(8, "big") + packed(network))
+    remember_step("state-", step, packed(network), site)
     state.states[step % 2] = (step, network)
 
 
@@ -330,13 +330,13 @@ def _network(site: Site[ColumnsData], state: _PartyState, step: int) -> State:
         return found[1]
     from siloweave.models.rounds import unpacked
 
-    kept = site.recall(f"state-{step % 2}")
-    if kept is None or int.from_bytes(kept[:8], "big") != step:
+    kept = recalled_step("state-", step, site)
+    if kept is None:
         raise WireError(
             f"party {site.name!r} has no state after step {step}: a stale or early message. Ask "
             "the steps in order, or start a new run."
         )
-    network: State = unpacked(kept[8:], state.side.start(state.coder.coder.net))
+    network: State = unpacked(kept, state.side.start(state.coder.coder.net))
     return network
 
 
