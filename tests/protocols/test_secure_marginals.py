@@ -640,11 +640,16 @@ def test_a_party_that_vanishes_ends_a_run(monkeypatch):
     assert SharedCoins not in paid
 
 
-def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two():
+@pytest.mark.parametrize(
+    ("relation", "epsilon", "rows"),
+    [(Relation.REPLACE_ONE, 1.0, 9000), (Relation.ADD_REMOVE, 0.05, 3000)],
+)
+def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two(relation, epsilon, rows):
+    """Of the second one, most rows are shared to hide how many there are."""
     names = ["age", "workclass", "education", "occupation", "sex", "income"]
-    table, schema = adult().take(range(9000)).select(names), adult_schema().select(names)
+    table, schema = adult().take(range(rows)).select(names), adult_schema().select(names)
     parts = {"town": table.select(names[:3]), "tax": table.select(names[3:])}
-    budget = Budget(1.0, 1e-6, relation=Relation.REPLACE_ONE)
+    budget = Budget(epsilon, 1e-6, relation=relation)
     synth = SecureTwoRound()
     case = Case(schema, budget, parties=2, rows=table.num_rows)
     foretold = synth.method.forecast(synth, case).bytes_per_party

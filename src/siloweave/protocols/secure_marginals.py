@@ -966,11 +966,12 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     base = marginal_forecast(
         lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
     )(synth, case)
-    width = 4 * case.rows * sum(encoder.domain.sizes)  # bytes of all masked rows
+    shared = case.rows + (plan.bound.margin if plan.bound else 0)  # to hide how many there are
+    width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
     own = width // case.parties  # of a party, and of the proof that they are codes
     coins = _first_coins(plan, encoder.domain, case.parties)
-    wide, words = _foreseen(synth, case, encoder)
-    slabs = case.rows / _slab_of(encoder.domain)
+    wide, words = _foreseen(synth, case, encoder, shared)
+    slabs = shared / _slab_of(encoder.domain)
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
     asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
@@ -1008,26 +1009,26 @@ def only_alone(plan: SecurePlan) -> str:
     )
 
 
-def _foreseen(synth: Any, case: Case, encoder: Encoder) -> tuple[int, int]:
+def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[int, int]:
     """Bytes that are dealt for tables of shifted codes, and their words: the mean of two plans.
 
     Which pairs are planned depends on the rows: here it is all of them, or those of fewer cells.
     """
     if case.parties == 1:
         return 0, 0
-    domain, queries, rows = encoder.domain, queries_of(synth, encoder), case.rows
+    domain, queries = encoder.domain, queries_of(synth, encoder)
     pairs = sorted((q for q in closure(queries, domain) if len(q) == 2), key=domain.size)
     rho = rho_for(case.budget) / marginal_sensitivity(case.budget.relation, norm="l2") ** 2
     sigma = sqrt(max(1, len(pairs)) / (2 * synth.pairs_share * rho))
     found = np.zeros(2, dtype=np.int64)
     for number in (len(pairs), ceil(_PLANNED * len(pairs))) if pairs else ():
-        planned = [Measurement(q, np.full(domain.shape(q), rows / domain.size(q)), sigma)
+        planned = [Measurement(q, np.full(domain.shape(q), case.rows / domain.size(q)), sigma)
                    for q in pairs[:number]]  # fmt: skip
         wide = _wide(
             design(domain, queries, planned, (1 - synth.pairs_share) * rho, synth,
-                   lambda tables: _fit(domain, _wide(tables), rows))
+                   lambda tables: _fit(domain, _wide(tables), shared))
         )  # fmt: skip
-        found += np.array(_dealt(domain, wide, rows)) // 2
+        found += np.array(_dealt(domain, wide, shared)) // 2
     return int(found[0]), int(found[1])
 
 
