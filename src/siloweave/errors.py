@@ -93,6 +93,16 @@ def of_system(error: OSError) -> str:
 
 
 @contextmanager
+def naming_file(path: object) -> Iterator[None]:
+    """Let an error of the system name this file, where it names none, as of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
 def naming_party(name: str) -> Iterator[None]:
     """Let errors about what was given, or sent, name the party that it came from.
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -162,6 +162,27 @@ def test_the_log_has_steps_names_and_sizes(ends):
     assert "asked north sum/count" in text
     assert "a question of" in text
     assert (ends["north"] / LOG).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_cannot_be_written_says_so_once_and_stops_nothing(tmp_path, capsys):
+    log = logging.getLogger("siloweave")
+    level, before = log.level, list(log.handlers)
+    try:
+        handler = log_into(tmp_path)
+        handler.close()
+        handler.baseFilename, named = "/dev/full", handler.baseFilename
+        handler.stream = None  # which the next record opens
+        log.info("one")
+        log.info("two")
+    finally:
+        for one in [one for one in log.handlers if one not in before]:
+            log.removeHandler(one)
+            with suppress(OSError):
+                one.close()
+        log.setLevel(level)
+    said = capsys.readouterr().err
+    assert named == str(tmp_path / LOG)
+    assert said == "/dev/full: nothing more is logged there (No space left on device)\n"
 
 
 def test_what_a_coordinator_sends_adds_no_line_to_the_log_of_a_party(ends, capsys):

@@ -22,15 +22,7 @@ def keep_programs() -> None:
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:
-    """Write a text file: first beside its place, then renamed; `private` is mode 0600."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    mode = 0o600 if private else 0o666
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(temporary, flags, mode), "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a text file whole, as of `write_whole`; `private` is mode 0600."""
+    from siloweave.privacy.journal import write_whole  # which `--help` does not wait for
+
+    write_whole(path, text.encode(), private=private)

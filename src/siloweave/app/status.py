@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ from siloweave.app.network import (
 from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
-from siloweave.errors import InputError, LedgerError
+from siloweave.errors import InputError, LedgerError, of_system
 from siloweave.federation.masking import KEY
 from siloweave.federation.records import (
     FINISHED,
@@ -254,13 +255,23 @@ class _OneLine(logging.Formatter):
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+class _Log(logging.FileHandler):
+    """A log that is given up where it cannot be written, and says so once: the study goes on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's
+        self.setLevel(logging.CRITICAL + 1)
+        error = sys.exception()
+        why = of_system(error) if isinstance(error, OSError) else repr(error)
+        sys.stderr.write(f"{self.baseFilename}: nothing more is logged there ({why})\n")
+
+
 def log_into(folder: Path) -> logging.Handler:
     """Let this process write what it does into a file of its folder, which names no value.
 
     Warnings, as of what a party refuses, are shown in the terminal too.
     """
     (folder / LOG).touch(mode=0o600)
-    handler = logging.FileHandler(folder / LOG, encoding="utf-8")
+    handler = _Log(folder / LOG, encoding="utf-8")
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("siloweave")
     log.addHandler(handler)

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
+from safetensors import SafetensorError
 
 from siloweave.core.conditional import (
     Condition,
@@ -36,7 +37,7 @@ from siloweave.core.conditional import (
 )
 from siloweave.core.constrained import constrained_rows
 from siloweave.core.method import GUARANTEED, Info
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, naming_file
 from siloweave.federation.session import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
@@ -405,7 +406,11 @@ def _instead_of(folder: Path) -> Iterator[Path]:
         stage.mkdir()
         if target.exists():
             stage.chmod(target.stat().st_mode)
-        yield stage
+        try:
+            with naming_file(target):
+                yield stage
+        except SafetensorError as error:  # which names no file either
+            raise InputError(f"{target}: {error}. See that the disk has room") from error
         if target.exists():
             target.replace(Path(beside) / "old")
         stage.replace(target)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -382,7 +382,8 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> P
             yield session, task_of(setup, side, job), None
         except BaseException as error:
             if status is not None:
-                status.end(type(error).__name__)
+                with suppress(OSError):  # which would hide the error
+                    status.end(type(error).__name__)
             raise
         if status is not None and setup.stage == "method":
             status.end(FINISHED)

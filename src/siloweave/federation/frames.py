@@ -30,7 +30,7 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.errors import RosterError, SiloweaveError, WireError
+from siloweave.errors import RosterError, SiloweaveError, WireError, naming_file
 from siloweave.federation import masking, messages
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import for_its_owner, write_whole
@@ -255,7 +255,8 @@ class Nonces:
         """Remember a nonce; OSError if it cannot be written."""
         if self._path is not None:
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            with os.fdopen(for_its_owner(str(self._path), flags), "wb") as file:
+            descriptor = for_its_owner(str(self._path), flags)
+            with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
                 file.seek(self._count * masking.KEY)
                 file.write(nonce)
                 file.flush()

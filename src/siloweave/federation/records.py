@@ -23,16 +23,17 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Protocol
 
 import msgspec
 
-from siloweave.errors import InputError, LedgerError, WireError
+from siloweave.errors import InputError, LedgerError, WireError, naming_file
 from siloweave.federation import messages
 from siloweave.federation.messages import Masked, Released, Reply, items
-from siloweave.privacy.journal import NEW, for_its_owner, write_whole
+from siloweave.privacy.journal import for_its_owner, write_whole
 from siloweave.privacy.ledger import spelled_key
 
 _LENGTH = 8  # bytes before each record
@@ -87,8 +88,13 @@ class FolderTranscript:
         else:
             self._question = received.question
         data = msgspec.msgpack.encode(received)
-        with open(self._path, "ab", opener=for_its_owner) as file:
-            file.write(len(data).to_bytes(_LENGTH, "big") + data)
+        _append(self._path, len(data).to_bytes(_LENGTH, "big") + data)
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Add to a file of its owner's alone; OSError, which names the file, if that fails."""
+    with naming_file(path), open(path, "ab", opener=for_its_owner) as file:
+        file.write(data)
 
 
 def read_transcript(path: Path) -> Iterator[TranscriptRecord]:
@@ -189,8 +195,7 @@ class Receipts:
         if (receipt.party, receipt.entry) in self._seen:
             return
         self._seen.add((receipt.party, receipt.entry))
-        with open(self._path, "ab", opener=for_its_owner) as file:
-            file.write(msgspec.json.encode(receipt) + b"\n")
+        _append(self._path, msgspec.json.encode(receipt) + b"\n")
 
 
 def read_receipts(path: Path) -> tuple[Receipt, ...]:
@@ -307,8 +312,8 @@ class StatusFile:
         )
 
     def refused(self, party: str, why: str) -> None:
-        """A party has refused it, or did not answer in time."""
-        with self._guard:
+        """A party has refused it, or did not answer in time: an error that no other one hides."""
+        with self._guard, suppress(OSError):
             self._now.refused[party] = why
             self._write()
         _log.info("run %s, step %d: %s", self._now.run, self._now.step, why)
@@ -322,10 +327,7 @@ class StatusFile:
 
     def _write(self) -> None:
         self._now.written = time.time()
-        temporary = self._path.with_name(f"{self._path.name}{NEW}")
-        with open(temporary, "wb", opener=for_its_owner) as file:
-            file.write(msgspec.json.encode(self._now))
-        temporary.replace(self._path)
+        write_whole(self._path, msgspec.json.encode(self._now), forced=False)
 
 
 def read_status(path: Path) -> Status | None:

@@ -713,6 +713,8 @@ class Site(Generic[Rows]):
             LedgerError: if the ledger no longer holds what paid for a stored reply, or the reply
                 or store that it paid for is gone.
             StudyError: if the run was paid for with other rows.
+            OSError: if a file cannot be written or read, as of a full disk. Nothing was sent, and
+                the site goes on as after a kill.
 
         **Guarantee**: a step that failed after something was paid for fails in the same way
         whenever it is asked again, and nothing is drawn anew. Its text is fixed where noise was
@@ -769,6 +771,8 @@ class Site(Generic[Rows]):
             reply = handlers[type(request)](request, self)
             messages.check_sealed(reply, self.sealed_here)
             return messages.encode(envelope.answered(messages.encode(reply)))
+        except OSError:  # as a kill: no row decides it
+            raise
         except Exception as error:
             known = isinstance(error, SiloweaveError)
             where = f"party {self.name!r}, step {envelope.step} of run {envelope.run}"

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, naming_file
 from siloweave.models.nets import Array, Groups, averaged
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Ints
@@ -157,7 +157,8 @@ def _replace(path: Path, data: bytes) -> None:
     """Write a file whole or not at all, readable by its owner only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with naming_file(path), os.fdopen(descriptor, "wb") as f:
             f.write(data)
             f.flush()
             os.fsync(f.fileno())

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from siloweave.errors import LedgerError
+from siloweave.errors import LedgerError, naming_file
 
 fcntl: ModuleType | None
 try:
@@ -159,24 +159,28 @@ def for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file for its owner, so that under its name there is all of it or nothing new.
+def write_whole(path: Path, data: bytes, *, private: bool = True, forced: bool = True) -> None:
+    """Write a file, so that under its name there is all of it or nothing new.
 
-    It is written beside its place, forced to disk, and renamed. OSError if that fails; what was
-    written is removed then.
+    It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`.
+    OSError, which names the file, if that fails; what was written is removed then.
     """
     temporary = path.with_name(path.name + NEW)
+    opener = for_its_owner if private else None
     try:
         temporary.unlink(missing_ok=True)
-        with open(temporary, "xb", opener=for_its_owner) as file:
+        with naming_file(path), open(temporary, "xb", opener=opener) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if forced:
+                os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+    if not forced:
+        return
     with suppress(OSError):
         sync_folder(path.parent)
 

@@ -1347,7 +1347,7 @@ def write(table: Any, path: str | os.PathLike[str]) -> None:
     """Write a table or a frame as CSV or Parquet, whole or not at all, in place of an older file.
 
     Raises:
-        DataError: When the folder is missing or the name ends otherwise.
+        DataError: The folder is missing, the name ends otherwise, or the file cannot be written.
     """
     table, target = read(table), Path(path)
     suffix = target.suffix.lower()
@@ -1362,6 +1362,10 @@ def write(table: Any, path: str | os.PathLike[str]) -> None:
         else:
             table._frame.write_parquet(temporary, compression="zstd")
         temporary.replace(target)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(
+            f"{target}: cannot be written ({error}), and is as it was. See that the disk has room"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
