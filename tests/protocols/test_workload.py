@@ -20,6 +20,7 @@ from siloweave.protocols.workload import (
     expected_l1,
     queries_of,
     shortlist,
+    too_large,
     weights_of,
     without_costly_triples,
     workload_for,
@@ -27,6 +28,7 @@ from siloweave.protocols.workload import (
 from siloweave.statistics.marginals import marginal, random_workload
 from siloweave.tables.bins import Cuts
 from siloweave.tables.codes import Codes, Domain, Encoder
+from siloweave.tables.read import Table
 from tests.synthesizers.families import SYNTHESIZERS
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -286,3 +288,35 @@ def test_the_forecast_of_flaim_follows_how_its_model_grows(sizes):
     assert 0.3 * grown < foreseen < 3.0 * grown
     queries = sum(domain.size(q) for q in weights_of(domain, queries_of(synth, encoder)))
     assert (foreseen > 10 * queries) == (len(set(sizes)) == 1)
+
+
+def test_a_column_of_one_code_is_in_no_pair_that_nobody_asked_for():
+    """How many codes a column has is public; its pairs would be other columns' counts again."""
+    domain = Domain(("a", "same", "b", "c"), (3, 1, 4, 2))
+    pairs = [("a", "b"), ("a", "c"), ("b", "c")]
+    assert workload_for(domain, None, None, "auto", 80.0) == [*pairs, ("same",)]
+    found = workload_for(domain, None, None, "auto", 80.0, triples=True)
+    assert found == [*pairs, ("same",), ("a", "b", "c")]
+    assert workload_for(domain, 2, 3, "auto", 80.0) == pairs
+    assert too_large(domain, 2, 80.0) == 0
+    assert workload_for(domain, 2, None, [("a", "same")], 80.0) == [("a", "same")]
+    alone = Domain(("same", "too"), (1, 1))
+    assert workload_for(alone, None, None, "auto", 80.0) == [("same", "too")]
+    assert workload_for(Domain(("a", "same"), (3, 1)), None, None, "auto", 80.0) == [
+        ("a",),
+        ("same",),
+    ]
+
+
+def test_no_choice_of_aim_is_a_pair_with_a_column_of_one_code():
+    rng = np.random.default_rng(0)
+    a = rng.integers(3, size=300)
+    columns = {"a": a, "b": (a + rng.integers(2, size=300)) % 3, "same": np.full(300, 7)}
+    table = Table.from_columns({name: (values, None) for name, values in columns.items()})
+    kinds = [(name, (7,) if name == "same" else (0, 1, 2)) for name in columns]
+    known = sw.Schema(tuple(sw.Column(name, "categorical", values) for name, values in kinds))
+    fitted = sw.AIM().fit(table, known, budget=sw.Budget(1.0, 1e-6))
+    measured = {clique for one in fitted.model.measured for clique in one.cliques}
+    assert ("a", "b") in measured
+    assert {clique for clique in measured if "same" in clique} == {("same",)}
+    assert set(fitted.sample(50, seed=0)["same"]) == {7}

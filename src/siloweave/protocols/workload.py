@@ -83,8 +83,9 @@ def workload_for(
 ) -> list[Clique]:
     """The queries to get right: those named, else sets of `degree` columns.
 
-    A query that was asked for must fit. Of all sets, those that do not fit are left out, and a
-    column that is then in none is a query by itself: a default must not fail.
+    A query that was asked for must fit. Of all sets, those that do not fit are left out, and those
+    with a column of one code, which says nothing of another. A column that is then in none is a
+    query by itself: a default must not fail.
 
     Args:
         domain: Attributes and sizes.
@@ -129,8 +130,8 @@ def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
 
 def too_large(domain: Domain, degree: int, megabytes: float) -> int:
     """How many of all sets of `degree` columns do not fit, and are in no default workload."""
-    count = comb(len(domain.names), min(degree, len(domain.names)))
-    return count - len(_sets(domain, degree, megabytes))
+    width = len(_varied(domain).names)
+    return comb(width, min(degree, width)) - len(_sets(domain, degree, megabytes))
 
 
 def without_costly_triples(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
@@ -164,9 +165,15 @@ def shortlist(offered: Mapping[Clique, float], measured: Sequence[Clique]) -> di
     return {q: weight for q, weight in offered.items() if len(q) < 3 or q in kept}
 
 
+def _varied(domain: Domain) -> Domain:
+    """The columns that have more than one code, or all if none has."""
+    return domain.project([n for n in domain.names if domain.size_of(n) > 1] or domain.names)
+
+
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
-    """All sets of so many columns that fit; fewer columns where the table has fewer."""
-    every = combinations(domain.names, min(degree, len(domain.names)))
+    """All sets of so many varied columns that fit; fewer columns where the table has fewer."""
+    names = _varied(domain).names
+    every = combinations(names, min(degree, len(names)))
     return [q for q in every if domain.size(q) <= cells_in(megabytes)]
 
 
@@ -178,13 +185,14 @@ def _asked(
             return [domain.canonical(q) for q in workload]
         except InputError as error:
             raise type(error)(f"workload: {error}") from error
-    degree = min(degree, len(domain.names))
+    varied = _varied(domain)
+    degree = min(degree, len(varied.names))
     if queries is None:
         found = _sets(domain, degree, megabytes)
         covered = {name for query in found for name in query}
         return [*found, *((name,) for name in domain.names if name not in covered)]
-    count = min(queries, comb(len(domain.names), degree))
-    return random_workload(domain, degree, count, seed=_WORKLOAD_SEED)
+    count = min(queries, comb(len(varied.names), degree))
+    return random_workload(varied, degree, count, seed=_WORKLOAD_SEED)
 
 
 def expected_l1(sigma: float, cells: int) -> float:
