@@ -111,9 +111,8 @@ def noisy_marginals(
     found: list[NoisyMarginal] = []
     records: list[TranscriptRecord] = []
     chosen: Mapping[str, set[Clique]] = {}
-    for _, answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
-        before, records = records, list(answers)
-        tag = _tag(records)
+    for _, tag, answers in _steps(path):
+        before, records = records, answers
         if tag == "flaim/select":
             chosen = _choices(records) or chosen
         if tag in _SUMS:
@@ -124,6 +123,13 @@ def noisy_marginals(
             opened = plan, {r.party: messages.decode(r.answer, MaskShares) for r in records}
             found += _marginals(before, _SUMS[_tag(before)], chosen, domain, opened)
     return found
+
+
+def _steps(path: Path) -> Iterator[tuple[int, str, list[TranscriptRecord]]]:
+    """Number, kind of question and answers of every step."""
+    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
+        records = list(answers)
+        yield step, _tag(records), records
 
 
 def _tag(records: Sequence[TranscriptRecord]) -> str:
@@ -139,9 +145,7 @@ def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
     domain, found, joined = model.encoder.domain, [], []
     places = places_of(domain, model.workload)
     sums = np.zeros(max(place.stop for place in places.values()), dtype=np.uint32)
-    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
-        records = list(answers)
-        tag = msgspec.msgpack.decode(records[0].question)["type"]
+    for step, tag, records in _steps(path):
         if tag == "distaim/share":
             joined += [r.party for r in records]
             for r in records:
@@ -176,9 +180,7 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
     }
     plan = SecurePlan(synth, model.schema.select(coded), parts, fitted.budget)
     everyone, found, rows = tuple(parts), [], 0
-    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
-        records = list(answers)
-        tag = msgspec.msgpack.decode(records[0].question)["type"]
+    for step, tag, records in _steps(path):
         if tag == "secure/share":
             rows = messages.decode(records[0].question, ShareRows).rows
         if tag == "secure/measure" and len(records) == len(parts):

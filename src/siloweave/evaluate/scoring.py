@@ -182,7 +182,8 @@ def score(
         seed=seed,
         max_rows=max_rows,
         ceiling=sides.ceiling_text,
-        floor=sides.floor_text,
+        floor="the real rows against themselves with every column shuffled on its own; measures of "
+        "single columns see nothing wrong with it",
         target=target,
         left_out=aligned.left_out,
         caps=CAPS,
@@ -251,10 +252,6 @@ class Sides:
     ceiling: Pair | None
     floor: Pair
     ceiling_text: str
-    floor_text: str = (
-        "the real rows against themselves with every column shuffled on its own; measures of "
-        "single columns see nothing wrong with it"
-    )
 
     @property
     def base(self) -> str:

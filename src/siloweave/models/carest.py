@@ -36,11 +36,11 @@ def bins_of(size: int, bins: int | None) -> Ints:
     return values if bins is None or size <= bins else values * bins // size
 
 
-def union_sizes(sketches: npt.NDArray[np.integer], axis: int = 0) -> Array:
-    """How many different things sketches saw, from the repetitions along an axis."""
-    times = sketches.shape[axis]
+def union_sizes(sketches: npt.NDArray[np.integer]) -> Array:
+    """How many different things sketches saw, from the repetitions along the first axis."""
+    times = len(sketches)
     scale = times * 0.7213 / (1 + 1.079 / times)
-    sizes: Array = scale / np.sum(np.exp2(-sketches.astype(np.float64)), axis=axis)
+    sizes: Array = scale / np.sum(np.exp2(-sketches.astype(np.float64)), axis=0)
     return sizes
 
 

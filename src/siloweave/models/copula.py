@@ -58,6 +58,7 @@ _POINTS = 2_000  # quantiles that stand for a longer column
 _ROOM = (0.0003, 0.002, 0.01, 0.05, 0.2, 0.6)  # of a bound outside the data, in their ranges
 _GRID = 1_024
 _INSIDE = (1e-12, 1.0 - 1e-12)
+_LEAST = 1e-6  # eigenvalue of a correlation matrix
 _SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
 
 
@@ -498,11 +499,11 @@ class Copula:
         return cls(blocks, margins, correlation)
 
 
-def positive_definite(R: Floats, least: float = 1e-6) -> Floats:
-    """Raise eigenvalues below `least`, then scale the diagonal back to 1."""
+def positive_definite(R: Floats) -> Floats:
+    """Raise eigenvalues to a millionth at least, then scale the diagonal back to 1."""
     values, vectors = np.linalg.eigh((R + R.T) / 2.0)
-    if values.size and values[0] < least:
-        R = (vectors * np.maximum(values, least)) @ vectors.T
+    if values.size and values[0] < _LEAST:
+        R = (vectors * np.maximum(values, _LEAST)) @ vectors.T
     scale = np.sqrt(np.diag(R))
     R = R / np.outer(scale, scale)
     np.fill_diagonal(R, 1.0)

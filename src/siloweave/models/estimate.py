@@ -316,10 +316,10 @@ def block_step(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) 
     return np.asarray(solve_block(base.reshape(-1), slack, model.total).reshape(mu.shape))
 
 
-def moved_towards(model: MRF, measurement: Measurement, *, shrinkage: float = 0.5) -> MRF:
+def moved_towards(model: MRF, measurement: Measurement) -> MRF:
     """The model after `block_step`: with one more potential, or one changed if it had one."""
     mu = np.maximum(model.marginal(measurement.clique), 1e-300)
-    table = np.maximum(block_step(model, measurement, shrinkage=shrinkage), 1e-9)
+    table = np.maximum(block_step(model, measurement), 1e-9)
     step = np.log(table / mu)
     before = model.potentials.get(measurement.clique)
     potentials = model.potentials | {measurement.clique: step if before is None else before + step}

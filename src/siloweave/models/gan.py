@@ -41,7 +41,6 @@ from siloweave.models.conditional import (
     drawing,
 )
 from siloweave.models.gan_networks import (
-    TINY,
     Critic,
     GANState,
     Generator,
@@ -54,6 +53,7 @@ from siloweave.models.gan_networks import (
     stepped,
     stepped_average,
     to_normal,
+    uniform_draws,
 )
 from siloweave.models.nets import Array, fresh, load_arrays, save_arrays
 from siloweave.models.settings import CTABSettings, GANSettings
@@ -207,7 +207,7 @@ def draw(
     those of these rows unless `running` is given. The key draws inputs and choices.
     """
     shape = (asked.shape[0], settings.noise + heads.width)
-    uniform = jax.random.uniform(key, shape, minval=TINY, maxval=1.0 - TINY)
+    uniform = uniform_draws(key, shape)
     # Without the barrier the draw is fused into both that use it, and drawn again for each.
     uniform = jax.lax.optimization_barrier(uniform)  # type: ignore[no-untyped-call]
     noise = to_normal(uniform[:, : settings.noise])

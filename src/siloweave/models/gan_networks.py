@@ -38,7 +38,7 @@ Running = tuple[tuple[Array, Array], ...]
 """Mean and variance of each batch normalisation, for rows that are drawn one by one."""
 _Net = TypeVar("_Net")
 
-TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
+_TINY = 2.0**-24  # uniform draws stay this far from 0 and 1
 SIDES = (4, 8, 16, 24, 32)
 _LAYERS = 4
 
@@ -337,6 +337,11 @@ def side_of(width: int) -> int:
     )
 
 
+def uniform_draws(key: Array, shape: tuple[int, ...]) -> Array:
+    """Uniform draws, inside (0, 1)."""
+    return jax.random.uniform(key, shape, minval=_TINY, maxval=1.0 - _TINY)
+
+
 def to_normal(uniform: Array) -> Array:
     """Standard normal draws from uniform ones."""
     draws: Array = 2.0**0.5 * jax.lax.erf_inv(2.0 * uniform - 1.0)
@@ -345,7 +350,7 @@ def to_normal(uniform: Array) -> Array:
 
 def normal(key: Array, shape: tuple[int, ...]) -> Array:
     """Standard normal draws."""
-    return to_normal(jax.random.uniform(key, shape, minval=TINY, maxval=1.0 - TINY))
+    return to_normal(uniform_draws(key, shape))
 
 
 class _Norm(eqx.Module):

@@ -123,10 +123,10 @@ class TimeEmbedding(eqx.Module):
         return self.second(jax.nn.silu(self.first(waves)))
 
 
-def sinusoids(t: Array, size: int, longest: float = 10_000.0) -> Array:
-    """Cosines and sines of t (batch,) at `size` / 2 frequencies, from 1 down to 1 / `longest`."""
+def sinusoids(t: Array, size: int) -> Array:
+    """Cosines and sines of t (batch,) at `size` / 2 frequencies, from 1 down to 1 / 10,000."""
     half = size // 2
-    frequencies = jnp.exp(-jnp.log(longest) * jnp.arange(half) / half)
+    frequencies = jnp.exp(-jnp.log(10_000.0) * jnp.arange(half) / half)
     angles = t.astype(jnp.float32)[:, None] * frequencies
     waves = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
     return jnp.pad(waves, ((0, 0), (0, size - 2 * half)))

@@ -37,7 +37,6 @@ import optax
 
 from siloweave.errors import DataError, InputError
 from siloweave.models.gan_networks import (
-    TINY,
     Critic,
     GANState,
     Heads,
@@ -46,6 +45,7 @@ from siloweave.models.gan_networks import (
     normal,
     stepped,
     stepped_average,
+    uniform_draws,
 )
 from siloweave.models.nets import MLP, Array, load_arrays, save_arrays
 from siloweave.models.settings import VertiGANSettings
@@ -163,8 +163,7 @@ def _own_start(settings: VertiGANSettings, heads: Heads, logs: Array, key: Array
 def _rows(settings: VertiGANSettings, heads: Heads, head: MLP, hidden: Array, key: Array) -> Array:
     """Rows of one party's columns, in inner order."""
     shape = (hidden.shape[0], heads.width)
-    uniform = jax.random.uniform(key, shape, minval=TINY, maxval=1.0 - TINY)
-    return heads.outputs(head(hidden), settings.temperature, uniform)
+    return heads.outputs(head(hidden), settings.temperature, uniform_draws(key, shape))
 
 
 _rows_chunk = eqx.filter_jit(_rows)

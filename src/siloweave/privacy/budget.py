@@ -265,13 +265,13 @@ def share_sigma(
     return high
 
 
-def falls_to(cost: Callable[[float], float], target: float, start: float = 1.0) -> float | None:
+def falls_to(cost: Callable[[float], float], target: float) -> float | None:
     """A number whose cost is at most the target, where 0.1 percent less costs more; None above 1e6.
 
     The cost falls, nearly as a power: a line through two points on logarithmic axes is tried
     first, between bounds that halve when it does not help. A reading takes a tenth of a second.
     """
-    low, high = start, start
+    low = high = 1.0
     while cost(high) > target:
         low, high = high, 2 * high
         if high > _WIDEST:

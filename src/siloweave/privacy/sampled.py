@@ -84,12 +84,12 @@ def from_sampling(kinds: Kinds, delta: float, points: int = FINE) -> float:
 
 
 @lru_cache(maxsize=4096)
-def from_replacing(kinds: Kinds, delta: float, points: int = FINE) -> float:
+def from_replacing(kinds: Kinds, delta: float) -> float:
     """Epsilon at ``delta`` for neighbours by replacing a row: a removal, then an addition.
 
     **Guarantee**: an upper bound, about 2 percent above the least that this way gives.
     """
-    return _twice(lambda part: from_sampling(kinds, part, points), delta)
+    return _twice(lambda part: from_sampling(kinds, part), delta)
 
 
 def _twice(at: Callable[[float], float], delta: float) -> float:

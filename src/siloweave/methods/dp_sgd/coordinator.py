@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 def counts_event(setup: Setup) -> SharedGaussian:
     """What the noisy histogram of all columns is, out of the run's budget."""
     synth: Any = setup.synth
-    encoder, rho = (
-        Encoder(setup.schema, synth.finest_bins),
-        synth.counts_share * rho_for(setup.budget),
-    )
+    encoder = Encoder(setup.schema, synth.finest_bins)
+    rho = synth.counts_share * rho_for(setup.budget)
     tolerated, dropouts = getattr(synth, "tolerated", 0), getattr(synth, "dropouts", 0)
     parties = len(setup.roster)
     return histogram_event(encoder, setup.budget.relation, rho, parties, tolerated, dropouts)
