@@ -85,8 +85,35 @@ def test_rows_in_many_messages_give_the_same(most, monkeypatch):
     study = study_of(people(), SPLITS["three parties"], budget_of(Relation.REPLACE_ONE))
     same(study.counts(EVERY), exact(people(), EVERY))
     slabs = -(-30 // max(1, int(0.9 * most / (4 * (17 + 6)))))
-    shifted = [q for q in EVERY if len(q) == 3]
-    assert study.secure.session.rounds == 1 + slabs + 1 + len(shifted)
+    assert study.secure.session.rounds > 1 + slabs + len([q for q in EVERY if len(q) == 3])
+
+
+def carried(request):
+    """Bytes of what a party is sent to measure."""
+    sent = [*request.deliveries.values(), *request.coins.values()]
+    return sum(len(one.data) for one in sent) + len(request.seeds) + len(request.cells)
+
+
+@pytest.mark.parametrize(
+    ("rows", "widest", "most", "messages"),
+    [
+        (30, 2, 10**6, 1),
+        (30, 2, 12_000, 2),  # coins of pairs
+        (150, 2, 18_500, 2),  # which alone would fit, but not with the rows
+        (30, 3, 30_000, 6),  # and what is dealt for wide tables
+    ],
+)
+def test_coins_rows_and_words_of_wide_tables_fit_into_messages_together(
+    rows, widest, most, messages, monkeypatch
+):
+    study, seen = study_of(people(rows), TWO, budget_of(Relation.REPLACE_ONE)), []
+    monkeypatch.setattr(secure, "MAX_BYTES", most)
+    ask_otherwise(monkeypatch, "south", "MeasureTables", lambda request: (
+        seen.append(carried(request)) or request
+    ))  # fmt: skip
+    study.counts([q for q in EVERY if len(q) <= widest])
+    assert max(seen) <= 0.96 * most
+    assert len(seen) == messages
 
 
 @pytest.mark.parametrize("rows", [0, 1])

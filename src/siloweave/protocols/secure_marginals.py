@@ -86,6 +86,7 @@ _MOST_CODES = 2**13  # of all columns
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
 _MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
 _MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of half the width
+_FEW_COINS = 0.05  # of a message, for coins of pairs: so many take none of their own
 _TAG = 16  # bytes that encryption adds
 _EXCHANGES = 4  # begin, share, and measure twice
 _COINS = 240  # of a cell of a table of shifted codes, mostly at most
@@ -433,11 +434,16 @@ def _roots(domain: Domain, wide: Sequence[Clique]) -> dict[str, int]:
 
 
 def _dealt(
-    domain: Domain, wide: Sequence[Clique], rows: int, widths: Sequence[int] = ()
+    domain: Domain,
+    wide: Sequence[Clique],
+    rows: int,
+    widths: Sequence[int] = (),
+    coins: int = _COINS,
 ) -> tuple[int, int]:
     """Bytes that the second party is dealt for tables of shifted codes, and how many words of all.
 
-    The first one is dealt less: no seeds, and no coins. `widths` are the bytes of each one's words.
+    The first one is dealt less: no seeds, and no coins. `widths` are the bytes of each one's words,
+    `coins` those of a cell.
     """
     codes = dict(zip(domain.names, domain.sizes, strict=True))
     shapes = [[codes[name] for name in clique] for clique in wide]
@@ -445,7 +451,7 @@ def _dealt(
     each = widths or [2 if rows < _NARROW else 4] * len(wide)
     words = sum(w * n // max(shape) for w, n, shape in zip(each, cells, shapes, strict=True))
     seeds = products.SEED * sum(_roots(domain, wide).values())
-    return rows * (seeds + words) + 4 * _COINS * sum(cells), rows * sum(cells)
+    return rows * (seeds + words) + 4 * coins * sum(cells), rows * sum(cells)
 
 
 def _fit(domain: Domain, wide: Sequence[Clique], rows: int) -> bool:
@@ -973,6 +979,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     wide, words = _foreseen(synth, case, encoder, shared)
     slabs = shared / _slab_of(encoder.domain)
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
+    measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
     asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
@@ -1116,20 +1123,38 @@ class SecureMarginals:
         return [found[table.clique] for table in tables]
 
     def _batches(self, tables: Sequence[NoisyTable]) -> Iterator[tuple[NoisyTable, ...]]:
-        """Tables for one message each: what is dealt for shifted codes has to fit."""
-        batch: list[NoisyTable] = []
+        """Tables for one message each: their coins, and what is dealt for shifted codes, must fit.
+
+        So must the last rows that are shared, which the first message of all delivers.
+        """
+        batch, wide = list[NoisyTable](), list[NoisyTable]()
+        room = _FULL * MAX_BYTES - (0 if self._slabs else self._last_rows)
+        coins = 0
         for table in tables:
-            more = [*batch, table]
-            wide = [t for t in more if self.plan.is_shifted(t.clique)]
-            moduli = [products.modulus_for(self.rows, t.coins) for t in wide]
-            widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
-            size, _ = _dealt(self.domain, [t.clique for t in wide], self.rows, widths)
-            if batch and size > _FULL * MAX_BYTES:
+            joint = len(self.plan.holders(table.clique)) > 1
+            own = 4 * self.domain.size(table.clique) * table.coins.number if joint else 0
+            shifted = [table] if self.plan.is_shifted(table.clique) else []
+            if batch and coins + own + self._dealt([*wide, *shifted]) > room:
                 yield tuple(batch)
-                more = [table]
-            batch = more
+                batch, wide, coins, room = [], [], 0, _FULL * MAX_BYTES
+            batch.append(table)
+            wide, coins = [*wide, *shifted], coins + own
         if batch:
             yield tuple(batch)
+
+    def _dealt(self, wide: Sequence[NoisyTable]) -> int:
+        """Bytes of what is dealt for tables of shifted codes, without their coins."""
+        moduli = [products.modulus_for(self.rows, table.coins) for table in wide]
+        widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
+        return _dealt(self.domain, [t.clique for t in wide], self.rows, widths, coins=0)[0]
+
+    @property
+    def _last_rows(self) -> int:
+        """Bytes that a party is delivered of the last rows, at most."""
+        words = sum(self.domain.sizes) + len(self.domain.names)
+        own = min(sum(self._sizes(party)) for party in self.plan.parts)
+        last = (self.rows - 1) % _slab_of(self.domain) + 1
+        return 4 * last * (words - own) if len(self.plan.parts) > 1 else 0
 
     def _measured(
         self, tables: tuple[NoisyTable, ...], *, last: bool = False
