@@ -101,8 +101,8 @@ and its costs on Adult stand below beside ours.
 noisy steps at every party, and the more steps, the more noise in each.
 
 PrivMRF measures marginals of at most six columns here, its default for `widest`. The paper has six,
-and ten where columns are binary, as all of NLTCS are: `widest=10` is a line of its own there. Six
-are the default for all tables because ten were no closer.
+and ten where columns are binary, as all of NLTCS are: `widest=10` is a line of its own there, and
+no closer.
 """
 RATIO = """### What splitting costs
 
