@@ -140,7 +140,8 @@ class FLAIM(Synthesizer, MarginalSettings):
             asked again before the run ends.
         gaussian_share: r, share of the budget for measurements.
         size_share: Share of the budget for a party's noisy number of rows.
-        sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
+        sweeps, final_sweeps, shrinkage: Of the fits by the coordinator, see models/estimate.py; a
+            local step has a shrinkage of 0.5.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
