@@ -8,8 +8,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import siloweave
+from siloweave.app.cli import app
 from tests.architecture.import_rules import declared
 from tests.architecture.source import ROOT, all_sources
 
@@ -141,6 +143,40 @@ def test_the_conda_recipe_asks_for_what_the_metadata_ask_for():
     for fact in (f'version: "{project["version"]}"', f"license: {project['license']}"):
         assert fact in recipe
     assert f"summary: {project['description']}" in recipe
+
+
+def test_the_image_copies_what_is_there_and_installs_what_is_locked():
+    """Nobody needs a daemon for this: it is what a build would trip over first."""
+    steps = re.sub(r" \\\n", " ", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    sources = [words.split()[:-1] for words in re.findall(r"^COPY (?!--from)(.+)$", steps, re.M)]
+    copied = {name for names in sources for name in names}
+    sent = set(re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.M))
+    assert copied == sent
+    assert all((ROOT / name).exists() for name in copied)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    read_by_the_build = {project["project"]["readme"], *project["project"]["license-files"]}
+    assert {"pyproject.toml", "src", *read_by_the_build} <= copied
+    (lock,) = re.findall(r"--require-hashes -r (\S+)", steps)
+    locked = lock_file(lock)
+    first = [re.match(r"[\w-]+", one)[0] for one in project["build-system"]["requires"]]
+    needed = [re.match(r"[\w-]+", one)[0] for one in project["project"]["dependencies"]]
+    assert {*first, *needed, "flwr"} <= set(locked), "nothing is downloaded after the lock file"
+    assert "--no-deps --no-build-isolation ." in steps
+    after = steps[steps.rindex("FROM ") :]
+    assert re.search(r"^USER (?!root)\w+$", after, re.M)
+    assert re.search(r'^ENTRYPOINT \["siloweave"\]$', after, re.M)
+
+
+def test_every_command_of_the_containers_is_one():
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    started = re.findall(r"^    command: (.+)$", text, re.M)
+    typed = re.findall(r"--no-deps \w+ ([^#,\n]+?)(?= *(?:#|,|$))", text, re.M)
+    assert (len(started), len(typed)) == (3, 3)
+    for words in (*started, *typed):
+        shown = CliRunner().invoke(app, [*words.split(), "--help"])
+        assert shown.exit_code == 0, f"{words}: {shown.output}"
+    wrong = CliRunner().invoke(app, [*started[0].split(), "--superlnk", "a", "--help"])
+    assert wrong.exit_code != 0
 
 
 def test_the_citation_names_this_version():
