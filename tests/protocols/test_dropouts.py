@@ -1,5 +1,7 @@
 """A masked sum is that of the parties that answered, whoever vanished when, or it never opens."""
 
+import threading
+from collections import Counter
 from itertools import combinations, product
 
 import msgspec
@@ -8,12 +10,14 @@ import pytest
 from scipy.stats import chi2
 
 from siloweave.errors import BudgetError, RosterError, WireError
-from siloweave.federation import FolderStore, messages
+from siloweave.federation import FolderStore, InProcess, messages
 from siloweave.federation import site as site_file
 from siloweave.federation.dropouts import SEED, digests_of, joined, own_mask
 from siloweave.federation.messages import Recovery
+from siloweave.federation.session import Close, with_closing
 from siloweave.privacy import SharedGaussian, mechanisms
 from siloweave.protocols.secure_sums import (
+    HANDLERS,
     Count,
     Counts,
     KeyRequest,
@@ -463,3 +467,53 @@ def test_a_budget_that_is_spent_ends_the_sum_at_every_party():
     with pytest.raises(BudgetError):
         study.count()
     assert len(study.line.masked(0)) == len(NAMES)
+
+
+class Slow:
+    """Parties that answer nothing from a moment on, until they are let go; then they are gone."""
+
+    def __init__(self, line, names, kind):
+        self.line, self.names, self.kind = line, names, kind
+        self.released, self.asked = threading.Event(), Counter()
+
+    def send(self, name, frame):
+        body = messages.decode(frame, messages.Envelope).body
+        request = messages.decode_request(body, with_closing(HANDLERS))
+        self.asked[name, type(request)] += 1
+        if name in self.names and isinstance(request, self.kind):
+            assert self.released.wait(60)
+            raise RosterError(f"party {name!r} did not answer in time")
+        return self.line.send(name, frame)
+
+
+@pytest.mark.usefixtures("exact")
+def test_nobody_is_waited_for_whose_shares_are_not_needed():
+    """Two deadlines are one: a party that vanished before it opened a sum is given up at the next.
+
+    Nothing else would end this test: who is silent stays so until the sum is there.
+    """
+    study = study_of()
+    session, slow = study.session, Slow(study.line, ("bob", "eve"), OpenSum)
+    session._transport, session._at_once = slow, len(NAMES)
+    found = study.count()
+    assert same(found.tables, study.exact(NAMES))
+    assert session.gone == set()
+    threading.Timer(0.5, slow.released.set).start()
+    found = study.count()  # which waits for the question before
+    assert session.gone == {"bob", "eve"}
+    assert found.parties == ("ada", "cleo", "dan", "fay")
+    assert same(found.tables, study.exact(found.parties))
+    assert (slow.asked["bob", Count], slow.asked["bob", OpenSum]) == (1, 1)
+    assert (slow.asked["ada", Count], slow.asked["ada", OpenSum]) == (2, 2)
+
+
+def test_who_is_gone_is_not_waited_for_again_when_a_run_is_closed():
+    study = study_of(gone={"bob": at(0, "asked to mask")})
+    session = study.session
+    session._at_once = len(NAMES)
+    study.count()
+    assert session.gone == {"bob"}
+    session._transport = slow = Slow(InProcess(study.line.sites, HANDLERS), ("bob",), Close)
+    closing = session.close()
+    assert sorted(closing.ledgers) == sorted(set(NAMES) - {"bob"})
+    slow.released.set()

@@ -293,6 +293,7 @@ class StatusFile:
                 now.step, now.question, now.questions = step, question, now.questions + 1
                 now.asked, now.answered, now.refused = {}, {}, {}
             now.asked[party] = time.time()
+            now.answered.pop(party, None)  # an earlier question, late
             self._write()
         _log.info("run %s, step %d: asked %s %s", now.run, step, party, question)
 

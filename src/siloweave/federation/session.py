@@ -25,7 +25,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,6 +157,11 @@ def naming_step(asked: Envelope) -> Iterator[None]:
         raise WireError(f"party {asked.to!r}, step {asked.step}: {error}") from error
 
 
+def _never(heard: Set[str]) -> bool:
+    """All answers are waited for."""
+    return False
+
+
 class Session:
     """The parties of a run.
 
@@ -216,6 +221,7 @@ class Session:
         self._at_once = at_once
         self._status, self._question = status, ""
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
+        self._late: dict[str, Future[tuple[bytes, bytes] | None]] = {}  # not waited for any more
         self._along = False  # whether the last question had the one along that closes
 
     def ask(
@@ -263,11 +269,14 @@ class Session:
         *,
         at_once: int = 1,
         last: bool = False,
+        enough: Callable[[Set[str]], bool] = _never,
     ) -> dict[str, R]:
         """Ask some parties in one step, of whom so many may vanish: the replies of the others.
 
         A party whose transport raises RosterError is gone, and is not asked again in the run, also
-        if that is started again. `last` is as of `ask`, as long as nobody is gone.
+        if that is started again. `last` is as of `ask`, as long as nobody is gone. Once the names
+        of those that answered are `enough`, no other party is waited for. It is not gone: the next
+        question to it waits until this one is answered, or its transport gives it up.
 
         Raises:
             RosterError: if more are gone; names them. Nobody else is asked from there on, and the
@@ -286,29 +295,39 @@ class Session:
         then = messages.encode(Close()) if closes else b""
         envelopes = list(self._envelopes(asked, self.rounds, then))
         self.rounds += 1
+        lost = set[str]()
 
         def sent(one: Envelope) -> tuple[bytes, bytes] | None:
-            self._require(requests, may_vanish)
+            self._require(requests, may_vanish, lost)
+            late = self._late.pop(one.to, None)
             try:
-                return self._sent(one)
+                if late is None or late.result() is not None:
+                    return self._sent(one)
             except RosterError:
-                self.gone.add(one.to)
-                return None
+                pass
+            lost.add(one.to)
+            return None
 
-        answers = self._each(sent, [one for one, _ in envelopes], at_once)
+        enough = _never if closes else enough
+        found = self._each(sent, [one for one, _ in envelopes], at_once, enough)
+        late = {name: future for name, future in found.items() if not future.done()}
+        self._late |= late
+        answers = {name: one.result() for name, one in found.items() if name not in late}
+        self.gone |= {name for name, answer in answers.items() if answer is None}
         self._require(requests, may_vanish)
         if self._absences is not None:
             for name in self.gone.intersection(asked):
                 self._absences.record(self.run, step, name)
         return {
             one.to: self._received(one, kind, *answer)
-            for (one, kind), answer in zip(envelopes, answers, strict=True)
-            if answer is not None
+            for one, kind in envelopes
+            if (answer := answers.get(one.to)) is not None
         }
 
-    def _require(self, names: Iterable[str], may_vanish: int) -> None:
-        if sum(name in self.gone for name in names) > may_vanish:
-            gone = ", ".join(f"party {name!r}" for name in self.roster if name in self.gone)
+    def _require(self, names: Iterable[str], may_vanish: int, lost: Set[str] = frozenset()) -> None:
+        missing = self.gone | lost
+        if sum(name in missing for name in names) > may_vanish:
+            gone = ", ".join(f"party {name!r}" for name in self.roster if name in missing)
             raise RosterError(
                 f"{gone} did not answer, and {self.dropouts} may vanish from a sum, of few "
                 "parties fewer. Nothing was opened; start the run again when they are back, or a "
@@ -327,46 +346,42 @@ class Session:
         if max(at_once, self._at_once) == 1:
             return [self._received(one, kind, *self._sent(one)) for one, kind in asked]
         envelopes = list(asked)
-        answers = self._each(self._sent, [one for one, _ in envelopes], at_once)
-        return [
-            self._received(one, kind, *answer)
-            for (one, kind), answer in zip(envelopes, answers, strict=True)
-        ]
+        answers = self._each(self._sent, [one for one, _ in envelopes], at_once, _never)
+        return [self._received(one, kind, *answers[one.to].result()) for one, kind in envelopes]
 
     def _each(
-        self, send: Callable[[Envelope], T], asked: Sequence[Envelope], at_once: int
-    ) -> list[T]:
+        self,
+        send: Callable[[Envelope], T],
+        asked: Sequence[Envelope],
+        at_once: int,
+        enough: Callable[[Set[str]], bool],
+    ) -> dict[str, Future[T]]:
         """What a function gives for each question, some at the same time; an error is the first's.
 
         An interrupt, or what a party on another machine refuses, waits for no other one there: that
-        may take an hour.
+        may take an hour. Nor are others waited for once those that gave something are `enough`.
         """
+        found: dict[str, Future[T]] = {one.to: Future() for one in asked}
+        left = iter([(one, found[one.to]) for one in asked])
         if (at_once := max(at_once, self._at_once)) == 1:
-            return [send(one) for one in asked]
-        found: list[Future[T]] = [Future() for _ in asked]
-        left = iter(list(zip(asked, found, strict=True)))
-
-        def work() -> None:
             for one, future in left:
-                future.set_running_or_notify_cancel()
-                try:
-                    future.set_result(send(one))
-                except BaseException as error:  # noqa: BLE001 - raised where the result is read
-                    future.set_exception(error)
-
+                future.set_result(send(one))
+            return found
         for _ in range(min(at_once, len(found))):
-            Thread(target=work, daemon=True).start()
+            Thread(target=_work, args=(left, send), daemon=True).start()
         try:
-            while (now := wait(found, _LOOK_S)).not_done:
-                for one in now.done if self._at_once > 1 else ():
-                    one.result()
+            while wait(found.values(), _LOOK_S).not_done:
+                if self._at_once > 1 and enough(_gave(found)):
+                    break
         except BaseException:
             for _, future in left:  # nobody else is asked
                 future.cancel()
+                future.set_running_or_notify_cancel()
             if self._at_once == 1:  # what a party in this process has begun, it finishes
-                wait([one for one in found if not one.cancelled()])
+                wait(found.values())
             raise
-        return [future.result() for future in found]
+        _gave(found)
+        return found
 
     def _envelopes(
         self, requests: Mapping[str, Request[R]], step: int, then: bytes = b""
@@ -396,8 +411,9 @@ class Session:
             self._along = False  # what came with the last question is asked as the same step
             gone, self.gone = self.gone, set()  # who is back sends its ledger, too
             self._vanished, self._absences = {}, None
-            asked = dict.fromkeys(self.roster, Close())
-            replies = self.ask_present(asked, len(gone), at_once=max(1, len(gone)))
+            asked, there = dict.fromkeys(self.roster, Close()), set(self.roster) - gone
+            enough, at_once = there.issubset, max(1, len(gone))
+            replies = self.ask_present(asked, len(gone), at_once=at_once, enough=enough)
         ledgers = {name: _entries_in(name, one, self._paid[name]) for name, one in replies.items()}
         return Closing(
             ledgers,
@@ -443,8 +459,21 @@ class Session:
         return reply
 
 
-# Transports on one machine
+def _work(left: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope], T]) -> None:
+    for one, future in left:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(send(one))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is read
+            future.set_exception(error)
 
+
+def _gave(found: Mapping[str, Future[Any]]) -> set[str]:
+    """Who gave something so far; raises the first error of those that are done."""
+    return {name for name, one in found.items() if one.done() and one.result() is not None}
+
+
+# Transports on one machine
 START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
 _HEAD = 9  # bytes before the data: its kind, and its length
 _PATIENCE_S = 30.0  # for a process to end

@@ -417,7 +417,8 @@ def noisy_sums(
         name: OpenSum(step, tuple(masked), dead, {p: r.sealed[name] for p, r in recoveries.items()})
         for name in masked
     }
-    opened = session.ask_present(asked, plan.vanish - len(dead), last=last)
+    left, enough = plan.vanish - len(dead), lambda heard: len(heard) >= plan.threshold
+    opened = session.ask_present(asked, left, last=last, enough=enough)
     return NoisySum(
         opened_sum(f"{session.run}/{step}/1", masked, opened, plan, shapes), tuple(masked)
     )
