@@ -36,7 +36,7 @@ from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import SharedGaussian
-from siloweave.protocols.workload import known_weights
+from siloweave.protocols.workload import known_weights, most_counted
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -256,12 +256,16 @@ def count(request: Count, site: Site[CountedRows]) -> Counts:
     """Count the cliques over all rows of the party."""
     times, domain = request.times or (1,) * len(request.cliques), site.rows.domain
     checked_cliques(request.cliques, domain, site.name)
-    fits = len(times) == len(request.cliques) > 0 and 1 <= min(times) <= max(times) <= _MOST_TIMES
-    if not fits or sum(domain.size(c) for c in request.cliques) > _CELLS:
+    fits, facts = len(times) == len(request.cliques) > 0, site.terms.facts
+    most, sizes = _CELLS, [domain.size(clique) for clique in request.cliques]
+    if "workload" in facts:
+        known = most_counted(domain, tuple(facts["workload"]), facts["max_model_mb"])
+        most = min(_CELLS, int(known))
+    if not fits or not 1 <= min(times) <= max(times) <= _MOST_TIMES or sum(sizes) > most:
         raise WireError(
             f"party {site.name!r}: {len(request.cliques)} sets of columns, each counted as often "
             f"as times={times[:8]} says, do not make a sum: one number from 1 to {_MOST_TIMES:,} "
-            f"for each, and {_CELLS:,} cells at most"
+            f"for each, and by the study's workload and max_model_mb {most:,} cells at most"
         )
     tables = [k * n for n, k in zip(site.rows.count(request.cliques), times, strict=True)]
     what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])

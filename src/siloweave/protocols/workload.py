@@ -232,6 +232,12 @@ def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float)
             )
 
 
+@lru_cache(maxsize=4)
+def most_counted(domain: Domain, workload: tuple[Clique, ...], megabytes: float) -> float:
+    """Cells that one question counts, at most: of all sets in the workload, or of the model."""
+    return max(sum(map(domain.size, known_weights(domain, workload))), cells_in(megabytes))
+
+
 def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
     """Whether the junction tree of all these keeps within `megabytes`."""
     return tree_cells(domain, cliques) <= cells_in(megabytes)

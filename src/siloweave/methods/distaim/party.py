@@ -21,7 +21,7 @@ import numpy as np
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.masking import Words, stream
-from siloweave.federation.messages import Array, Public
+from siloweave.federation.messages import MAX_BYTES, Array, Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.distaim.messages import (
     ClearCounts,
@@ -35,11 +35,18 @@ from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import NonPrivate, PaidAhead, SharedCoins, encode
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_sums import KeyRequest, checked_cliques, relation_of, send_key
+from siloweave.protocols.secure_sums import (
+    KeyRequest,
+    checked_cliques,
+    checked_queries,
+    relation_of,
+    send_key,
+)
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
 _SLACK = 1e-9  # relative, of sums of prices
+_MOST_COINS = MAX_BYTES // 4  # of one question; each is a word to the second server
 MODULUS = 2**32
 """Of counts, words and noise."""
 
@@ -98,6 +105,9 @@ def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
     asked = len(request.cliques) == len(request.coins) and set(request.cliques) <= places.keys()
     if site.name not in (first, last) or not asked or not request.joined:
         raise _refused(site, "was asked to open tables that are not its to open")
+    pairs = zip(request.cliques, request.coins, strict=True)
+    if (coins := sum(domain.size(q) * one.number for q, one in pairs)) > _MOST_COINS:
+        raise _refused(site, f"was asked for {coins:,} coins; a message holds {_MOST_COINS:,}")
     _check_price(request, site)
     keys = dict(zip((first, last), request.servers, strict=True))
     if any(keys.get(name, key) != key for name, key in request.joined.items()):
@@ -179,7 +189,7 @@ def _refused(site: Site[CountedRows], what: str) -> WireError:
 def send_counts(request: SendCounts, site: Site[CountedRows]) -> ClearCounts:
     """Exact tables, entered in the ledger at infinite cost."""
     site.terms.require(site.name, selection="simulated")
-    checked_cliques(request.cliques, site.rows.domain, site.name)
+    checked_queries(request.cliques, site)
     event = NonPrivate("the servers of DistAIM are simulated by the coordinator")
     tables = tuple(
         site.release(

@@ -181,7 +181,7 @@ def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
 def reveal(request: Reveal, site: Site[CountedRows]) -> Exact:
     """Exact marginals, entered in the ledger at infinite cost."""
     site.terms.require(site.name, variant="oracle")
-    checked_cliques(request.cliques, site.rows.domain, site.name)
+    checked_queries(request.cliques, site)
     tables = tuple(
         site.release(
             NonPrivate("AugFLAIM (Oracle) uses true heterogeneity"),

@@ -18,6 +18,7 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import Count, SumNoise, exchange_keys, noisy_marginals
 from siloweave.protocols.two_rounds import plan_and_fit
+from siloweave.protocols.workload import most_counted
 from siloweave.tables.codes import Clique, Domain
 
 if TYPE_CHECKING:
@@ -69,7 +70,13 @@ def two_round(
         scale = max(1.0, next(iter(rows.values()))) / max(1.0, rows[parties])
         return [Measurement(m.clique, scale * m.counts, scale * m.sigma) for m in found]
 
-    return plan_and_fit(domain, workload, rho, settings, measure, unit=unit, progress=progress)
+    most = most_counted(domain, tuple(workload), settings.max_model_mb)
+    return plan_and_fit(
+        *(domain, workload, rho, settings, measure),
+        unit=unit,
+        allowed=lambda cliques: sum(map(domain.size, cliques)) <= most,
+        progress=progress,
+    )
 
 
 def _times(sigmas: Sequence[float]) -> list[int]:
