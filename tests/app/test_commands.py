@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.app.cli import main
-from siloweave.app.files import keep_programs
+from siloweave.app.cli import keep_programs, main
 
 
 def test_help_needs_nothing_heavy():

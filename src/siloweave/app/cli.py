@@ -6,6 +6,8 @@ interrupted; 1 a bug of ours. Results go to standard output, everything else to 
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,7 +16,6 @@ import typer
 
 import siloweave
 from siloweave.app import network_cli
-from siloweave.app.files import keep_programs
 from siloweave.app.options import AsJson, StudyFile, reported, stopped
 from siloweave.app.party_cli import party, status
 
@@ -36,6 +37,20 @@ ReportFile = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="The same one gives the same result.")]
 RunFolder = Annotated[Path, typer.Argument(help="A finished run's folder.")]
+
+
+def keep_programs() -> None:
+    """Let networks' compiled programs outlive the process, in the user's cache folder.
+
+    A program depends on settings and sizes, holds no data, and fits this machine alone. A
+    JAX_COMPILATION_CACHE_DIR that is set is used instead; with an empty one nothing is stored.
+    Takes effect if JAX has not been imported yet.
+    """
+    home = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    folder = Path(home) if home else Path.home() / ".cache"
+    kept = folder / "siloweave" / f"programs-{platform.node() or 'here'}"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

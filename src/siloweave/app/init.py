@@ -17,10 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from siloweave.app.check import same_columns
-from siloweave.app.files import write_text
 from siloweave.app.parties import differences, overlaps, places
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
+from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
@@ -173,7 +173,7 @@ def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = Fals
         )
     target.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        write_text(target / name, text)
+        write_whole(target / name, text.encode(), private=False)
     return [target / name for name in texts]
 
 
@@ -574,7 +574,7 @@ def prepare(folder: str | Path, *, split: str = "clusters", progress: Progress =
     (target / "data").mkdir(parents=True)
     for name, part in zip(DEMO_PARTIES, parts, strict=True):
         write(part, target / "data" / f"{name}.parquet")
-    write_text(target / "schema.json", demo_schema().to_json() + "\n")
+    write_whole(target / "schema.json", (demo_schema().to_json() + "\n").encode(), private=False)
     parties = "\n".join(_PARTY.format(name=name) for name in DEMO_PARTIES)
-    write_text(study, _STUDY.format(parties=parties, split=split))
+    write_whole(study, _STUDY.format(parties=parties, split=split).encode(), private=False)
     return study

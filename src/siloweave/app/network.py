@@ -35,9 +35,8 @@ from msgspec.structs import replace
 
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
-from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
+from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.method import Setup
 from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
 from siloweave.core.run import Parties, lost_ledger
 from siloweave.errors import InputError, RosterError, naming_party
@@ -56,7 +55,7 @@ from siloweave.federation.frames import (
 from siloweave.federation.masking import KEY
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
-from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger, spelled_key
+from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
 from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.ids import IdPolicy
@@ -235,7 +234,8 @@ def party_in(
     check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
 
     def allow(ledger: Ledger) -> None:
-        _check(policy, study, setup, name, ledger.entries, other_studies(home, folder))
+        used, others = setup.held.get(name, ()), other_studies(home, folder)
+        policy.check(study, setup.declared, setup.synth, ledger.entries, used, others)
 
     plan = plan_in(folder, data)
     if policy.studies.approval == "by hand":
@@ -306,25 +306,14 @@ def member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
     return study, home, roster, identity, entry
 
 
-def _check(
-    policy: Policy,
-    study: Study,
-    setup: Setup,
-    name: str,
-    entries: Sequence[Entry],
-    others: Sequence[Budget],
-) -> None:
-    used = setup.held.get(name, ())
-    policy.check(study, setup.declared, setup.synth, entries, used, others)
-
-
 def refusal_in(folder: Path) -> str:
     """What the policy in a party's folder says against its study; empty where it allows it."""
     study, home, _, _, entry = member(folder)
     ledger, others = folder / LEDGER_FILE, other_studies(home, folder)
     entries, setup = Ledger.read(ledger).entries if ledger.exists() else (), study.setup()
+    used = setup.held.get(entry.name, ())
     try:
-        _check(read_policy(home), study, setup, entry.name, entries, others)
+        read_policy(home).check(study, setup.declared, setup.synth, entries, used, others)
     except InputError as error:
         return str(error)
     return ""

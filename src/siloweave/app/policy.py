@@ -30,7 +30,6 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from siloweave.app.files import write_text
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
 from siloweave.core.method import GUARANTEES
 from siloweave.core.run import Job, Synthesizer
@@ -39,6 +38,7 @@ from siloweave.methods.registry import METHODS
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Event
+from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.schema import Schema
 
@@ -274,7 +274,7 @@ def write_policy(folder: Path, study: Study | None = None) -> Path:
     if file.exists():
         raise InputError(f"{file} is there already; change it with an editor.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_text(file, _TEXT if study is None else _allowing(study), private=True)
+    write_whole(file, (_TEXT if study is None else _allowing(study)).encode())
     return file
 
 

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave import __version__
-from siloweave.app.files import write_text
 from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.method import GUARANTEED
 from siloweave.core.run import named_parties
@@ -34,6 +33,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
+from siloweave.privacy.journal import write_whole
 from siloweave.protocols.columns import KeptRows
 from siloweave.report import render, words
 from siloweave.report.page import Audience, render_comparison
@@ -112,7 +112,7 @@ def write_page(
     if scores is None and risks is None:
         raise InputError("there is nothing to show: give scores=, risks= or both")
     parts = (None if one is None else one.to_dict() for one in (scores, risks))
-    write_text(path, render_comparison(*parts, title=title, version=__version__), private=True)
+    write_whole(path, render_comparison(*parts, title=title, version=__version__).encode())
     return path
 
 
@@ -150,7 +150,7 @@ def write_report(
     )
     found = None if risks is None else risks.to_dict()
     page = render(record, audience=audience, risks=found)
-    write_text(path, page, private=audience == "owner")
+    write_whole(path, page.encode(), private=audience == "owner")
     return path
 
 

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from siloweave.app.check import check_columns, check_rows, columns_of, declared_names, uncovered
-from siloweave.app.files import write_text
 from siloweave.app.ledgers import (
     ALIGNED,
     AlignmentSummary,
@@ -55,6 +54,7 @@ from siloweave.core.method import Case
 from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
 from siloweave.errors import DataError, InputError, SchemaError, naming_party
 from siloweave.federation.alignment import Alignment
+from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
 from siloweave.protocols.columns import DrawnRows, KeptRows
@@ -300,7 +300,9 @@ def _summarised(study: Study, report: Alignment, cost: Cost) -> AlignmentSummary
         for name, one in traffic.items()
     }
     facts = {**asdict(report), "questions": cost.rounds, "parties": sent}
-    write_text(folder / "alignment.json", json_of(facts) + "\n")  # all of it was released
+    write_whole(
+        folder / "alignment.json", (json_of(facts) + "\n").encode(), private=False
+    )  # all of it was released
     parties = party_summaries(folder, study.names, traffic, study.terms().delta)
     return AlignmentSummary(cost.rounds, sum(cost.phases.values()), parties)
 
@@ -329,12 +331,12 @@ def _write_outputs(
         progress("report", _SAMPLED)
         record = _record(study, fitted, tables, synthetic, alignment)
         public = record.public()
-        write_text(stage / "record.json", public.to_json())
-        write_text(stage / "report.html", render(public))
+        write_whole(stage / "record.json", public.to_json().encode(), private=False)
+        write_whole(stage / "report.html", render(public).encode(), private=False)
         if tables:
-            write_text(stage / "record-owner.json", record.to_json(), private=True)
+            write_whole(stage / "record-owner.json", record.to_json().encode())
             page = render(record, audience="owner")
-            write_text(stage / "report-owner.html", page, private=True)
+            write_whole(stage / "report-owner.html", page.encode())
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         number = (fitted.model if synthetic is None else synthetic).num_rows
         summary = _summary(study, fitted, number, seconds, files, alignment)
@@ -345,7 +347,7 @@ def _write_outputs(
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             path.replace(place)
-        write_text(folder / "run.json", json_of(summary) + "\n")
+        write_whole(folder / "run.json", (json_of(summary) + "\n").encode(), private=False)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return summary
@@ -490,7 +492,7 @@ def check_attacked(folder: str | Path, synthetic: str | Path) -> None:
 
 def add_risks(folder: str | Path, risks: Risks) -> Path:
     """Store what attacks found beside a run, and make its owner's report with it."""
-    write_text(Path(folder) / _ATTACKS, json_of(risks) + "\n", private=True)
+    write_whole(Path(folder) / _ATTACKS, (json_of(risks) + "\n").encode())
     return make_report(folder, None, "owner")
 
 
@@ -533,5 +535,5 @@ def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Pat
         raise InputError(f"{path}: {error}. The run's other files are as before.") from error
     risks = _risks_of(Path(folder)) if audience == "owner" else None
     page = render(record, audience=audience, risks=risks)
-    write_text(out, page, private=audience == "owner")
+    write_whole(out, page.encode(), private=audience == "owner")
     return out

@@ -23,7 +23,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Protocol
@@ -287,26 +287,22 @@ class StatusFile:
 
     def asked(self, step: int, question: str, party: str) -> None:
         """A party is asked a question now."""
-        with self._guard:
-            now = self._now
+        with self._changed() as now:
             if step != now.step:
                 now.step, now.question, now.questions = step, question, now.questions + 1
                 now.asked, now.answered, now.refused = {}, {}, {}
             now.asked[party] = time.time()
             now.answered.pop(party, None)  # an earlier question, late
-            self._write()
         _log.info("run %s, step %d: asked %s %s", now.run, step, party, question)
 
     def answered(self, party: str, sent: int, received: int) -> None:
         """A party has answered it."""
-        with self._guard:
-            now = self._now
+        with self._changed() as now:
             now.answered[party] = time.time()
             one = now.traffic.setdefault(party, WireCount())
             one.messages += 1
             one.bytes_to_party += sent
             one.bytes_from_party += received
-            self._write()
         _log.info(
             "run %s, step %d: %s answered, %d bytes there and %d back",
             *(now.run, now.step, party, sent, received),
@@ -314,21 +310,22 @@ class StatusFile:
 
     def refused(self, party: str, why: str) -> None:
         """A party has refused it, or did not answer in time: an error that no other one hides."""
-        with self._guard, suppress(OSError):
-            self._now.refused[party] = why
-            self._write()
-        _log.info("run %s, step %d: %s", self._now.run, self._now.step, why)
+        with suppress(OSError), self._changed() as now:
+            now.refused[party] = why
+        _log.info("run %s, step %d: %s", now.run, now.step, why)
 
     def end(self, how: str) -> None:
         """The run has ended."""
-        with self._guard:
-            self._now.ended = how
-            self._write()
-        _log.info("run %s, step %d: ended, %s", self._now.run, self._now.step, how)
+        with self._changed() as now:
+            now.ended = how
+        _log.info("run %s, step %d: ended, %s", now.run, now.step, how)
 
-    def _write(self) -> None:
-        self._now.written = time.time()
-        write_whole(self._path, msgspec.json.encode(self._now), forced=False)
+    @contextmanager
+    def _changed(self) -> Iterator[Status]:
+        with self._guard:
+            yield self._now
+            self._now.written = time.time()
+            write_whole(self._path, msgspec.json.encode(self._now), forced=False)
 
 
 def read_status(path: Path) -> Status | None:

@@ -160,10 +160,7 @@ class Identity:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(temporary, "xb", opener=journal.for_its_owner) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            journal.write_whole(temporary, text)
             with suppress(FileExistsError):  # another process was first, and its key is the one
                 os.link(temporary, path)
             journal.sync_folder(path.parent)

@@ -35,13 +35,7 @@ from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import NonPrivate, PaidAhead, SharedCoins, encode
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_sums import (
-    KeyRequest,
-    checked_cliques,
-    checked_queries,
-    relation_of,
-    send_key,
-)
+from siloweave.protocols.secure_sums import KeyRequest, checked_queries, relation_of, send_key
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
@@ -101,10 +95,10 @@ def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
     first, last = servers_of(site.terms.roster)
     domain = site.rows.domain
     places = places_of(domain, site.terms.facts["workload"])
-    checked_cliques(request.cliques, domain, site.name)
     asked = len(request.cliques) == len(request.coins) and set(request.cliques) <= places.keys()
     if site.name not in (first, last) or not asked or not request.joined:
         raise _refused(site, "was asked to open tables that are not its to open")
+    checked_queries(request.cliques, site)
     pairs = zip(request.cliques, request.coins, strict=True)
     if (coins := sum(domain.size(q) * one.number for q, one in pairs)) > _MOST_COINS:
         raise _refused(site, f"was asked for {coins:,} coins; a message holds {_MOST_COINS:,}")
