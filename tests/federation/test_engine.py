@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -138,6 +139,44 @@ def test_an_unknown_node_is_not_let_in_and_says_so(tmp_path):
         assert time.monotonic() - began < 90
         with pytest.raises(RosterError, match=r"'lab' did not answer.*has no engine node"):
             link.send("lab", envelope("lab"))
+
+
+def test_a_wrong_clock_is_named_with_how_wrong_it_is(tmp_path, monkeypatch):
+    """The SuperLink is a real one and refuses the signature; what is set wrong is this clock."""
+    late = timedelta(minutes=2)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + late
+
+    monkeypatch.setattr(flower, "datetime", Clock)
+    monkeypatch.setattr("flwr.supernode.node_auth_http_interceptor.now", lambda: Clock.now(UTC))
+    with linked(tmp_path) as (link, port):
+        home = tmp_path / "lab" / "engine"
+        key, trusted = home / certificates.NODE_KEY, home / certificates.AUTHORITY
+        certificates.check_server("127.0.0.1", port, trusted)
+        with pytest.raises(InputError, match=r"clock is \+1(19|2\d) s from .* set both clocks"):
+            flower._node(
+                flower.NodeFacts(f"127.0.0.1:{port}", str(trusted), str(home / "no"), str(key))
+            )
+        with pytest.raises(RosterError, match="'lab' did not answer within 4 s"):
+            link.send("lab", envelope("lab"))
+
+
+def test_every_process_of_the_engine_has_telemetry_and_updates_switched_off(tmp_path):
+    with study(tmp_path) as link:
+        link.send("lab", envelope("lab"))
+        found = {}
+        for number in children(os.getpid()):
+            said = Path(f"/proc/{number}/environ").read_bytes().decode().split("\0")
+            found[number] = dict(one.split("=", 1) for one in said if "=" in one)
+        assert {one.number for one in link.processes} < found.keys()
+        assert len(found) == 2 + len(NAMES)
+        for own in found.values():
+            assert (own["FLWR_TELEMETRY_ENABLED"], own["FLWR_DISABLE_UPDATE_CHECK"]) == ("0", "1")
+            assert own["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+        assert not any(children(number) for number in found)
 
 
 def refused(folder, port, match, host="127.0.0.1"):
