@@ -166,6 +166,12 @@ def test_numbers_of_people_with_many_rows_each_are_identifiers_by_their_name(val
     assert seen(several, "subject_group_id").kind == "categorical"
 
 
+def test_how_many_people_there_are_is_a_number():
+    for name in ("students_number", "customers", "num_members", "caseload_number"):
+        assert seen(random().poisson(200, ROWS), name).kind == "integer", name
+    assert seen(visits(NUMBERS), "student_number").kind == "id"
+
+
 def test_names_and_phones_of_people_with_several_rows_are_not_listed():
     names = [f"Anna {text.title()}er" for text in LETTERS]
     phones = [f"+49 30 {n}" for n in NUMBERS]

@@ -52,10 +52,10 @@ _IDS = _lexicon("id ids uuid guid idx index key identifier ssn mrn serial rowid 
 _NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero número")  # at the end
 _FIRST = _lexicon("id nr numéro numero número codigo código code")  # before what they number
 _PEOPLE = re.compile(
-    r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust|client|klient|member|mitglied|proband|"
+    r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|member|mitglied|proband|"
     r"particip|teilnehm|user|usuari|usager|utilis|employ|staff|mitarb|versichert|insured|assur|"
     r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
-    r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case|fall|dossier"
+    r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
 _MARK = re.compile(r"(?:id|ids|nr|nbr|num|number|nummer|n[uú]m[eé]ro|no|hash|mrn|ssn|bsn)$")
 _CODES = _lexicon(
@@ -559,7 +559,9 @@ def _numbers_people(words: Sequence[str]) -> bool:
     """Whether a name numbers people, or their cases: patient_id, Kundennummer, numéro client."""
     if _PEOPLE.match(words[-1]):
         return bool(_MARK.search(words[-1])) or words[0] in _FIRST or words[-1] in ("pid", "kvnr")
-    return len(words) > 1 and bool(_PEOPLE.match(words[-2]) and _MARK.fullmatch(words[-1]))
+    what, mark = words[-2:] if len(words) > 1 else ("", "")
+    counted = what.endswith("s") and not mark.startswith("id")  # how many students
+    return bool(_PEOPLE.match(what) and _MARK.fullmatch(mark)) and not counted
 
 
 def _personal(words: set[str], probe: Sequence[str], share: float, few: bool) -> str | None:
