@@ -58,7 +58,9 @@ PHASES = """### Where a run's time goes
 Shares of processor time at ε = 0.8, of parties and coordinator together, in percent: mean ±
 standard deviation over the runs, and no part below 1 %. A run is the sum of its questions, named as
 in the method's `messages.py`: *before* one the coordinator works, and ahead of the first the
-parties code their rows; until all have answered it, the parties work. Older runs did not record it.
+parties code their rows; until all have answered it, the parties work. What VertiMRF-FM does before
+its first question is mostly the price of a sketch, which a process reckons once for all its runs.
+Older runs did not record it.
 """
 COSTS = {
     "seconds": "seconds",
@@ -437,7 +439,7 @@ def draw(results: Path, folder: Path) -> None:
     file = results / "columns_split.jsonl"
     if not file.is_file():
         return
-    rows = [row for row in _lines(file) if "refused" not in row]
+    rows = [row for row in _lines(file) if "seconds" in row]
     adult = [
         row
         for row in rows
