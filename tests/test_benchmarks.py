@@ -487,3 +487,21 @@ def test_a_budget_that_is_refused_stands_in_the_table_and_ends_no_run(load, tmp_
     written(tmp_path, "columns_split.jsonl", rows)
     text = load("columns_split_page").page(tmp_path)
     assert "| VertiGAN | 2 | 0, 1 | refused | 2000 / 2667 / 3333 |" in text
+
+
+def test_pictures_of_split_columns_are_of_runs_with_times(load, tmp_path):
+    def adult(seed, **more):
+        adult = {"table": "adult_privmrf", "rows": 45222} | more
+        return split_line("secure_two_round", 2, seed, 0.1, **adult)
+
+    rows = [adult(0), adult(0, rows=90000), adult(0, columns=8), adult(0, parties=4)]
+    module = load("columns_split_page")
+    pictures = []
+    for more in ([], [adult(1)]):
+        for row in more:
+            del row["seconds"]
+        written(tmp_path, "columns_split.jsonl", rows + more)
+        module.draw(tmp_path, tmp_path)
+        pictures.append([(tmp_path / one).read_text() for one in
+                         (module.PICTURE, module.PARTIES, module.COLUMNS)])  # fmt: skip
+    assert pictures[0] == pictures[1]
