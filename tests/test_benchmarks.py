@@ -491,8 +491,8 @@ def test_a_budget_that_is_refused_stands_in_the_table_and_ends_no_run(load, tmp_
 
 def test_pictures_of_split_columns_are_of_runs_with_times(load, tmp_path):
     def adult(seed, **more):
-        adult = {"table": "adult_privmrf", "rows": 45222} | more
-        return split_line("secure_two_round", 2, seed, 0.1, **adult)
+        row = split_line("secure_two_round", 2, seed, 0.1)
+        return row | {"table": "adult_privmrf", "rows": 45222} | more
 
     rows = [adult(0), adult(0, rows=90000), adult(0, columns=8), adult(0, parties=4)]
     module = load("columns_split_page")
