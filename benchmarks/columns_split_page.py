@@ -216,10 +216,10 @@ def _distances(name: str, rows: list[Row], refused: list[Row]) -> str:
     for method, title in NAMES.items():
         for parties in ORDER:
             mine = {e: r for (m, p, e), r in runs.items() if m == method and str(p) == parties}
-            if not mine:
-                continue
             no = {row["epsilon"] for row in refused
                   if row["method"] == method and str(row["parties"]) == parties}  # fmt: skip
+            if not mine and not no:
+                continue
             cells = [
                 " / ".join(_figure([row[f"{k}way"] for row in mine[e]]) for k in (3, 4, 5))
                 if e in mine
