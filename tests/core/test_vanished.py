@@ -14,7 +14,6 @@ from siloweave.federation import InProcess, messages
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import ABSENCES
-from siloweave.federation.session import Processes
 from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.methods.flaim.coordinator import _Run
 from siloweave.methods.flaim.messages import Select
@@ -23,7 +22,7 @@ from siloweave.protocols.secure_sums import OpenSum
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.core.kills import KilledError
-from tests.synthesizers.processes import in_processes
+from tests.synthesizers.processes import Processes, in_processes
 
 SCHEMA = Schema(
     (

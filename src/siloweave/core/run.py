@@ -917,7 +917,7 @@ def flat(facts: Any, head: str = "") -> dict[str, Any]:
 
 
 class Elsewhere(Protocol):
-    """A transport to parties outside this process. Conforming: `session.Processes`."""
+    """A transport to parties outside this process; tests start each in a process of its own."""
 
     keys: Mapping[str, bytes]
 

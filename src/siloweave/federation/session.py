@@ -3,27 +3,19 @@
 The last message of a run is `Close`: every party sends its ledger as it stands after the run, so
 that a coordinator reads no party's file, in one process or over a network.
 
-Two transports on one machine carry the same bytes as a network. `InProcess` hands frames to sites
-in this process. `Processes` runs every party in an operating-system process of its own, over a
-socket pair, with no state shared: frames cross, and before them the public facts of the study. It
-shows that a coordinator needs no more than its session; a network replaces the pair by an engine.
-Each side sends one byte for the kind and eight for the length before its data.
+`InProcess` hands the bytes that would cross a network to sites in this process.
 
 **Guarantee**: a ledger holds what was released and what that costs, and no value that came from
 rows, so it may be sent. The coordinator checks that its lines are one unbroken chain of hashes up
 to its head, and that the chain holds every entry that paid for a reply of this session. An entry's
 hash covers all lines before it, so a party that changes or removes a line up to the last of these
 entries is refused by name. It can still send less than it added after that entry. A transport adds
-no guarantee: a party answers frames as over any other. These two are simulations, as a party's
-table is handed to its site or process at the start, which a network never does.
+no guarantee: a party answers frames as over any other. `InProcess` is a simulation, as a party's
+table is handed to its site at the start, which a network never does.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
@@ -40,7 +32,6 @@ from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
     Envelope,
     Public,
-    Refusal,
     Reply,
     Request,
     payments,
@@ -124,7 +115,7 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
 class Transport(Protocol):
     """Carries one frame to one party and its answer back.
 
-    Conforming: `InProcess`, `Processes`, `spool.Spool`. A network transport has the same one method
+    Conforming: `InProcess`, `spool.Spool`. A network transport has the same one method
     and announces dropouts by raising RosterError.
     """
 
@@ -473,16 +464,6 @@ def _gave(found: Mapping[str, Future[Any]]) -> set[str]:
     return {name for name, one in found.items() if one.done() and one.result() is not None}
 
 
-# Transports on one machine
-START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
-_HEAD = 9  # bytes before the data: its kind, and its length
-_PATIENCE_S = 30.0  # for a process to end
-
-
-def _absent(name: str, present: Mapping[str, Any]) -> RosterError:
-    return RosterError(f"party {name!r} is not there; present are {sorted(present)}")
-
-
 class InProcess:
     """A transport that hands frames to sites in this process, by the parties' names."""
 
@@ -493,113 +474,6 @@ class InProcess:
     def send(self, name: str, frame: bytes) -> bytes:
         """The site's answer to `frame`."""
         if name not in self._sites:
-            raise _absent(name, self._sites)
+            present = sorted(self._sites)
+            raise RosterError(f"party {name!r} is not there; present are {present}")
         return self._sites[name].answer(frame, self._handlers)
-
-
-class Channel:
-    """One end of a pair of sockets that carries kinds of data; `close` closes the socket."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-
-    def send(self, kind: bytes, data: bytes) -> None:
-        """Send data of a kind."""
-        self._end.sendall(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
-
-    def receive(self) -> tuple[bytes, bytes]:
-        """The next kind and data; both are empty where the other end was closed."""
-        head = self._exactly(_HEAD)
-        if len(head) < _HEAD:
-            return b"", b""
-        return head[:1], self._exactly(int.from_bytes(head[1:], "big"))
-
-    def close(self) -> None:
-        """Close this end."""
-        self._end.close()
-
-    def _exactly(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._end.recv(min(size - len(found), 2**20))
-            if not piece:
-                return b""
-            found += piece
-        return bytes(found)
-
-
-class Processes:
-    """A transport over processes of this machine, each ``python -m module FILE-DESCRIPTOR``.
-
-    `starts` is what each party's process is started with, by name. RosterError if a process ended
-    before it sent its key.
-    """
-
-    def __init__(self, starts: Mapping[str, bytes], module: str) -> None:
-        self._lines: dict[str, Channel] = {}
-        self._running: list[subprocess.Popen[bytes]] = []
-        try:
-            for name, start in starts.items():
-                self._lines[name] = self._started(module)
-                self._lines[name].send(START, start)
-            self.keys: Mapping[str, bytes] = {name: self._answer(name) for name in starts}
-            """Every party's public key."""
-        except BaseException:
-            self.close()
-            raise
-
-    def _started(self, module: str) -> Channel:
-        mine, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", module, str(theirs.fileno())]
-            found = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            self._running.append(
-                subprocess.Popen(command, pass_fds=[theirs.fileno()], env=found)  # noqa: S603
-            )
-        return Channel(mine)
-
-    def introduce(self, terms: bytes) -> None:
-        """Give every party what it must know of the study besides its own facts: the roster."""
-        for name, line in self._lines.items():
-            line.send(ROSTER, terms)
-            self._answer(name)
-
-    def send(self, name: str, frame: bytes) -> bytes:
-        """The party's answer to `frame`."""
-        if name not in self._lines:
-            raise _absent(name, self._lines)
-        try:
-            self._lines[name].send(FRAME, frame)
-            return self._answer(name)
-        except OSError as error:
-            raise RosterError(f"party {name!r} is gone; its process ended: {error}") from error
-
-    def recall(self, name: str, key: str, run: str) -> bytes | None:
-        """What a party remembers under `key` in a run; only a simulation may look."""
-        self._lines[name].send(RECALL, msgspec.msgpack.encode((key, run)))
-        return self._answer(name) or None
-
-    def close(self) -> None:
-        """End all processes."""
-        for line in self._lines.values():
-            line.close()
-        for process in self._running:
-            try:
-                process.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def _answer(self, name: str) -> bytes:
-        kind, data = self._lines[name].receive()
-        if kind == REFUSED:
-            raise messages.decode(data, Refusal).error()
-        if not kind:
-            raise RosterError(f"party {name!r} is gone; its process ended without an answer")
-        return data
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
