@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from itertools import combinations
+from itertools import combinations, count, pairwise
 from math import ceil, log2, prod, sqrt
 from typing import Any, NamedTuple
 
@@ -552,6 +552,23 @@ class _Party:
         found: npt.NDArray[np.int64] = (np.stack(own.columns, axis=1) + b) % np.array(sizes)
         return found
 
+    def prove(self, words: Array, planned: Sequence[_Slab], now: int) -> int:
+        """The proof of the rows that are shared now; of later ones, a part is remembered."""
+        start = planned[now - 1].proven if now else 0
+        sizes, stop, total = self.codes.domain.sizes, planned[now].proven, 0
+        if words.dtype != "<u4" or words.shape != (stop - start, sum(sizes)):
+            raise self.refused("was sent words for a proof of other rows")
+        for number, slab in enumerate(planned[now:], now):
+            first, last = max(start, slab.start), min(stop, slab.stop)
+            if first < last:
+                m = self.shifted(self.step + number - now, slab[:2])
+                own: Any = words.numpy()[first - start : last - start]
+                part = products.proof_sum(own, m[first - slab.start : last - slab.start], sizes)
+                self.site.remember(f"proof/{number}/{now}", str(part).encode())
+        for earlier in range(now + 1):
+            total += int(self.site.recall(f"proof/{now}/{earlier}") or 0)
+        return total % products.P
+
     @property
     def slabs(self) -> _Slabs:
         """What was asked for, by step."""
@@ -718,20 +735,18 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
     """Mask rows, and encrypt them to the other parties."""
     party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
     slab = (request.start, request.stop)
-    sizes = party.codes.domain.sizes
-    most = _slab_of(party.domain)
-    if not party.shared == request.start < request.stop == min(request.rows, request.start + most):
+    planned = _slabs_of(_owned(party.plan, party.domain), request.rows)
+    now = len(party.slabs.keys() - {party.step})
+    if now == len(planned) or slab != planned[now][:2]:
+        after = "no more" if now == len(planned) else "rows {} to {} now".format(*planned[now])
         raise party.refused(
             f"was asked for rows {request.start} to {request.stop} in one message; it answers "
-            f"'secure/share' once for each {most:,} of {request.rows:,} rows, in their order"
+            f"'secure/share' {len(planned)} times for {request.rows:,} rows, and shares {after}"
         )
     party.take(request.deliveries)
     site.remember("slabs", msgspec.msgpack.encode({**party.slabs, party.step: slab}))
     masked = products.taken(party.one_hot(slab), party.mask(party.step, slab))
-    m = party.shifted(party.step, slab)
-    if request.proof.dtype != "<u4" or request.proof.shape != masked.shape:
-        raise party.refused("was sent words for a proof of other rows")
-    proof = products.proof_sum(request.proof.numpy(), m, sizes)  # type: ignore[arg-type]
+    m, proof = party.shifted(party.step, slab), party.prove(request.proof, planned, now)
     rows = np.hstack([masked, m.astype(np.uint32)])
     sent = np.append(rows.reshape(-1), np.uint32(proof))
     readers = {name: party.secret(name) for name in party.plan.parts if name != site.name}
@@ -947,10 +962,51 @@ def coded_schema(setup: Setup) -> Schema:
     return setup.schema.select([column.name for column in setup.schema.coded])
 
 
-def _slab_of(domain: Domain) -> int:
-    """How many masked rows a message holds."""
-    words = sum(domain.sizes) + len(domain.names)
-    return max(1, int(_SLAB * MAX_BYTES / (4 * words)))
+class _Slab(NamedTuple):
+    """Rows that are shared in one message, and up to which one their proof was sent by then."""
+
+    start: int
+    stop: int
+    proven: int
+
+
+def _owned(plan: SecurePlan, domain: Domain) -> list[tuple[int, int]]:
+    """How many codes and columns every party has."""
+    shapes = [domain.shape(part.names) for part in plan.parts.values()]
+    return [(sum(shape), len(shape)) for shape in shapes]
+
+
+def _bytes_of(owned: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Of a row, at each party: of its proof, of what is sent, and of what others sent."""
+    every = sum(codes + columns for codes, columns in owned)
+    return [(4 * a, 4 * (a + b), 4 * (every - a - b)) for a, b in owned]
+
+
+def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
+    """How rows are shared in as few messages as hold them.
+
+    A message has proofs of rows that are shared with it or later, and delivers the rows of the one
+    before; the last ones go along with what is measured first. So proofs are sent as early as there
+    is room for them, which the first message has, and the last slab is the largest.
+    """
+    each, full = _bytes_of(owned), _SLAB * MAX_BYTES
+    most = max(1, int(full / max(max(sent, given) for _, sent, given in each)))
+    whole = max(proof + given for proof, _, given in each)
+    least = max(-(-rows // most), int(rows * whole / full) - 1)
+    for number in count(max(1, min(least, rows - most + 1))):  # which is enough: a row in each
+        first = -(-max(0, rows - most) // max(1, number - 1))
+        ends = [min(k * first, rows - min(most, rows)) for k in range(number)] + [rows]
+        found, proven = list[_Slab](), 0
+        for start, stop in pairwise(ends):
+            before = found[-1].stop - found[-1].start if found else 0
+            room = min(int((full - given * before) / proof) for proof, _, given in each)
+            proven = min(rows, proven + max(1, room))
+            if not start < stop <= min(proven, start + most):
+                break
+            found.append(_Slab(start, stop, proven))
+        if len(found) == number:
+            return found
+    raise AssertionError("more messages hold more rows")
 
 
 def secure_forecast(synth: Any, case: Case) -> Forecast:
@@ -977,10 +1033,14 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     own = width // case.parties  # of a party, and of the proof that they are codes
     coins = _first_coins(plan, encoder.domain, case.parties)
     wide, words = _foreseen(synth, case, encoder, shared)
-    slabs = shared / _slab_of(encoder.domain)
+    owned = _owned(plan, encoder.domain)
+    if not owned:  # as if each party had as many
+        codes, columns = sum(encoder.domain.sizes), len(encoder.domain.names)
+        owned = [(-(-codes // case.parties), -(-columns // case.parties))] * case.parties
+    slabs = len(_slabs_of(owned, shared))
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
     measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
-    asked: Asked = {Begin: 1, ShareRows: ceil(slabs), MeasureTables: measured}
+    asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
     return replace(
@@ -1151,10 +1211,9 @@ class SecureMarginals:
     @property
     def _last_rows(self) -> int:
         """Bytes that a party is delivered of the last rows, at most."""
-        words = sum(self.domain.sizes) + len(self.domain.names)
-        own = min(sum(self._sizes(party)) for party in self.plan.parts)
-        last = (self.rows - 1) % _slab_of(self.domain) + 1
-        return 4 * last * (words - own) if len(self.plan.parts) > 1 else 0
+        owned = _owned(self.plan, self.domain)
+        last = _slabs_of(owned, self.rows)[-1]
+        return max(given for *_, given in _bytes_of(owned)) * (last.stop - last.start)
 
     def _measured(
         self, tables: tuple[NoisyTable, ...], *, last: bool = False
@@ -1180,25 +1239,26 @@ class SecureMarginals:
 
     def _share_rows(self) -> tuple[_ByParty, _ByParty]:
         """Let all parties share their rows, slab by slab; what they are sent next."""
-        parties, run = list(self.plan.parts), self.session.run
-        most = _slab_of(self.domain)
+        parties, run, proven = list(self.plan.parts), self.session.run, 0
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty()
-        for start in range(0, self.rows, most):
-            step, stop = self.session.rounds, min(self.rows, start + most)
+        planned = _slabs_of(_owned(self.plan, self.domain), self.rows)
+        steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
+        for slab, step in steps.items():
+            start, stop, _ = slab
             self._slabs[step] = (start, stop)
             masks, seeds, requests = {}, {}, {}
             for party in parties:
-                context, sizes = _in_run(run, step), self._sizes(party)
-                shared, count = self._shared[party], stop - start
-                masks[party] = products.masks(shared, context, count, sum(sizes))
-                seeds[party] = masking.stream(self._secret, f"{context}/{party}".encode(), 8)
-                b = products.shifts(shared, context, count, sizes)
-                proof = products.proof_words(seeds[party].tobytes(), masks[party], b, sizes)
+                context, width = _in_run(run, step), sum(self._sizes(party))
+                masks[party] = products.masks(self._shared[party], context, stop - start, width)
+                seeds[party] = self._proof_seed(party, step)
+                rows = (proven, slab.proven)
+                parts = [self._proof(party, one, at, *rows) for one, at in steps.items()]
                 requests[party] = ShareRows(
                     self._keys, self._public, self.rows, self.domain.sizes, start, stop,
-                    Array.of(proof, "<u4"), deliveries[party],
+                    Array.of(np.concatenate(parts), "<u4"), deliveries[party],
                 )  # fmt: skip
+            proven = slab.proven
             replies = self.session.ask_each(requests, at_once=self._at_once)
             for pair in combinations(parties, 2):
                 part = products.product(masks[pair[0]], masks[pair[1]])
@@ -1210,7 +1270,7 @@ class SecureMarginals:
                 checked.items("keys of rows", reply.rows.keys, count=len(others), among=others)
                 checked.items("bytes of rows", reply.rows.data, count=4 * words + _TAG)
                 for party in others:
-                    key, seed = reply.rows.keys[party], seeds[sender].tobytes()
+                    key, seed = reply.rows.keys[party], seeds[sender]
                     deliveries[party][sender] = Delivery(step, reply.rows.data, key, seed)
         corrections = _ByParty()
         for (first, second), total in totals.items():
@@ -1218,6 +1278,21 @@ class SecureMarginals:
             R = products.masks(self._shared[first], context, *total.shape)
             corrections[second][first] = Array.of(products.taken(total, R), "<u4")
         return deliveries, corrections
+
+    def _proof_seed(self, party: str, step: int) -> bytes:
+        context = _in_run(self.session.run, step)
+        return masking.stream(self._secret, f"{context}/{party}".encode(), 8).tobytes()
+
+    def _proof(self, party: str, slab: _Slab, step: int, first: int, last: int) -> Words:
+        """Words for a proof of those of the rows from first to last that are in a slab."""
+        sizes, count = self._sizes(party), slab.stop - slab.start
+        first, last = max(first, slab.start) - slab.start, min(last, slab.stop) - slab.start
+        if first >= last:
+            return np.empty((0, sum(sizes)), np.uint32)
+        shared, context = self._shared[party], _in_run(self.session.run, step)
+        U = products.masks(shared, context, count, sum(sizes))
+        b = products.shifts(shared, context, count, sizes)
+        return products.proof_words(self._proof_seed(party, step), U, b, sizes, slice(first, last))
 
     def _coins(self, party: str, tables: Sequence[NoisyTable]) -> dict[str, Array]:
         """G for the tables that a party opens as the second one, by the first one."""

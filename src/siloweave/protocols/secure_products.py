@@ -167,9 +167,20 @@ def _halves(words: Words) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float
 # Proof that rows are codes
 
 
-def proof_words(seed: bytes, U: Words, b: Codes, sizes: Sequence[int]) -> Words:
-    """k of every row and code, (rows, codes), which the dealer sends a party before it shares."""
-    t, found = _drawn(seed, "t", U.shape), _drawn(seed, "F", U.shape)
+def proof_words(
+    seed: bytes, U: Words, b: Codes, sizes: Sequence[int], some: slice = slice(None)
+) -> Words:
+    """k of some rows and every code, (rows, codes), which the dealer sends before they are shared.
+
+    Args:
+        seed: Of t and F.
+        U: Masks of all rows of one message, (rows, codes).
+        b: Shifts of their codes, (rows, columns).
+        sizes: Codes of every column.
+        some: Which of the rows.
+    """
+    t, found = _drawn(seed, "t", U.shape)[some], _drawn(seed, "F", U.shape)[some]
+    U, b = U[some], b[some]
     rows = np.arange(len(U))[:, None]
     for start, stop, column in _columns(sizes):
         shifted = (np.arange(stop - start) - b[:, [column]]) % (stop - start)
