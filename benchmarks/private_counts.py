@@ -81,10 +81,10 @@ three columns to the half that was fitted, of as many rows drawn and of the othe
 64 random triples in 16 bins, the published workload, which was the first default; *before* is all
 pairs in 16 bins, the default before decision 0042. FLAIM's rows are spread over five parties at
 random; AIM and TwoRound have one. The noisy histograms of *first* and *before* had bins of equal
-width (before decision 0052) and a tenth of the budget; that of the default has a fifth (0027). Whole
-numbers of up to 32 values stand for themselves, others are cut into 20 bins of equal mass. TwoRound
-has the plan of decision 0051; on adult_privmrf and tables of 31 columns and more pairs come back,
-too (decision 0036). * The rule's factor was chosen on these tables.
+width (before decision 0052) and a tenth of the budget; that of the default has a fifth (0027).
+Whole numbers of up to 32 values stand for themselves, others are cut into 20 bins of equal mass.
+TwoRound has the plan of decision 0051; on adult_privmrf and tables of 31 columns and more pairs
+come back, too (decision 0036). * The rule's factor was chosen on these tables.
 
 """
 WHY = """
