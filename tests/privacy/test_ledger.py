@@ -17,6 +17,7 @@ from siloweave.privacy import (
     NonPrivate,
     SampledGaussian,
     ThresholdGaussian,
+    journal,
 )
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.budget import gaussian_sigma, rho_for
@@ -416,8 +417,6 @@ def test_one_writer_at_a_time(path):
 
 
 def test_one_writer_at_a_time_where_files_cannot_be_locked(path, monkeypatch):
-    from siloweave.privacy import journal
-
     monkeypatch.setattr(journal, "fcntl", None)
     with Ledger("clinic", path=path) as ledger:
         with pytest.raises(LedgerError, match="open in another process"):
@@ -494,3 +493,12 @@ def test_steps_of_a_training_in_rounds_are_refused_where_one_reading_of_all_woul
     assert ledger.epsilon() <= 2.0 < epsilon([*ledger.events, steps(20)], 1e-5)
     with pytest.raises(BudgetError):  # what was known of steps says nothing of something else
         ledger.charge(Gaussian(sigma=1.0, sensitivity=1.0), run="r", step="x", what="w", to="c")
+
+
+def test_a_page_is_written_beside_a_file_that_has_its_name_and_new(tmp_path):
+    other = tmp_path / "report.html.new"
+    other.write_text("of the user")
+    journal.write_whole(tmp_path / "report.html", b"page", private=False)
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {
+        "report.html": "page", "report.html.new": "of the user",
+    }  # fmt: skip

@@ -163,9 +163,11 @@ def write_whole(path: Path, data: bytes, *, private: bool = True, forced: bool =
     """Write a file, so that under its name there is all of it or nothing new.
 
     It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`.
-    OSError, which names the file, if that fails; what was written is removed then.
+    Others may be written by several processes at once. OSError, which names the file, if it fails;
+    what was written is removed then.
     """
-    temporary = path.with_name(path.name + NEW)
+    name = path.name if private else f".{path.name}.{os.getpid()}"
+    temporary = path.with_name(name + NEW)
     opener = for_its_owner if private else None
     try:
         temporary.unlink(missing_ok=True)
