@@ -13,6 +13,7 @@ from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement
 from siloweave.models.junction_tree import tree_cells
 from siloweave.privacy import Budget, Relation
+from siloweave.protocols import two_rounds
 from siloweave.protocols.two_rounds import design, plan, plan_and_fit
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes, Column, Encoder, Schema
@@ -66,7 +67,7 @@ def test_the_plan_keeps_to_the_size_of_the_model():
     assert sum(len(c) == 2 for c in chosen) == 1
 
 
-def test_a_pair_that_turns_out_to_be_worth_more_takes_the_room_of_another():
+def test_a_pair_that_turns_out_to_be_worth_more_takes_the_room_of_another(monkeypatch):
     """x and y hardly depend on each other, but their pairs with z = x + y say that they do."""
     domain, rng = Domain(("w", "x", "y", "z"), (4, 3, 3, 5)), np.random.default_rng(0)
     x, y = rng.integers(3, size=20_000), rng.integers(3, size=20_000)
@@ -81,6 +82,8 @@ def test_a_pair_that_turns_out_to_be_worth_more_takes_the_room_of_another():
             for cells in (64, 65)}  # fmt: skip
     assert sorted(c for c in ends[64] if len(c) == 2) == [("x", "y"), ("x", "z"), ("y", "z")]
     assert sorted(c for c in ends[65] if len(c) == 2) == sorted(c for c in weights if len(c) == 2)
+    monkeypatch.setattr(two_rounds, "_EXCHANGES", 0)
+    assert ("x", "y") not in plan(domain, weights, pairs, 0.1, TwoRound(max_model_mb=8e-6 * 64))
 
 
 @pytest.mark.parametrize(

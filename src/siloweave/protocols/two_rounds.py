@@ -61,6 +61,7 @@ _PATIENCE, _LEAST_GAIN = 8, 0.004  # stop where so many tables lower the error b
 _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
+_EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
@@ -428,8 +429,10 @@ class _Rehearsal:
     def exchange(self) -> bool:
         """Bring in a pair that was left out, if it is now worth more than what must go for it.
 
-        A pair's score may grow as others are chosen. Each comes in so at most once, so this ends.
+        A pair's score may grow as others are chosen. Each comes in so at most once, and 16 in all.
         """
+        if len(self.brought) >= _EXCHANGES:
+            return False
         self.model.marginals(list(self.left_out))  # all at once, as they are far apart
         scores = {q: self._score(m) for q, m in self.left_out.items() if q not in self.brought}
         for pair in sorted(scores, key=scores.__getitem__, reverse=True):
@@ -448,8 +451,12 @@ class _Rehearsal:
 
     def _in_the_way(self, pair: Clique, score: float) -> list[Clique] | None:
         """Chosen pairs that do not fit together with one more; None if they are worth its score."""
+        ranked = sorted(self.chosen, key=self.chosen.__getitem__, reverse=True)
+        stay = [q for q in ranked if self.chosen[q] >= score]
+        if tree_cells(self.domain, [pair, *stay]) > self.limit:
+            return None
         kept, lost = [pair], list[Clique]()
-        for q in sorted(self.chosen, key=self.chosen.__getitem__, reverse=True):
+        for q in ranked:
             if tree_cells(self.domain, [*kept, q]) <= self.limit:
                 kept.append(q)
             elif (score := score - self.chosen[q]) <= 0:
