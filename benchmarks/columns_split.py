@@ -29,7 +29,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -133,8 +133,9 @@ def phases() -> Iterator[dict[str, float]]:
 
         return asked
 
-    ways = {name: timed(getattr(Session, name)) for name in ("ask_each", "ask_present")}
-    with patch.multiple(Session, **ways):
+    with ExitStack() as stack:
+        for name in ("ask_each", "ask_present"):
+            stack.enter_context(patch.object(Session, name, timed(getattr(Session, name))))
         yield spent
     lap("after the last")
 
@@ -265,9 +266,11 @@ def main() -> None:
         same = (*key, "columns", "label")
         if any(all(row.get(k) == key.get(k) for k in same) for row in done):
             continue
-        settings = (case[name] for name in ("method", "parties", "epsilon", "seed"))
         try:
-            fitted, times = one(data, *settings, case.get("split", {}))
+            fitted, times = one(
+                data, case["method"], case["parties"], case["epsilon"], case["seed"],
+                case.get("split", {}),
+            )  # fmt: skip
         except BudgetError as error:
             row = key | {"refused": str(error), "commit": commit()}
             told = f"refused: {error}"

@@ -24,6 +24,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from columns_split import METHODS, Coded, coded, one
@@ -40,7 +41,7 @@ SHOWN = [
 ]  # fmt: skip
 REAL = "real"
 
-Rows = NDArray[np.int64]
+Rows = NDArray[np.integer[Any]]
 
 
 def folds(data: Coded, seed: int) -> tuple[Coded, Coded]:
@@ -48,7 +49,8 @@ def folds(data: Coded, seed: int) -> tuple[Coded, Coded]:
     order = np.random.default_rng(0).permutation(data.table.num_rows)
     held = np.array_split(order, FOLDS)[seed]
     kept = np.setdiff1d(order, held)
-    return tuple(replace(data, table=data.table.take(rows.tolist())) for rows in (kept, held))
+    known, asked = (replace(data, table=data.table.take(r.tolist())) for r in (kept, held))
+    return known, asked
 
 
 def wrong(train: Rows, test: Rows, column: int) -> float:

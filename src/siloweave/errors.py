@@ -98,7 +98,8 @@ def naming_file(path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno is not None:  # else its text is all that it says
+            error.filename = error.filename or str(path)
         raise
 
 

@@ -24,6 +24,7 @@ from siloweave.app.network import (
     provision,
     spelled_keys,
 )
+from siloweave.app.policy import Policy
 from siloweave.app.run import execute
 from siloweave.app.status import status_of
 from siloweave.app.study import Study
@@ -259,7 +260,7 @@ def test_a_party_that_was_killed_while_it_began_starts_again(ends, monkeypatch, 
 
     around(network, "write_whole")  # begun, twice
     around(Journal, "append")  # the first line of the ledger
-    monkeypatch.setattr(network, "_check", step)  # the policy
+    monkeypatch.setattr(Policy, "check", step)
     with pytest.raises(Killed), party_at(ends["north"], noise="seeded"):
         pass
     monkeypatch.undo()

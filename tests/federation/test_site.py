@@ -53,6 +53,7 @@ class Party:
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.done, self.draws, self.crash_at = folder, [], [], None
+        self.what = None  # that is stored
         self._patch(monkeypatch)
         self.start()
 
@@ -94,7 +95,8 @@ class Party:
             self.at(f"after {self.what}")
 
         def replaced(path, target):
-            self.at(f"in {self.what}")
+            if self.what:  # not the key, before anything is stored
+                self.at(f"in {self.what}")
             return replace(path, target)
 
         monkeypatch.setattr(Ledger, "charge", charged)

@@ -41,7 +41,7 @@ def neighbours(clip):
 
 def weights(fitted):
     model = fitted.model.net
-    nets = [model.joint.trunk.net, *(one.head.net for one in model.decoders.values())]
+    nets = [model.joint.net.net, *(one.coder.net for one in model.decoders.values())]
     return [np.asarray(leaf) for net in nets for leaf in jax.tree.leaves(net)]
 
 
