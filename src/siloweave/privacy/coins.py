@@ -40,7 +40,7 @@ Masses = npt.NDArray[np.float64]
 
 _FIRST = 5e-4  # of the grid of orders, above 1
 _RATIO = 1.06  # of two neighbours in it, of the distance from 1
-_FLOATS = 1e-10  # relative; far more than sums of floats lose here
+_FLOATS = 1e-9  # relative; more than floats lose here, also of the widest noise
 _BLOCKS = 2**12  # of neighbouring numbers, at least, where noise is wider than that
 _COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
 _ORDERS = 1.5  # times the order that a budget is read at

@@ -163,8 +163,8 @@ def write_whole(path: Path, data: bytes, *, private: bool = True, forced: bool =
     """Write a file, so that under its name there is all of it or nothing new.
 
     It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`.
-    Others may be written by several processes at once. OSError, which names the file, if it fails;
-    what was written is removed then.
+    Several processes may write one that is not private at once. OSError, which names the file, if
+    it fails; what was written is removed then.
     """
     name = path.name if private else f".{path.name}.{os.getpid()}"
     temporary = path.with_name(name + NEW)
