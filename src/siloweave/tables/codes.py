@@ -473,9 +473,10 @@ def consistent(counts: NDArray[Any], total: float) -> Floats:
     """The nearest counts that are not negative and have this sum (above 0).
 
     Noise makes empty cells look occupied half of the time; what is subtracted from all cells alike
-    until the sum is right empties most of them again (projection onto a simplex).
+    until the sum is right empties most of them again (projection onto a simplex). Counts below the
+    largest are as good, and leave it above a sum that rounding would lose beside it.
     """
-    values = np.asarray(counts, dtype=np.float64)
+    values = np.asarray(counts, dtype=np.float64) - np.max(counts)
     falling = np.sort(values)[::-1]
     over = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
     taken = over[np.flatnonzero(falling > over)[-1]]
