@@ -71,6 +71,8 @@ COSTS = {
     "megabytes_down": "MB received",
     "rounds": "questions",
 }
+TIMES = ("seconds", "core_seconds", "wide_area", "engine")
+ALONE = 1.5  # the most load of a machine that a run has to itself
 ORDER = ("1", "2", "4", "8", "each")
 HEAD = """## Private synthesis over split columns
 
@@ -148,6 +150,8 @@ each way and 100 Mbit/s at the coordinator, or an engine that takes 5 s for ever
 the seconds of the run and then the messages'. **The machine has two cores, and others worked on it
 during most runs**: *load* is how many processes wanted a core in the minute before the fastest and
 the slowest run ended, so the most seconds are what a busy machine took, not what the method needs.
+Where three runs or more had the machine to themselves (a load of at most 1.5, the run included),
+the line has the times of these alone, and *timed* says of how many, and of which ε if not of all.
 *Of a core* (newer runs have it) is what the method itself used; plans differ with ε, and with them
 these seconds. Runs whose times others would have spoiled altogether name none.
 """
@@ -388,10 +392,16 @@ def _costs(rows: list[Row]) -> str:
     runs = _grouped(rows, "table", "rows", "method", "parties")
     for (name, n, method, parties), found in sorted(runs.items(), key=_placed):
         timed = sorted((row for row in found if "seconds" in row), key=lambda row: row["seconds"])
+        alone = [row for row in timed if row["load"] <= ALONE]
+        timed = alone if len(alone) >= 3 else timed
         load = " and ".join(f"{row['load']:.1f}" for row in timed[:: len(timed) - 1 or 1]) or "–"
-        costs = [_range(found, key) for key in COSTS]
-        lines.append([name, f"{n:,}", NAMES[method], str(parties), str(len(found)), *costs, load])
-    heads = ["table", "rows", "method", "parties", "runs", *COSTS.values(),
+        costs = [_range(timed if key in TIMES else found, key) for key in COSTS]
+        of = {row["epsilon"] for row in timed}
+        some = of and of < {row["epsilon"] for row in found}
+        at = f" (ε = {', '.join(f'{e:g}' for e in sorted(of))})" if some else ""
+        counts = [str(len(found)), f"{len(timed)}{at}"]
+        lines.append([name, f"{n:,}", NAMES[method], str(parties), *counts, *costs, load])
+    heads = ["table", "rows", "method", "parties", "runs", "timed", *COSTS.values(),
              "load: fastest and slowest run"]  # fmt: skip
     return table(heads, lines) + "\n"
 
