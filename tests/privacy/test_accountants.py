@@ -16,7 +16,7 @@ from siloweave.privacy import (
     Laplace,
     Ledger,
     NonPrivate,
-    SampledGaussian,
+    SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
 )
@@ -31,7 +31,7 @@ SINGLE = [
     Laplace(scale=9.1, sensitivity=1.0),
     Laplace(scale=9.1, sensitivity=1.5),
     ThresholdGaussian(sigma=7.3, sensitivity=1.0, threshold=46),
-    SampledGaussian(noise_multiplier=1.3, sampling_rate=0.02),
+    SampledSharedGaussian(130.0, 1, 0, 100.0, 1, 0.02),
     ev.SharedCoins((1, 2, 5), 12, 16, 2.0**-40, "r"),
     NonPrivate(reason="test"),
 ]

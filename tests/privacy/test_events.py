@@ -11,7 +11,6 @@ from siloweave.privacy import (
     Laplace,
     NonPrivate,
     RandomisedResponse,
-    SampledGaussian,
     SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
@@ -25,7 +24,6 @@ EVERY = [
     Laplace(scale=8.0, sensitivity=2.0, count=5),
     NonPrivate(reason="comparison only"),
     ThresholdGaussian(sigma=6.0, sensitivity=1.0, threshold=40, count=2),
-    SampledGaussian(noise_multiplier=0.5, sampling_rate=0.25, replace_one=True, count=80),
     SampledSharedGaussian(8.0, 5, 1, 3.0, 12, 0.25, replace_one=True, count=80),
     RandomisedResponse(epsilon=0.25, count=3),
     ev.SharedCoins((1, 2, 5), 12, 16, 2.0**-40, "run/2/north+south/pairs/0", count=3),
@@ -53,10 +51,6 @@ def test_the_bytes_of_events_never_change():
         b'{"type":"laplace","scale":8.0,"sensitivity":2.0,"count":5}',
         b'{"type":"non_private","reason":"comparison only"}',
         b'{"type":"threshold_gaussian","sigma":6.0,"sensitivity":1.0,"threshold":40,"count":2}',
-        (
-            b'{"type":"sampled_gaussian","noise_multiplier":0.5,"sampling_rate":0.25,'
-            b'"replace_one":true,"count":80}'
-        ),
         (
             b'{"type":"sampled_shared_gaussian","share_sigma":8.0,"shares":5,"tolerated":1,'
             b'"sensitivity":3.0,"dimension":12,"sampling_rate":0.25,"replace_one":true,"count":80}'
@@ -133,12 +127,12 @@ def test_values_out_of_bounds_are_refused_by_name(bad):
         NonPrivate(reason="")
     with pytest.raises(InputError, match=f"sigma = {bad}"):
         ThresholdGaussian(sigma=bad, sensitivity=1.0, threshold=9)
-    with pytest.raises(InputError, match=f"noise_multiplier = {bad}"):
-        SampledGaussian(noise_multiplier=bad, sampling_rate=0.5)
+    with pytest.raises(InputError, match=f"share_sigma = {bad}"):
+        SampledSharedGaussian(bad, 5, 1, 3.0, 12, 0.5)
     with pytest.raises(InputError, match=f"sampling_rate = {bad}"):
-        SampledGaussian(noise_multiplier=1.0, sampling_rate=bad)
+        SampledSharedGaussian(8.0, 5, 1, 3.0, 12, bad)
     with pytest.raises(InputError, match=r"sampling_rate = 1\.5 must be at most 1"):
-        SampledGaussian(noise_multiplier=1.0, sampling_rate=1.5)
+        SampledSharedGaussian(8.0, 5, 1, 3.0, 12, 1.5)
 
 
 def test_a_threshold_that_names_single_rows_is_refused():

@@ -15,7 +15,7 @@ from siloweave.privacy import (
     Laplace,
     Ledger,
     NonPrivate,
-    SampledGaussian,
+    SampledSharedGaussian,
     ThresholdGaussian,
     journal,
 )
@@ -461,7 +461,7 @@ def test_what_cannot_be_a_ledger_is_refused(tmp_path):
 def test_what_remains_beside_steps_on_samples_can_be_spent():
     """As zCDP the steps alone are beyond the limit; what they cost at its delta is not."""
     ledger = Ledger("clinic", limit=LIMIT)
-    charge(ledger, SampledGaussian(noise_multiplier=2.0, sampling_rate=0.002, count=20), "steps")
+    charge(ledger, SampledSharedGaussian(200.0, 1, 0, 100.0, 1, 0.002, count=20), "steps")
     assert ledger.rho > rho_for(LIMIT)
     left = ledger.remaining()
     assert left > 0.3 * rho_for(LIMIT)
@@ -475,7 +475,7 @@ def test_steps_of_a_training_in_rounds_are_refused_where_one_reading_of_all_woul
     limit, other = Budget(2.0, 1e-5), Gaussian(sigma=8.0, sensitivity=1.0)
 
     def steps(count):
-        return SampledGaussian(1.0, 0.01, count=count)
+        return SampledSharedGaussian(100.0, 1, 0, 100.0, 1, 0.01, count=count)
 
     readings, read = [], Tally.epsilon
     monkeypatch.setattr(Tally, "epsilon", lambda self, d: readings.append(1) or read(self, d))

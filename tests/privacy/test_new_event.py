@@ -21,7 +21,6 @@ from siloweave.privacy import (
     Ledger,
     NonPrivate,
     RandomisedResponse,
-    SampledGaussian,
     SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
@@ -50,9 +49,6 @@ PRICES = [
     (Laplace(9.1, 1.5, 6), 0.01358531578311798, 0.16483516483516483, 0.0, 0.989011),
     (RandomisedResponse(0.02, 15), 0.0002, 0.02, 0.0, 0.2848305),
     (ThresholdGaussian(6.0, 1.0, 60, 3), 1 / 72, math.inf, 2.088818198231129e-22, 1.184211),
-    (SampledGaussian(0.7, 0.01, False, 80), 1.0204081632653064, math.inf, 0.0, 2.26131),
-    (SampledGaussian(2.0, 0.4, True, 80), 0.5, math.inf, 0.0, 31.74902),
-    (SampledGaussian(2.0, 0.01, False, 80, 14), 0.125, math.inf, 0.0, 0.6340812),
     (SampledSharedGaussian(*MASKED, False, 40), 2 / 9, math.inf, 0.0, 1.286121),
     (SampledSharedGaussian(*MASKED, True, 40), 8 / 9, math.inf, 0.0, 2.921591),
     (SampledSharedGaussian(*MASKED, False, 40, 14), 2 / 9, math.inf, 0.0, 2.654985),
@@ -143,15 +139,14 @@ class Halved(ev.BaseEvent, frozen=True, tag="halved"):
 
     @property
     def step(self):
-        return sampled.SampledStep(self.sigma, 0.0, 0.5, False, True)
+        return sampled.SampledStep(self.sigma, 0.0, 0.5, False)
 
 
 def test_a_step_of_a_new_kind_is_read_as_one():
-    known = SampledGaussian(3.0, 0.5, count=30)
-    assert ac.epsilon([Halved(3.0, 30)], DELTA) == ac.epsilon([known], DELTA)
-    assert ac.epsilon([Halved(3.0, 10), SampledGaussian(3.0, 0.5, count=20)], DELTA) == ac.epsilon(
-        [known], DELTA
-    )
+    known = SampledSharedGaussian(300.0, 1, 0, 100.0, 1, 0.5, count=30)
+    sigma, some = known.multiplier, msgspec.structs.replace(known, count=20)
+    assert ac.epsilon([Halved(sigma, 30)], DELTA) == ac.epsilon([known], DELTA)
+    assert ac.epsilon([Halved(sigma, 10), some], DELTA) == ac.epsilon([known], DELTA)
 
 
 def test_a_new_event_is_charged_and_listed(toy):
@@ -185,9 +180,13 @@ def test_a_fact_that_an_event_does_not_have_is_not_shown():
     rows = Table.from_columns({"ill": (np.arange(40) % 3 == 0, None)})
     fitted = GaussianCopula().fit(rows, schema)
     ledger = Ledger("north")
-    ledger.charge(SampledGaussian(2.0, 0.01), run="r", step="0", what="steps", to="c")
+    step = SampledSharedGaussian(200.0, 1, 0, 100.0, 1, 0.01)
+    ledger.charge(step, run="r", step="0", what="steps", to="c")
     (row,) = record_of(replace(fitted, ledgers={"curator": ledger.entries}), "a").ledgers
-    assert row.parameters == "noise multiplier 2, sampling rate 0.01, replace one no, count 1"
+    assert row.parameters == (
+        "share sigma 200, shares 1, tolerated 0, sensitivity 100, dimension 1, sampling rate 0.01, "
+        "replace one no, count 1"
+    )
 
 
 def test_an_event_that_states_no_cost_costs_infinity():

@@ -3,7 +3,6 @@
 import math
 from inspect import signature
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ from siloweave.privacy import (
     Gaussian,
     Ledger,
     Relation,
-    SampledGaussian,
     SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
@@ -35,9 +33,10 @@ def masked(order=None, count=1, **more):
     return SampledSharedGaussian(300.0, 5, 1, 400.0, 10, 0.05, count=count, **said, **more)
 
 
-def continuous(order=None, count=1, **more):
+def alone(order=None, count=1, *, multiplier=1.2, rate=0.02, **more):
+    """Steps of one party."""
     said = {} if order is None else {"order": order}
-    return SampledGaussian(1.2, 0.02, count=count, **said, **more)
+    return SampledSharedGaussian(1e4 * multiplier, 1, 0, 1e4, 1, rate, count=count, **said, **more)
 
 
 # Why: the order may not be chosen afterwards
@@ -132,10 +131,9 @@ def test_the_order_follows_from_budget_and_steps():
 
 def multiplier(budget, order, *, rate, steps, others):
     """The least noise with which the steps cost the budget, read at this order; None for none."""
-    step = SampledGaussian(1.0, rate, count=steps, order=order)
 
     def cost(noise):
-        one = msgspec.structs.replace(step, noise_multiplier=noise)
+        one = alone(order, steps, multiplier=noise, rate=rate)
         return ac.epsilon([*others, one], budget.delta)
 
     return falls_to(cost, budget.epsilon)
@@ -143,7 +141,7 @@ def multiplier(budget, order, *, rate, steps, others):
 
 def free_step(order):
     """A step that shows nothing, so that only the reading's order counts."""
-    return SampledGaussian(1e6, 0.01, order=order)
+    return alone(order, multiplier=1e6, rate=0.01)
 
 
 @pytest.mark.parametrize(("epsilon", "most"), [(0.5, 1.01), (1.0, 1.01), (3.0, 1.05)])
@@ -175,7 +173,7 @@ def test_replaced_rows_need_no_order_and_looks_that_cost_all_leave_one():
 # The reading
 
 
-@pytest.mark.parametrize("make", [masked, continuous])
+@pytest.mark.parametrize("make", [masked, alone])
 @pytest.mark.parametrize("others", [[], OTHERS], ids=["alone", "beside others"])
 def test_one_order_is_never_read_below_all_and_the_best_is_near(make, others):
     free = ac.epsilon([make(count=400), *others], DELTA)
@@ -199,25 +197,25 @@ def test_it_is_the_sum_of_divergences_at_that_order(order):
     accountant.compose(dpa.ZCDpEvent(0.002))
     step = dpa.PoissonSampledDpEvent(0.02, dpa.GaussianDpEvent(2.0))
     accountant.compose(step, 100)
-    steps = SampledGaussian(2.0, 0.02, count=100, order=order)
+    steps = alone(order, 100, multiplier=2.0)
     ours = ac.epsilon([Gaussian(math.sqrt(250), 1.0), steps], DELTA)
     assert ours == pytest.approx(accountant.get_epsilon(DELTA / sampled.CHOICE), rel=1e-6)
 
 
 def test_of_several_orders_the_dearest_counts():
-    both = ac.epsilon([continuous(8, 100), masked(20, 100)], DELTA)
-    alike = [ac.epsilon([continuous(a, 100), masked(a, 100)], DELTA) for a in (8, 20)]
+    both = ac.epsilon([alone(8, 100), masked(20, 100)], DELTA)
+    alike = [ac.epsilon([alone(a, 100), masked(a, 100)], DELTA) for a in (8, 20)]
     assert both == max(alike)
-    assert ac.epsilon([continuous(8, 100), masked(None, 100)], DELTA) == alike[0]
+    assert ac.epsilon([alone(8, 100), masked(None, 100)], DELTA) == alike[0]
     replaced = masked(None, 1, replace_one=True)
     rho = replaced.rho
-    with_it = ac.epsilon([continuous(8, 100), replaced], DELTA)
-    assert with_it == ac.epsilon([continuous(8, 100), Gaussian(math.sqrt(0.5 / rho), 1.0)], DELTA)
+    with_it = ac.epsilon([alone(8, 100), replaced], DELTA)
+    assert with_it == ac.epsilon([alone(8, 100), Gaussian(math.sqrt(0.5 / rho), 1.0)], DELTA)
 
 
 @pytest.mark.parametrize("order", [1, 0, 2049])
 def test_orders_out_of_bounds_and_for_replaced_rows_are_refused(order):
-    for make in (masked, continuous):
+    for make in (masked, alone):
         with pytest.raises(InputError, match=f"order = {order} must be"):
             make(order)
         with pytest.raises(InputError, match="no meaning"):
@@ -228,10 +226,11 @@ def test_orders_out_of_bounds_and_for_replaced_rows_are_refused(order):
 
 
 def test_the_order_is_in_the_ledger_and_old_lines_read_as_before(tmp_path):
-    written = ev.encode(SampledGaussian(2.0, 0.25, count=80, order=12))
+    written = ev.encode(SampledSharedGaussian(8.0, 5, 1, 3.0, 72, 0.25, count=80, order=12))
     assert written == (
-        b'{"type":"sampled_gaussian","noise_multiplier":2.0,"sampling_rate":0.25,'
-        b'"replace_one":false,"count":80,"order":12}'
+        b'{"type":"sampled_shared_gaussian","share_sigma":8.0,"shares":5,"tolerated":1,'
+        b'"sensitivity":3.0,"dimension":72,"sampling_rate":0.25,"replace_one":false,"count":80,'
+        b'"order":12}'
     )
     old = written.replace(b',"order":12', b"")
     assert ev.order_of(ev.decode(old)) is None
@@ -239,7 +238,7 @@ def test_the_order_is_in_the_ledger_and_old_lines_read_as_before(tmp_path):
     for wrong in (b"1.5", b"null", b"1", b'"8"'):
         with pytest.raises(LedgerError):
             ev.decode(written.replace(b"12", wrong))
-    steps = [continuous(12, 30), masked(12, 20), continuous(None, 10), *OTHERS]
+    steps = [alone(12, 30), masked(12, 20), alone(None, 10), *OTHERS]
     with Ledger("north", path=tmp_path / "ledger") as ledger:
         for number, event in enumerate(steps):
             ledger.charge(event, run="r", step=str(number), what="w", to="c")
@@ -251,23 +250,21 @@ def test_the_order_is_in_the_ledger_and_old_lines_read_as_before(tmp_path):
 
 def test_lists_without_an_order_cost_what_they_did():
     """Readings made before there were orders."""
-    before = [1.522919, 1.694552, 1.294508, 11.47894, 9.483566]
-    steps = SampledGaussian(1.0, 0.0125, count=400)
+    before = [1.294508, 11.47894]
     shared = SampledSharedGaussian(300.0, 5, 1, 400.0, 10, 0.05, count=40)
-    replaced = SampledGaussian(0.8, 0.02, replace_one=True, count=100)
-    lists = ([steps], [steps, *OTHERS], [shared, *OTHERS], [shared, replaced], [steps, replaced])
-    assert [ac.epsilon(x, DELTA) for x in lists] == before
+    replaced = alone(None, 100, multiplier=0.8, replace_one=True)
+    assert [ac.epsilon(x, DELTA) for x in ([shared, *OTHERS], [shared, replaced])] == before
 
 
 def test_a_ledger_stops_at_the_reading_of_the_order():
     """Also where the zCDP of all events alone would be within the limit."""
     limit = Budget(2.0, DELTA)
-    cheap = SampledGaussian(50.0, 0.01, count=1, order=3)  # of an order that fits no such budget
+    cheap = alone(3, multiplier=50.0, rate=0.01)  # of an order that fits no such budget
     ledger = Ledger("north", limit=limit)
     assert ac.rho([cheap]) < rho_for(limit) / 100
     with pytest.raises(BudgetError, match="Nothing was released"):
         ledger.charge(cheap, run="r", step="0", what="w", to="c")
-    ledger.charge(continuous(10), run="r", step="1", what="w", to="c")
+    ledger.charge(alone(10), run="r", step="1", what="w", to="c")
     left = ledger.remaining()
     assert 0 < left < rho_for(limit)
     with pytest.raises(BudgetError, match="Nothing was released"):
@@ -299,5 +296,5 @@ def test_every_noisy_number_of_rows_gives_a_plan_within_the_budget(epsilon):
         free = plan_steps(budget, rate=rate, steps=100, **facts)
         assert free.multiplier * 0.999 <= found.multiplier <= free.multiplier * most
         noise = multiplier(budget, order, rate=rate, steps=100, others=[counted])
-        paid = SampledGaussian(noise, rate, count=100, order=order)
+        paid = alone(order, 100, multiplier=noise, rate=rate)
         assert near * epsilon < ac.epsilon([counted, paid], DELTA) <= epsilon

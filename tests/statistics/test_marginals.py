@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from siloweave.errors import InputError, SchemaError
 from siloweave.statistics import (
     closure,
-    count_batches,
     cramers_v,
     marginal,
     random_workload,
@@ -85,18 +84,6 @@ def test_random_workload_is_uniform_and_needs_no_list_of_all():
     assert len(random_workload(wide, 5, 4, seed=0)) == 4
     with pytest.raises(InputError, match="count=0"):
         random_workload(domain, 2, 0, seed=0)
-
-
-def test_stream_counts_are_the_whole_tables():
-    codes = some(100)
-    batches = (codes.take(rows) for rows in np.array_split(np.arange(100), 7))
-    cliques = [("a",), ("c", "a"), ()]
-    for counts, clique in zip(count_batches(batches, cliques), cliques, strict=True):
-        assert (counts == marginal(codes, clique)).all()
-    with pytest.raises(InputError, match="no piece"):
-        count_batches([], cliques)
-    with pytest.raises(InputError, match="piece 1"):
-        count_batches([codes, codes.project(["a"])], [("a",)])
 
 
 def columns_of(*columns):

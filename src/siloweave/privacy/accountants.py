@@ -9,22 +9,16 @@ Three readings hold for every list, and the smallest of those that apply is the 
   that the loss against the exact conversion stays below 0.1 percent, or 0.00002 where that is
   more).
 
-Steps on Poisson samples (:class:`~siloweave.privacy.events.SampledGaussian`) have two more, and
-the third counts them as if nothing was sampled:
+Steps on Poisson samples (:class:`~siloweave.privacy.events.SampledSharedGaussian`) have one more,
+and the third counts them as if nothing was sampled: Renyi divergences of whole orders, of the
+sampled steps and of other zCDP, which discrete noise has exactly as continuous noise does
+(sampled.py).
 
-* Renyi divergences of the sampled steps (Mironov, Talwar and Zhang 2019) and of other zCDP;
-* PLD of the sampled steps at a part of delta, plus the zCDP of all others at the rest of it; the
-  best of a few divisions is taken, each of which is a valid bound.
-
-Masked sums over Poisson samples (:class:`~siloweave.privacy.events.SampledSharedGaussian`) have one
-more, and take the place of these two for whatever is with them: Renyi divergences of whole orders,
-which discrete noise has exactly as continuous noise does (sampled.py).
-
-Steps of either kind whose noise and rate follow from a noisy number of rows carry a Renyi order
-(``order``). A list with such steps has one reading, at that order and with everything else
-(sampled.py, ``at_order``): no other order, no PLD and no parting of delta, since which of several
-readings is the least one depends on that number. With several orders in a list the largest of
-their readings counts, which is not below the reading at the order that was chosen first.
+Steps whose noise and rate follow from a noisy number of rows carry a Renyi order (``order``). A
+list with such steps has one reading, at that order and with everything else (sampled.py,
+``at_order``): no other order and no PLD, since which of several readings is the least one depends
+on that number. With several orders in a list the largest of their readings counts, which is not
+below the reading at the order that was chosen first.
 
 An event that escapes its zCDP with a probability of its own (a threshold on unknown values) leaves
 only the third reading, at what remains of delta after all those probabilities. One whose zCDP holds
@@ -54,7 +48,6 @@ _FLOAT_SLACK = 1e-12  # relative; what adding floats may lose, far below the pri
 _ORDERS = 378
 _PLD_LARGEST = 30.0  # nats; beyond it the table of losses gets large and nothing is gained
 _PLD_MOST = 16  # different events
-_SHARES = (0.5, 0.1, 0.9, 0.01, 0.99)  # of delta, for what is sampled beside other events
 
 
 def round_up(value: float) -> float:
@@ -178,11 +171,9 @@ class Tally:
             if len(self._kinds) <= _PLD_MOST:
                 kinds = sorted(self._kinds.items(), key=lambda kind: encode(kind[0]))
                 readings.append(_from_pld(tuple(kinds), delta))
-        if any(not step.continuous for step in self._steps):
+        if self._steps:
             steps = _whole(self._steps, False), _whole(self._steps, True)
             readings.append(sampled.from_whole_orders(self._unsampled / _UNIT, *steps, left))
-        elif self._steps:
-            readings += _from_sampled(self._steps, self._unsampled / _UNIT, left)
         return readings
 
     def _at(self, order: int, delta: float) -> float:
@@ -295,27 +286,3 @@ def _whole(steps: dict[sampled.SampledStep, int], replaced: bool) -> sampled.Who
             kind = (step.multiplier, step.excess, step.rate)
             total[kind] = total.get(kind, 0) + count
     return tuple(sorted(total.items()))
-
-
-def _from_sampled(
-    steps: dict[sampled.SampledStep, int], others: float, delta: float
-) -> list[float]:
-    """The readings of continuous steps on samples together with ``others`` zCDP."""
-    added, replaced = (
-        tuple(((m, q), count) for (m, _, q), count in _whole(steps, how)) for how in (False, True)
-    )
-
-    def steps_at(delta: float) -> float:
-        if added and replaced:
-            half = delta / 2
-            return sampled.from_sampling(added, half) + sampled.from_replacing(replaced, half)
-        if replaced:
-            return sampled.from_replacing(replaced, delta)
-        return sampled.from_sampling(added, delta)
-
-    if others == 0:
-        return [steps_at(delta)]
-    readings = [] if replaced else [sampled.from_rdp(others, added, delta)]
-    rest = ((1 - share) * delta * (1 - _FLOAT_SLACK) for share in _SHARES)
-    pairs = zip(_SHARES, rest, strict=True)
-    return readings + [steps_at(share * delta) + _from_rho(others, left) for share, left in pairs]

@@ -45,29 +45,6 @@ def _positive(event: str, **values: float) -> None:
             )
 
 
-def _sampling(event: str, rate: float) -> None:
-    _positive(event, sampling_rate=rate)
-    if rate > 1:
-        raise InputError(
-            f"{event}: sampling_rate = {rate} must be at most 1. It is the expected batch divided "
-            "by the number of rows."
-        )
-
-
-def _ordered(event: str, order: _Order, replaced: bool) -> None:
-    if not isinstance(order, int):
-        return
-    if replaced:
-        raise InputError(
-            f"{event}: order = {order} has no meaning where a row is replaced: neighbours have the "
-            "same number of rows there. Leave it out."
-        )
-    if not 2 <= order <= _LARGEST_ORDER:
-        raise InputError(
-            f"{event}: order = {order} must be a whole number from 2 to {_LARGEST_ORDER}."
-        )
-
-
 def _counting(event: str, **values: int) -> None:
     for name, value in values.items():
         if value < 1:
@@ -402,67 +379,6 @@ class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
         return max(tail * (1 + 1e-12), 5e-324)
 
 
-class SampledGaussian(BaseEvent, frozen=True, tag="sampled_gaussian"):
-    """``count`` noisy sums, each over a fresh Poisson sample of the rows: the steps of DP-SGD.
-
-    In every step each row is drawn independently with probability ``sampling_rate``, unknown to
-    whoever sees the sums; the rows drawn contribute vectors whose sum moves by at most 1 in L2 (in
-    the unit of the noise) when a row is added or removed, with or without the others; Gaussian
-    noise of standard deviation ``noise_multiplier`` is added to every number. Nothing that depends
-    on the number of rows drawn is divided by or released. The noise is that of floats, which
-    approximates the continuous Gaussian; the price is that of the continuous one.
-
-    Args:
-        noise_multiplier: standard deviation of the noise divided by the largest L2 distance that
-            adding or removing a row makes, > 0, also where neighbours replace a row.
-        sampling_rate: probability of each row to be in a step, in (0, 1].
-        replace_one: whether neighbours differ in one row's values and not in the number of rows.
-            Priced as a removal and an addition.
-        count: how many such steps, >= 1.
-        order: for noise and rate that follow from a noisy number of rows: the whole Renyi order, 2
-            to 2048, at which alone a list with this event is read (shared_steps.py). Left out,
-            noise and rate were fixed beforehand. Not for replaced rows: neighbours have the same
-            number of rows there, so no noise follows from what distinguishes them.
-    """
-
-    mechanism = "Gaussian on Poisson samples"
-
-    noise_multiplier: float
-    sampling_rate: float
-    replace_one: bool = False
-    count: int = 1
-    order: _Order = msgspec.UNSET
-
-    def __post_init__(self) -> None:
-        _positive("SampledGaussian", noise_multiplier=self.noise_multiplier)
-        _sampling("SampledGaussian", self.sampling_rate)
-        _counting("SampledGaussian", count=self.count)
-        _ordered("SampledGaussian", self.order, self.replace_one)
-
-    @property
-    def rho(self) -> float:
-        """As if all rows were in it: a mixture is no further apart than its parts.
-
-        (Joint quasi-convexity.) Far too much, and only what a list of zCDP needs; epsilon is read
-        from :attr:`step`.
-        """
-        return (2.0 if self.replace_one else 0.5) / self.noise_multiplier**2
-
-    @property
-    def step(self) -> SampledStep:
-        """Continuous noise: read by its privacy loss distribution too."""
-        return SampledStep(self.noise_multiplier, 0.0, self.sampling_rate, self.replace_one, True)
-
-    def dp_event(self) -> "DpEvent":
-        """Poisson sampling; a replaced row counts its zCDP, which is far too much."""
-        if self.replace_one:
-            return super().dp_event()
-        import dp_accounting as dpa
-
-        noise = dpa.GaussianDpEvent(self.noise_multiplier)
-        return dpa.PoissonSampledDpEvent(self.sampling_rate, noise)
-
-
 class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian"):
     """``count`` masked sums over fresh Poisson samples, to which every party added its noise share.
 
@@ -485,7 +401,10 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
         replace_one: whether neighbours differ in one row's values and not in the number of rows.
             Priced as a removal and an addition.
         count: how many such steps, >= 1.
-        order: as in :class:`SampledGaussian`.
+        order: for noise and rate that follow from a noisy number of rows: the whole Renyi order, 2
+            to 2048, at which alone a list with this event is read (shared_steps.py). Left out,
+            noise and rate were fixed beforehand. Not for replaced rows: neighbours have the same
+            number of rows there, so no noise follows from what distinguishes them.
     """
 
     mechanism = "shares of discrete Gaussian on Poisson samples"
@@ -501,8 +420,22 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     order: _Order = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        _sampling("SampledSharedGaussian", self.sampling_rate)
-        _ordered("SampledSharedGaussian", self.order, self.replace_one)
+        _positive("SampledSharedGaussian", sampling_rate=self.sampling_rate)
+        if self.sampling_rate > 1:
+            raise InputError(
+                f"SampledSharedGaussian: sampling_rate = {self.sampling_rate} must be at most 1. "
+                "It is the expected batch divided by the number of rows."
+            )
+        if isinstance(self.order, int) and self.replace_one:
+            raise InputError(
+                f"SampledSharedGaussian: order = {self.order} has no meaning where a row is "
+                "replaced: neighbours have the same number of rows there. Leave it out."
+            )
+        if isinstance(self.order, int) and not 2 <= self.order <= _LARGEST_ORDER:
+            raise InputError(
+                f"SampledSharedGaussian: order = {self.order} must be a whole number from 2 to "
+                f"{_LARGEST_ORDER}."
+            )
         _ = self.whole  # checks all else
 
     @property
@@ -512,7 +445,11 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
 
     @property
     def rho(self) -> float:
-        """As in :class:`SampledGaussian`."""
+        """As if all rows were in it: a mixture is no further apart than its parts.
+
+        (Joint quasi-convexity.) Far too much, and only what a list of zCDP needs; epsilon is read
+        from :attr:`step`.
+        """
         left = self.shares - self.tolerated
         moved = self.sensitivity * (2.0 if self.replace_one else 1.0)
         return shared_rho(self.share_sigma, left, moved, self.dimension)
@@ -520,9 +457,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     @property
     def step(self) -> SampledStep:
         """Noise of integers: read at whole Renyi orders."""
-        return SampledStep(
-            self.multiplier, self.excess, self.sampling_rate, self.replace_one, False
-        )
+        return SampledStep(self.multiplier, self.excess, self.sampling_rate, self.replace_one)
 
     @property
     def whole(self) -> SharedGaussian:
@@ -742,7 +677,6 @@ Event = (
     | Laplace
     | RandomisedResponse
     | ThresholdGaussian
-    | SampledGaussian
     | SampledSharedGaussian
     | SharedCoins
     | PaidAhead

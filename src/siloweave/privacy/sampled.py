@@ -1,15 +1,11 @@
-"""What Gaussian steps on Poisson samples cost: privacy loss distributions, rounded upwards.
+"""What steps on Poisson samples cost under noise of discrete Gaussians: Renyi divergences.
 
-The dominating pair of one step is N(0, s^2) against (1 - q) N(0, s^2) + q N(1, s^2), in either
-order (Zhu, Dong and Wang, "Optimal Accounting of Differential Privacy via Characteristic
-Function", 2022), for neighbours by adding or removing a row. For a replaced row no pair is known
-to dominate under composition (Lebeda, Regehr, Kamath and Steinke, "Avoiding Pitfalls for Privacy
-Accounting of Subsampled Mechanisms under Composition", 2024, shows that the obvious one may not
-be taken for granted), so it is priced as a removal followed by an addition: if one of them is
-(e, d), both are (2 e, d (1 + e^e)).
-
-Steps whose noise is a sum of discrete Gaussians have no known dominating pair of that kind. They
-are priced by Renyi divergences of whole orders, for the reasons in `step_rdp`.
+They are those of whole orders, for the reasons in `step_rdp`: no distribution of the privacy loss
+is known to dominate such steps. For a replaced row no pair is known to dominate under composition
+either (Lebeda, Regehr, Kamath and Steinke, "Avoiding Pitfalls for Privacy Accounting of Subsampled
+Mechanisms under Composition", 2024, shows that the obvious one may not be taken for granted), so it
+is priced as a removal followed by an addition: if one of them is (e, d), both are
+(2 e, d (1 + e^e)).
 
 Steps whose noise and rate follow from a noisy number of rows are read at one order, with all else:
 `at_order`.
@@ -20,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class SampledStep(NamedTuple):
@@ -29,67 +25,25 @@ class SampledStep(NamedTuple):
     Args:
         multiplier: noise over the largest L2 distance that adding or removing a row makes, > 0.
         excess: bound on the logarithm of the ratio of the noise's mass to one Gaussian's, for all
-            numbers together; 0 for one Gaussian, continuous or discrete.
+            numbers together; 0 for one Gaussian.
         rate: probability of each row to be in a step, in (0, 1].
         replaced: whether neighbours replace a row.
-        continuous: whether the noise is a continuous Gaussian, which has a privacy loss
-            distribution; noise of integers is read at whole Renyi orders only.
     """
 
     multiplier: float
     excess: float
     rate: float
     replaced: bool
-    continuous: bool
 
 
-#: (noise multiplier, sampling rate) and the number of such steps, sorted.
-Kinds = tuple[tuple[tuple[float, float], int], ...]
 #: (noise multiplier, excess of the noise, sampling rate) and the number of such steps, sorted.
 Whole = tuple[tuple[tuple[float, float, float], int], ...]
-#: Points that the losses of one step are rounded up to; the answer is within some 0.1 percent.
-FINE = 8_000
 #: By what delta is divided where a list is read at one order: in ledgers that were written before
 #: the order was fixed beforehand it was chosen by a noisy number of rows (decision 0014).
 CHOICE = 9 / 8
 #: Renyi orders at which noise of integers is read.
 WHOLE_ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 2048)
 _SLACK = 1e-11  # of the logarithm of a moment; what its sum of floats may lose, and far more
-_ORDERS = (*(1 + i / 8 for i in range(1, 80)), *range(11, 64), 80, 96, 128, 192, 256, 512)
-
-
-@lru_cache(maxsize=64)
-def _curve(kinds: Kinds, points: int) -> Any:
-    """The composed privacy loss distribution, pessimistic."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    least = min(multiplier for (multiplier, _), _ in kinds)
-    interval = (0.5 / least**2 + 8 / least) / points
-    total: Any = None
-    for (multiplier, rate), count in kinds:
-        step = pld.from_gaussian_mechanism(
-            multiplier, sampling_prob=rate, value_discretization_interval=interval
-        ).self_compose(count)
-        total = step if total is None else total.compose(step)
-    return total
-
-
-@lru_cache(maxsize=4096)
-def from_sampling(kinds: Kinds, delta: float, points: int = FINE) -> float:
-    """Epsilon at ``delta`` for neighbours by adding or removing a row.
-
-    **Guarantee**: an upper bound; losses are rounded up, and what is cut off counts as infinite.
-    """
-    return float(_curve(kinds, points).get_epsilon_for_delta(delta)) if delta > 0 else math.inf
-
-
-@lru_cache(maxsize=4096)
-def from_replacing(kinds: Kinds, delta: float) -> float:
-    """Epsilon at ``delta`` for neighbours by replacing a row: a removal, then an addition.
-
-    **Guarantee**: an upper bound, about 2 percent above the least that this way gives.
-    """
-    return _twice(lambda part: from_sampling(kinds, part), delta)
 
 
 def _twice(at: Callable[[float], float], delta: float) -> float:
@@ -102,23 +56,6 @@ def _twice(at: Callable[[float], float], delta: float) -> float:
             break
         share *= 0.9 if once < 3 else 0.5
     return best
-
-
-@lru_cache(maxsize=4096)
-def from_rdp(rho: float, kinds: Kinds, delta: float) -> float:
-    """Epsilon at ``delta`` of ``rho`` zCDP and sampled steps, by Renyi divergences.
-
-    **Guarantee**: an upper bound (Mironov, Talwar and Zhang, "Renyi Differential Privacy of the
-    Sampled Gaussian Mechanism", 2019, for the steps).
-    """
-    import dp_accounting as dpa
-
-    accountant = dpa.rdp.RdpAccountant([*_ORDERS])
-    accountant.compose(dpa.ZCDpEvent(rho))
-    for (multiplier, rate), count in kinds:
-        event = dpa.PoissonSampledDpEvent(rate, dpa.GaussianDpEvent(multiplier))
-        accountant.compose(event, count)
-    return float(accountant.get_epsilon(delta))
 
 
 @lru_cache(maxsize=1024)
@@ -188,8 +125,7 @@ def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -
     Steps are for neighbours by adding or removing a row, or by replacing one; ``delta`` is halved
     where both are there.
 
-    **Guarantee**: an upper bound; the divergences of `step_rdp` add up, and a continuous Gaussian
-    step has the same ones, with excess 0.
+    **Guarantee**: an upper bound; the divergences of `step_rdp` add up.
     """
     here, there = _summed(rho, added), _summed(0.0, replaced)
     if not replaced:

@@ -9,8 +9,8 @@ largest of one geometric number per row, which a keyed stream gives, of as many 
 **Guarantee** (refuted): Theorem 2 takes the sketches of a row's attributes for independent. They
 are not: all parties hash a row with one key, so one number enters every sketch of that row at
 once. Sketches that are equal and higher than phantoms explain show that a row holds all their
-values. `sketch_delta` and `sketch_epsilon` are the exact composition, and hold towards whoever does
-not know the key (computationally, under ChaCha20): the server together with any one party knows it.
+values. `sketch_epsilon` is the exact composition, and holds towards whoever does not know the key
+(computationally, under ChaCha20): the server together with any one party knows it.
 
 The proof of the composition. Let one row be added to any rows D, and A_j be the sketch of its j-th
 value over no row, independent for j = 1..d; the row's number is Z, P[Z = m] = 2^-m. The sketches
@@ -149,23 +149,11 @@ def _bit_lengths(words: NDArray[np.uint64]) -> NDArray[np.int64]:
 # What they are worth
 
 
-def sketch_delta(noise: SketchNoise, *, repetitions: int, attributes: int, epsilon: float) -> float:
-    """The least delta for which the sketches are (epsilon, delta)-DP, rows added or removed.
-
-    **Guarantee**: an upper bound, and exact but for the grid of losses; see the file's proof.
-
-    Example:
-        >>> noise = SketchNoise.published(0.32, 1 / 21_574, repetitions=2000, attributes=4)
-        >>> round(sketch_delta(noise, repetitions=2000, attributes=4, epsilon=0.32), 3)
-        0.048
-    """
-    both = _composed(noise, repetitions, attributes)
-    return max(float(one.get_delta_for_epsilon(epsilon)) for one in both)
-
-
 @lru_cache(maxsize=64)
 def sketch_epsilon(noise: SketchNoise, *, repetitions: int, attributes: int, delta: float) -> float:
-    """The least epsilon for which the sketches are (epsilon, delta)-DP; see `sketch_delta`.
+    """The least epsilon for which the sketches are (epsilon, delta)-DP, rows added or removed.
+
+    **Guarantee**: an upper bound, and exact but for the grid of losses; see the file's proof.
 
     Example:
         >>> noise = SketchNoise.published(0.32, 1 / 21_574, repetitions=2000, attributes=4)

@@ -2,7 +2,6 @@
 
 from siloweave.statistics.marginals import (
     closure,
-    count_batches,
     cramers_v,
     marginal,
     random_workload,
@@ -11,7 +10,6 @@ from siloweave.statistics.marginals import (
 
 __all__ = [
     "closure",
-    "count_batches",
     "cramers_v",
     "marginal",
     "random_workload",

@@ -108,25 +108,6 @@ def _unranked(names: Sequence[str], degree: int, rank: int) -> Clique:
     return tuple(chosen)
 
 
-def count_batches(batches: Iterable[Codes], cliques: Sequence[Sequence[str]]) -> list[Ints]:
-    """Count many cliques, each as `marginal`, over codes that come in pieces, one held at a time.
-
-    Raises:
-        InputError: When there is no piece, or domains differ.
-    """
-    domain: Domain | None = None
-    totals: list[Ints] = []
-    for i, codes in enumerate(batches):
-        if codes.domain != (domain or codes.domain):
-            raise InputError(f"piece {i} is coded in another domain than piece 0")
-        counts = [marginal(codes, clique) for clique in cliques]
-        totals = [a + b for a, b in zip(totals, counts, strict=True)] if domain else counts
-        domain = codes.domain
-    if domain is None:
-        raise InputError("nothing to count: the stream has no piece")
-    return totals
-
-
 def cramers_v(codes: Codes) -> Floats:
     """Return the bias-corrected Cramer's V of every pair of attributes (Bergsma 2013).
 
