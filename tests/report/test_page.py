@@ -13,6 +13,7 @@ from siloweave.report import (
     BudgetTerms,
     Marginal,
     OwnerView,
+    Phase,
     PublicView,
     render,
     words,
@@ -69,12 +70,27 @@ def test_page_is_small(pages, audience):
 def test_pictures_and_tables_are_named(pages):
     outline = Outline(pages["owner"])
     pictures = [found for tag, found in outline.tags if tag == "svg" and "role" in found]
-    assert len(pictures) >= 15 + 6
+    assert len(pictures) >= 15 + 3
     for found in pictures:
         title, description = found["aria-labelledby"].split()
         assert {title, description} <= set(outline.ids)
     assert all("scope" in found for tag, found in outline.tags if tag == "th")
     assert ("html", {"lang": "en"}) in outline.tags
+
+
+def test_bars_are_as_long_as_what_they_stand_for(make):
+    phases = (Phase(name="fit", seconds=3.0), Phase(name="draw", seconds=1.0))
+    owner = OwnerView(tvd={"1-way": 0.25, "2-way": 1.0}, workload_errors={"all": 0.5})
+    record = msgspec.structs.replace(make(["a"]), phases=phases, owner=owner)
+    party = msgspec.structs.replace(record.parties[0], bytes_sent=1000, bytes_received=250)
+    page = render(msgspec.structs.replace(record, parties=(party,)), audience="owner")
+    bars = re.findall(r'<i class="(\w+)" style="margin-left:([\d.]+)%;width:([\d.]+)%"', page)
+    assert [(kind, float(start), float(width)) for kind, start, width in bars] == [
+        *(("error", 0, 25), ("error", 0, 25), ("error", 0, 100)),
+        *(("sent", 0, 100), ("received", 0, 25), ("time", 0, 75), ("time", 75, 25)),
+    ]
+    still = (Phase(name="none", seconds=0.0),)
+    Outline(render(msgspec.structs.replace(record, phases=still)))
 
 
 def canary(record):

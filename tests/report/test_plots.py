@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from siloweave.report import Association, LedgerRow, Marginal, PartyCost, Phase, plots
+from siloweave.report import Association, LedgerRow, Marginal, PartyCost, plots
 from siloweave.report import words as w
 
 
@@ -80,7 +80,7 @@ def test_infinite_release_is_drawn_at_the_top():
     assert "nan" not in plots.staircase([row("a", 1, math.inf)], math.inf)
 
 
-def test_bytes_of_few_and_of_many_parties():
+def test_bytes_of_many_parties():
     def cost(i):
         return PartyCost(
             name=f"p{i}",
@@ -92,20 +92,8 @@ def test_bytes_of_few_and_of_many_parties():
             rounds=1,
         )
 
-    assert plots.party_bytes([cost(i) for i in range(3)]).count("<rect") == 6
-    assert "<rect" not in plots.party_bytes([cost(i) for i in range(500)])
-    assert "<svg" in plots.party_bytes([cost(0)])
-
-
-def test_phases_follow_each_other():
-    svg = plots.phase_timeline([Phase(name="fit", seconds=3.0), Phase(name="draw", seconds=1.0)])
-    first, second = (
-        (float(x), float(width))
-        for x, width in re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
-    )
-    assert second[0] == pytest.approx(first[0] + first[1])
-    assert first[1] == pytest.approx(3 * second[1])
-    assert "<svg" in plots.phase_timeline([Phase(name="none", seconds=0.0)])
+    assert "<svg" in plots.byte_profile([cost(i) for i in range(500)])
+    assert "nan" not in plots.byte_profile([cost(0), cost(0)])
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from statistics import median
 from typing import Any, Literal
 
@@ -116,9 +116,8 @@ def render(
         ledger=_ledger(record),
         table=_table(record.synthetic, owner),
         pairs=_pairs(record.synthetic, owner),
-        errors=_errors(owner) if owner else {"workload": "", "tvd": ""},
         costs=_costs(record.parties),
-        phases=plots.phase_timeline(record.phases) if record.phases else "",
+        phases=_phases(record),
         how=words.HOW,
         trust=words.TRUST[record.method.trust],
     )
@@ -425,17 +424,8 @@ def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | N
     }
 
 
-def _errors(owner: OwnerView) -> dict[str, str]:
-    """Bars of workload error and total variation distance."""
-    errors, tvd = owner.workload_errors, owner.tvd
-    title = "Workload error, mean L1 distance of marginals"
-    workload = plots.error_bars(errors, 2.0, title=title) if errors else ""
-    title = "Mean total variation distance of random marginals"
-    return {"workload": workload, "tvd": plots.error_bars(tvd, 1.0, title=title) if tvd else ""}
-
-
 def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
-    """Bytes plot, the parties to list, and what all of them add up to."""
+    """The parties to list, what all of them add up to, and a plot where they are many."""
     folded = len(parties) > PARTIES
     dear = sorted(parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received))
     summary = {}
@@ -444,12 +434,23 @@ def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
         found = {"min": min(values), "median": median(values), "max": max(values)}
         summary[name] = {**found, "total": sum(values)}
     return {
-        "svg": plots.party_bytes(parties) if parties else "",
+        "svg": plots.byte_profile(parties) if folded else "",
+        "most": max(summary[name]["max"] for name in ("bytes_sent", "bytes_received")) or 1,
         "folded": folded,
         "listed": dear[:PARTIES] if folded else list(parties),
         "summary": summary,
         "heads": any(party.ledger_head for party in parties),
     }
+
+
+def _phases(record: Record) -> list[tuple[str, float, float, str]]:
+    """Name, start, share of the time, and how long it took, phase by phase."""
+    seconds = [phase.seconds for phase in record.phases]
+    total, starts = sum(seconds) or 1.0, accumulate(seconds, initial=0.0)
+    return [
+        (phase.name, start / total, phase.seconds / total, words.duration(phase.seconds))
+        for phase, start in zip(record.phases, starts, strict=False)
+    ]
 
 
 # The page of scores and attacks
@@ -481,8 +482,6 @@ def render_comparison(
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
-    clearest = [(name, value) for name, value in scores["distinguishing"][:12]]
-    title = "Columns that give synthetic rows away"
     return {
         "sentence": words.scored(scores["parts"]),
         "families": [
@@ -494,7 +493,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
         "pairs": pairs_chart(scores["associations"]),
         "settings": scores["settings"],
         "not_measured": scores["not_measured"],
-        "distinguishing": plots.bars(clearest, title=title) if clearest else "",
+        "distinguishing": scores["distinguishing"][:12],
     }
 
 

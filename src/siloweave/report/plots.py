@@ -16,19 +16,20 @@ from html import escape
 from importlib import resources
 from itertools import accumulate, combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from siloweave.errors import InputError
 from siloweave.report import words
-from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost, Phase
+from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost
 
 Points = list[tuple[float, float]]
+Marks = Iterable[tuple[float, str]]
+"""Where on an axis, as a share of it, and what is written there."""
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """Name of an attack to false positive rates and true positive rates, both from 0 to 1."""
 WIDTH = 924.0
 MANY = 8
 """More ledgers than this are drawn as an envelope."""
-BARS = 20
-"""More parties than this are drawn as a sorted profile."""
 CATEGORIES = 8
 """Categories drawn one by one; the rest are one bar."""
 CELLS = 24
@@ -107,6 +108,45 @@ def ticks(high: float, count: int = 4) -> list[float]:
     return [round(step * i, 12) for i in range(steps + 1)]
 
 
+class _Panel(NamedTuple):
+    """A part of a picture in which shares from 0 to 1 are drawn, to the right and upwards."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def x(self, share: float) -> float:
+        return self.left + self.width * share
+
+    def y(self, share: float) -> float:
+        return self.top + self.height * (1 - share)
+
+    def path(self, shares: Points, cls: str, *, close: bool = False) -> str:
+        return path([(self.x(a), self.y(b)) for a, b in shares], cls, close=close)
+
+    def backdrop(self) -> str:
+        return rect(self.left, self.top, self.width, self.height, "backdrop")
+
+    def across(self, marks: Marks, label: str, *, grid: bool = False) -> str:
+        """Marks below, and a label of all of them."""
+        body = text(self.x(0.5), self.y(0) + 32, label, "ax", "middle")
+        for share, mark in marks:
+            x = self.x(share)
+            body += line(x, self.y(1), x, self.y(0), "grid") if grid else ""
+            body += text(x, self.y(0) + 15, mark, "ax", "middle")
+        return body
+
+    def upwards(self, marks: Marks, *, grid: bool = False) -> str:
+        """Marks to the left."""
+        body = ""
+        for share, mark in marks:
+            y = self.y(share)
+            body += line(self.x(0), y, self.x(1), y, "grid") if grid else ""
+            body += text(self.left - 6, y + 4, mark, "ax", "end")
+        return body
+
+
 class Picture:
     """A picture of a page by itself: a notebook shows it, and it is stored as an SVG file.
 
@@ -166,29 +206,24 @@ def _style_of(svg: str) -> str:
     return "".join([light, font, *rules])
 
 
-# Cost: what epsilon means to an attacker, the ledger, bytes, time
+# Cost: what epsilon means to an attacker, the ledger, bytes
 
 
 def power_curve(epsilon: float, delta: float) -> str:
-    """What ε and δ leave to the best attacker: true positives against false alarms; 240 by 226."""
-    side, left, top = 184.0, 34.0, 10.0
-    curve = [(i / 200, words.attacker_power(i / 200, epsilon, delta)) for i in range(201)]
-    points = [(left + side * a, top + side * (1 - power)) for a, power in curve]
-    corner, origin = (left + side, top), (left, top + side)
-    body = rect(left, top, side, side, "backdrop")
-    body += path([origin, *points, corner, origin], "reach", close=True)
-    body += line(*origin, *corner, "chance") + path([origin, *points], "bound")
-    for value in (0.0, 0.5, 1.0):
-        at = f"{100 * value:.0f}%"
-        body += text(left + side * value, top + side + 14, at, "ax", "middle")
-        body += text(left - 5, top + side * (1 - value) + 4, at, "ax", "end")
-    body += text(left + side / 2, top + side + 28, "false alarms", "ax", "middle")
-    body += text(left + 8, top + 16, "found", "ax")
-    body += text(left + side - 8, top + side - 10, "guessing", "ax", "end")
+    """What ε and δ leave to the best attacker: true positives against false alarms; 240 by 230."""
+    axes = _Panel(38.0, 10.0, 184.0, 184.0)
+    power = [(i / 200, words.attacker_power(i / 200, epsilon, delta)) for i in range(201)]
+    curve = [(0.0, 0.0), *power]
+    marks = [(0.0, "0%"), (0.5, "50%"), (1.0, "100%")]
+    body = axes.backdrop() + axes.across(marks, "false alarms") + axes.upwards(marks)
+    body += axes.path([*curve, (1.0, 1.0), (0.0, 0.0)], "reach", close=True)
+    body += line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "chance") + axes.path(curve, "bound")
+    body += text(axes.x(0) + 8, axes.y(1) + 16, "found", "ax")
+    body += text(axes.x(1) - 8, axes.y(0) - 10, "guessing", "ax", "end")
     best = words.percent(words.attacker_power(0.01, epsilon, delta))
     desc = f"With ε = {words.epsilon(epsilon)}, a test that raises 1% false alarms finds at "
     desc += f"most {best} of the rows it looks for."
-    return figure(240, 226, body, title="Best possible attack", desc=desc)
+    return figure(240, 230, body, title="Best possible attack", desc=desc)
 
 
 def by_party(ledgers: Sequence[LedgerRow]) -> dict[str, list[LedgerRow]]:
@@ -205,6 +240,9 @@ def mechanisms(ledgers: Iterable[LedgerRow]) -> list[str]:
     return sorted(seen, key=lambda name: (-seen[name], name))
 
 
+_LEDGER = _Panel(44.0, 12.0, 716.0, 216.0)
+
+
 def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
     """Cumulative ε, release by release, below the ε that the budget allows.
 
@@ -216,208 +254,110 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
     for name, rows in parties.items():
         curves.setdefault(tuple(round(r.cumulative_epsilon, 9) for r in rows), []).append(name)
     finite = [e for curve in curves for e in curve if math.isfinite(e)]
-    high = max([*finite, allowed if math.isfinite(allowed) else 0.0, 1e-6])
+    high = 1.09 * max([*finite, allowed if math.isfinite(allowed) else 0.0, 1e-6])
     longest = max((len(curve) for curve in curves), default=1)
-    axes = _Axes(longest, high * 1.09)
-    body = axes.draw("releases of one party, in order")
+    marks = [(mark / high, f"{mark:g}") for mark in ticks(high, 5) if mark <= high]
+    body = _LEDGER.upwards(marks, grid=True)
+    whole = [mark for mark in ticks(longest, 6) if 0 < mark <= longest and mark == int(mark)]
+    marks = [(mark / longest, f"{mark:g}") for mark in whole]
+    body += _LEDGER.across(marks, "releases of one party, in order")
     if math.isfinite(allowed):
-        y = axes.y(allowed)
-        body += line(axes.left, y, axes.right, y, "limit")
-        body += text(axes.left + 6, y - 5, f"allowed ε = {allowed:g}", "limit-text")
+        y = _LEDGER.y(allowed / high)
+        body += line(_LEDGER.x(0), y, _LEDGER.x(1), y, "limit")
+        body += text(_LEDGER.x(0) + 6, y - 5, f"allowed ε = {allowed:g}", "limit-text")
     if len(curves) > MANY:
-        body += _envelope(list(curves), [len(names) for names in curves.values()], axes)
+        body += _envelope(list(curves), [len(names) for names in curves.values()], longest, high)
     else:
-        body += _curves(curves, parties, axes)
+        body += _curves(curves, parties, longest, high)
     top = max((curve[-1] for curve in curves if curve), default=0.0)
     desc = f"{len(parties)} parties, up to {longest} releases each; the highest ends at "
     desc += f"ε = {words.epsilon(top)} of {words.epsilon(allowed)} allowed."
     return figure(WIDTH, 270, body, title="Cumulative ε by release", desc=desc)
 
 
-class _Axes:
-    """Frame of the staircase: release number across, ε up."""
+def _stairs(curve: Sequence[float], longest: int, high: float) -> Points:
+    """A curve as steps, in shares of the longest one and of the largest value."""
+    found, last = [(0.0, 0.0)], 0.0
+    for place, value in enumerate(curve):
+        share = min(value / high, 1.0)
+        found += [(place / longest, last), (place / longest, share)]
+        last = share
+    return [*found, (len(curve) / longest, last)]
 
-    left, right, top, bottom = 44.0, 760.0, 12.0, 228.0
 
-    def __init__(self, longest: int, high: float) -> None:
-        self.longest, self.high = longest, high
-
-    def x(self, position: float) -> float:
-        return self.left + (self.right - self.left) * position / self.longest
-
-    def y(self, value: float) -> float:
-        return self.bottom - (self.bottom - self.top) * min(value / self.high, 1.0)
-
-    def draw(self, label: str) -> str:
-        body = ""
-        for mark in ticks(self.high, 5):
-            if mark <= self.high:
-                y = self.y(mark)
-                body += line(self.left, y, self.right, y, "grid")
-                body += text(self.left - 7, y + 4, f"{mark:g}", "ax", "end")
-        for mark in ticks(self.longest, 6):
-            if 0 < mark <= self.longest and mark == int(mark):
-                body += text(self.x(mark), self.bottom + 16, f"{mark:g}", "ax", "middle")
-        middle = (self.left + self.right) / 2
-        return body + text(middle, self.bottom + 34, label, "ax", "middle")
-
-    def steps(self, curve: Sequence[float]) -> Points:
-        points, last = [(self.x(0), self.y(0))], 0.0
-        for position, value in enumerate(curve):
-            points += [(self.x(position), self.y(last)), (self.x(position), self.y(value))]
-            last = value
-        return [*points, (self.x(len(curve)), self.y(last))]
-
-    def labels(self, ends: list[tuple[float, str]]) -> tuple[str, float]:
-        """Texts beside the ends of curves, moved apart, and where the last one stands."""
-        body, floor = "", self.top - 4
-        for y, label in sorted(ends):
-            floor = max(y + 4, floor + 14)
-            body += text(self.right + 8, floor, label, "lab")
-        return body, floor
+def _beside(ends: Sequence[tuple[float, str]]) -> tuple[str, float]:
+    """Texts beside the ends of curves, at their shares, moved apart; where the last one stands."""
+    body, floor = "", _LEDGER.top - 4
+    for share, label in sorted(ends, key=lambda end: -end[0]):
+        floor = max(_LEDGER.y(share) + 4, floor + 14)
+        body += text(_LEDGER.x(1) + 8, floor, label, "lab")
+    return body, floor
 
 
 def _curves(
-    curves: dict[tuple[float, ...], list[str]], parties: dict[str, list[LedgerRow]], axes: _Axes
+    curves: Mapping[tuple[float, ...], list[str]],
+    parties: Mapping[str, list[LedgerRow]],
+    longest: int,
+    high: float,
 ) -> str:
     """One staircase per distinct curve; the highest has a dot per release, by mechanism."""
     kinds = mechanisms(row for rows in parties.values() for row in rows)
     body, ends = "", []
     dearest = max(curves, key=lambda curve: curve[-1:])
     for curve, names in curves.items():
-        body += path(axes.steps(curve), "curve p0" if curve == dearest else "curve faint")
+        stairs = _stairs(curve, longest, high)
+        body += _LEDGER.path(stairs, "curve p0" if curve == dearest else "curve faint")
         together = ", ".join(names[:3])
         crowd = len(names) > 3 or (len(names) > 1 and len(together) > 18)
         who = f"{words.count(len(names))} parties" if crowd else together
-        last = curve[-1] if curve else 0.0
-        ends.append((axes.y(last), who, last))
+        spent = words.epsilon(curve[-1] if curve else 0.0)
+        ends.append((stairs[-1][1], f"ε = {spent}: {words.shorten(who, 16)}"))
     for position, row in enumerate(parties[curves[dearest][0]][:400]):
         kind = min(kinds.index(row.mechanism), 5)
-        body += circle(axes.x(position + 0.5), axes.y(row.cumulative_epsilon), 3, f"m{kind}")
-    return (
-        body
-        + axes.labels(
-            [(y, f"ε = {words.epsilon(value)}: {words.shorten(who, 16)}") for y, who, value in ends]
-        )[0]
-    )
+        x, y = (position + 0.5) / longest, min(row.cumulative_epsilon / high, 1.0)
+        body += circle(_LEDGER.x(x), _LEDGER.y(y), 3, f"m{kind}")
+    return body + _beside(ends)[0]
 
 
-def _envelope(curves: list[tuple[float, ...]], weights: list[int], axes: _Axes) -> str:
+def _envelope(
+    curves: Sequence[tuple[float, ...]], weights: Sequence[int], longest: int, high: float
+) -> str:
     """Highest curve over the band between the 10th and 90th percentile of parties."""
     found: dict[float, list[float]] = {0.1: [], 0.5: [], 0.9: [], 1.0: []}
-    for position in range(axes.longest):
+    for position in range(longest):
         held = [(curve[min(position, len(curve) - 1)] if curve else 0.0) for curve in curves]
         pairs = sorted(zip(held, weights, strict=True))
         mass = list(accumulate(weight for _, weight in pairs))
         for share, into in found.items():
             place = next(i for i, so_far in enumerate(mass) if so_far >= share * mass[-1])
             into.append(pairs[place][0])
-    low, middle, high, most = found.values()
-    body = path([*axes.steps(high), *reversed(axes.steps(low))], "band", close=True)
-    body += path(axes.steps(middle), "curve faint") + path(axes.steps(most), "curve p0")
-    labels, floor = axes.labels(
-        [
-            (axes.y(most[-1]), f"{words.epsilon(most[-1])}  highest party"),
-            (axes.y(middle[-1]), f"{words.epsilon(middle[-1])}  median party"),
-        ]
-    )
-    return body + labels + text(axes.right + 8, floor + 14, "band: middle 80%", "ax")
+    low, middle, upper, most = (_stairs(curve, longest, high) for curve in found.values())
+    body = _LEDGER.path([*upper, *reversed(low)], "band", close=True)
+    body += _LEDGER.path(middle, "curve faint") + _LEDGER.path(most, "curve p0")
+    named = ((most, found[1.0], "highest"), (middle, found[0.5], "median"))
+    ends = [(s[-1][1], f"{words.epsilon(curve[-1])}  {who} party") for s, curve, who in named]
+    labels, floor = _beside(ends)
+    return body + labels + text(_LEDGER.x(1) + 8, floor + 14, "band: middle 80%", "ax")
 
 
-def party_bytes(parties: Sequence[PartyCost]) -> str:
-    """Bytes sent and received: a bar pair per party, or all parties sorted when there are many."""
-    most = max([max(p.bytes_sent, p.bytes_received) for p in parties], default=0) or 1
-    if len(parties) > BARS:
-        body, height = _profile(parties, most), 210.0
-    else:
-        body, height = _byte_bars(parties, most), 28.0 * len(parties) + 4
-    total = words.size(sum(p.bytes_sent + p.bytes_received for p in parties))
-    desc = f"{len(parties)} parties, {total} sent and received in total."
-    return figure(WIDTH, height, body, title="Bytes on the wire by party", desc=desc)
-
-
-def _byte_bars(parties: Sequence[PartyCost], most: int) -> str:
-    body, left, span = "", 150.0, 660.0
-    for number, party in enumerate(parties):
-        y = 28.0 * number + 2
-        body += text(left - 10, y + 14, words.shorten(party.name, 20), "lab", "end")
-        amounts = ((0.0, party.bytes_sent, "sent"), (11.0, party.bytes_received, "received"))
-        for offset, amount, kind in amounts:
-            length = max(span * amount / most, 1.0)
-            tip = f"{party.name} {kind} {words.size(amount)}"
-            body += rect(left, y + offset, length, 9, kind, tip=tip, rx=2)
-            body += text(left + length + 6, y + offset + 8.5, words.size(amount), "ax")
-    return body
-
-
-def _profile(parties: Sequence[PartyCost], most: int) -> str:
-    left, right, top, bottom = 60.0, 760.0, 12.0, 176.0
-    body = ""
-    for share in (0.0, 0.5, 1.0):
-        y = bottom - (bottom - top) * share
-        body += line(left, y, right, y, "grid")
-        body += text(left - 6, y + 4, words.size(most * share), "ax", "end")
+def byte_profile(parties: Sequence[PartyCost]) -> str:
+    """Bytes sent and received by two parties or more, each sorted from most to least."""
+    axes = _Panel(60.0, 12.0, 700.0, 164.0)
+    most = max(max(p.bytes_sent, p.bytes_received) for p in parties) or 1
+    body = axes.upwards([(s, words.size(most * s)) for s in (0.0, 0.5, 1.0)], grid=True)
+    label = f"{words.count(len(parties))} parties, each line from most to least"
+    body += axes.across((), label)
+    last = len(parties) - 1
     for kind in ("received", "sent"):
         amounts = sorted((getattr(p, f"bytes_{kind}") for p in parties), reverse=True)
-        last = len(amounts) - 1
-        points = [
-            (left + (right - left) * i / last, bottom - (bottom - top) * amounts[i] / most)
-            for i in sorted({round(i * last / 200) for i in range(201)})
-        ]
-        body += path(points, f"curve line-{kind}")
-    label = f"{words.count(len(parties))} parties, each line from most to least"
-    return body + text((left + right) / 2, bottom + 20, label, "ax", "middle")
+        places = sorted({round(i * last / 200) for i in range(201)})
+        body += axes.path([(i / last, amounts[i] / most) for i in places], f"curve line-{kind}")
+    total = words.size(sum(p.bytes_sent + p.bytes_received for p in parties))
+    desc = f"{len(parties)} parties, {total} sent and received in total."
+    return figure(WIDTH, 214, body, title="Bytes on the wire by party", desc=desc)
 
 
-def phase_timeline(phases: Sequence[Phase]) -> str:
-    """Phases one after the other, in the order they ran, on one time axis."""
-    total = sum(phase.seconds for phase in phases) or 1.0
-    left, span, body, start = 190.0, 600.0, "", 0.0
-    for number, phase in enumerate(phases):
-        y = 24.0 * number + 2
-        x, width = left + span * start / total, max(span * phase.seconds / total, 1.5)
-        spent = words.duration(phase.seconds)
-        body += line(left, y + 18.5, left + span, y + 18.5, "grid")
-        body += text(left - 10, y + 12, words.shorten(phase.name, 28), "lab", "end")
-        body += rect(x, y, width, 16, "time", tip=f"{phase.name}: {spent}", rx=3)
-        body += text(left + span + 12, y + 12, spent, "lab")
-        body += text(WIDTH, y + 12, words.percent(phase.seconds / total), "ax", "end")
-        start += phase.seconds
-    desc = f"{len(phases)} phases, {words.duration(total)} in all."
-    return figure(WIDTH, 24.0 * len(phases) + 2, body, title="Seconds per phase", desc=desc)
-
-
-# Named numbers: errors, strips between floor and ceiling, bars
-
-
-def error_bars(errors: Mapping[str, float], high: float, *, title: str) -> str:
-    """Named errors on a scale from 0 to `high`, the largest possible value."""
-    left, span, body = 190.0, 600.0, ""
-    for number, (name, value) in enumerate(errors.items()):
-        y = 26.0 * number + 2
-        body += text(left - 10, y + 13, words.shorten(name, 28), "lab", "end")
-        body += rect(left, y + 3, span, 12, "track", rx=3)
-        if math.isfinite(value):
-            length = max(span * min(value / high, 1), 1.5)
-            body += rect(left, y + 3, length, 12, "error", tip=f"{name}: {value:.4f}", rx=3)
-        body += text(left + span + 12, y + 13, f"{value:.4f}", "lab")
-        body += text(WIDTH, y + 13, f"of {high:g}", "ax", "end")
-    listed = ", ".join(f"{name} {value:.4f}" for name, value in errors.items())
-    return figure(WIDTH, 26.0 * len(errors) + 2, body, title=title, desc=listed)
-
-
-def bars(values: Sequence[tuple[str, float]], *, title: str) -> str:
-    """Named values as bars from 0; what is below 0 is drawn as 0."""
-    left, span, body = 190.0, 600.0, ""
-    high = max([value for _, value in values] + [1e-9])
-    for number, (name, value) in enumerate(values):
-        y = 24.0 * number + 2
-        body += text(left - 10, y + 12, words.shorten(name, 28), "lab", "end")
-        length = max(span * max(value, 0.0) / high, 1.0)
-        body += rect(left, y + 3, length, 11, "error", tip=f"{name}: {value:.4f}", rx=3)
-        body += text(left + length + 8, y + 12, f"{value:.3f}", "ax")
-    listed = ", ".join(f"{name} {value:.3f}" for name, value in values)
-    return figure(WIDTH, 24.0 * len(values) + 4, body, title=title, desc=listed)
+# Scores and attacks
 
 
 def strip(
@@ -450,9 +390,6 @@ def strip(
     return figure(STRIP, 22, body, title=name, desc=desc)
 
 
-# Attacks
-
-
 def receiver_curves(curves: Curves) -> str:
     """ROC curves of membership attacks, plain and with few false alarms spread out."""
     side, top, left = 300.0, 26.0, 46.0
@@ -474,23 +411,17 @@ def _roc_panel(curves: Curves, left: float, top: float, side: float, least: floa
             return rate
         return 1 - math.log10(max(rate, least)) / math.log10(least)
 
+    axes = _Panel(left, top, side, side)
     title = "all false alarms" if least is None else "few false alarms (logarithmic)"
-    body = text(left, top - 8, title, "lab strong")
-    body += rect(left, top, side, side, "backdrop")
-    for mark in (0.0, 0.25, 0.5, 0.75, 1.0) if least is None else (0.001, 0.01, 0.1, 1.0):
-        at, label = place(mark), f"{100 * mark:g}%"
-        body += line(left + side * at, top, left + side * at, top + side, "grid")
-        body += line(left, top + side * (1 - at), left + side, top + side * (1 - at), "grid")
-        body += text(left + side * at, top + side + 15, label, "ax", "middle")
-        body += text(left - 5, top + side * (1 - at) + 4, label, "ax", "end")
-    body += path([(left, top + side), (left + side, top)], "curve chance")
+    rates = (0.0, 0.25, 0.5, 0.75, 1.0) if least is None else (0.001, 0.01, 0.1, 1.0)
+    marks = [(place(rate), f"{100 * rate:g}%") for rate in rates]
+    body = text(left, top - 8, title, "lab strong") + axes.backdrop()
+    body += axes.across(marks, "others called members", grid=True) + axes.upwards(marks, grid=True)
+    body += axes.path([(0.0, 0.0), (1.0, 1.0)], "curve chance")
     for number, (fpr, tpr) in enumerate(curves.values()):
-        points = [
-            (left + side * place(a), top + side * (1 - place(b)))
-            for a, b in _steps(fpr, tpr, least)
-        ]
-        body += path(points, f"curve p{number % 8}")
-    return body + text(left + side / 2, top + side + 32, "others called members", "ax", "middle")
+        points = [(place(a), place(b)) for a, b in _steps(fpr, tpr, least)]
+        body += axes.path(points, f"curve p{number % 8}")
+    return body
 
 
 def _steps(fpr: Sequence[float], tpr: Sequence[float], least: float | None) -> Points:
@@ -511,25 +442,22 @@ def distances(edges: Sequence[float], to_train: Sequence[int], to_control: Seque
 
     Takes synthetic rows per cell, and edges, one more than cells.
     """
-    left, right, top, bottom = 46.0, 900.0, 12.0, 196.0
+    axes, cells = _Panel(46.0, 12.0, 854.0, 184.0), max(len(to_train), 1)
     high = max([*to_train, *to_control, 1])
-    width = (right - left) / max(len(to_train), 1)
-    body = line(left, bottom, right, bottom, "base")
-    outline = [(left, bottom)]
+    shares = (0.0, 0.25, 0.5, 0.75, 1.0)
+    marks = [(s, f"{edges[0] + (edges[-1] - edges[0]) * s:.3g}") for s in shares]
+    body = line(axes.x(0), axes.y(0), axes.x(1), axes.y(0), "base")
+    body += axes.across(marks, "Gower distance")
+    outline = [(0.0, 0.0)]
     for i, (ours, theirs) in enumerate(zip(to_train, to_control, strict=True)):
-        x, tall = left + width * i, (bottom - top) * ours / high
+        x, y, width = axes.x(i / cells), axes.y(ours / high), axes.width / cells
         tip = f"{edges[i]:.3g} to {edges[i + 1]:.3g}: {ours} to training, {theirs} to control rows"
-        body += rect(x + 0.5, bottom - tall, max(width - 1, 0.6), tall, "syn", tip=tip)
-        y = bottom - (bottom - top) * theirs / high
-        outline += [(x, y), (x + width, y)]
-    body += path([*outline, (right, bottom)], "real-line")
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        at = edges[0] + (edges[-1] - edges[0]) * share
-        body += text(left + (right - left) * share, bottom + 16, f"{at:.3g}", "ax", "middle")
-    body += text((left + right) / 2, bottom + 34, "Gower distance", "ax", "middle")
+        body += rect(x + 0.5, y, max(width - 1, 0.6), axes.y(0) - y, "syn", tip=tip)
+        outline += [(i / cells, theirs / high), ((i + 1) / cells, theirs / high)]
+    body += axes.path([*outline, (1.0, 0.0)], "real-line")
     desc = "How far synthetic rows are from the closest training row and control row."
     title = "Distance to the closest record"
-    return figure(WIDTH, bottom + 42, body, title=title, desc=desc)
+    return figure(WIDTH, 236, body, title=title, desc=desc)
 
 
 # The table itself: one chart per column, and association heat maps
