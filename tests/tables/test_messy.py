@@ -1,8 +1,10 @@
 """44 files as people have them: what is proposed is what a person would declare."""
 
+import inspect
 import json
 
 import pytest
+from tests.tables.messy import make
 from tests.tables.messy.agree import HERE, compare
 
 from siloweave.tables import Schema, read
@@ -26,3 +28,17 @@ def test_no_identifier_and_no_near_unique_text_is_listed(path):
         if wanted["kind"] in ("id", "text"):
             assert not schema[name].categories, name
             assert not schema[name].modelled, name
+
+
+INVENTED = [
+    path for path in FILES if ".table(" not in inspect.getsource(getattr(make, path.stem))
+]
+
+
+@pytest.mark.parametrize("path", INVENTED, ids=lambda path: path.stem)
+def test_the_script_makes_the_files_of_invented_people_again(path, tmp_path):
+    columns, options = getattr(make, path.stem)(make.Maker(path.stem, tmp_path))
+    make.write(tmp_path, path.stem, columns, **options)
+    for made in tmp_path.iterdir():
+        assert made.read_bytes() == path.with_name(made.name).read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2

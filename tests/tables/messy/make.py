@@ -625,7 +625,7 @@ def j06_staff(m):
         ),
         "mobile": (
             [
-                f"+44 79 {n // 10_000:03d} {n // 100 % 100:02d} {n % 100:02d}"
+                f"+41 79 {n // 10_000:03d} {n // 100 % 100:02d} {n % 100:02d}"
                 for n in m.unique(1_000_000, 9_999_999)
             ],
             text("phone"),
@@ -918,8 +918,7 @@ def j22_follow_up(m):
     }, {}
 
 
-def write(half, name, columns, *, separator=",", encoding="utf-8", header=True, suffix=".csv"):
-    folder = HERE / half
+def write(folder, name, columns, *, separator=",", encoding="utf-8", header=True, suffix=".csv"):
     folder.mkdir(exist_ok=True)
     rows = list(zip(*(values for values, _ in columns.values()), strict=True))
     if suffix == ".jsonl":
@@ -942,7 +941,7 @@ def main(source):
     for name, maker in sorted(globals().items()):
         if name[:1] in "bj" and name[1:3].isdigit():
             columns, options = maker(Maker(name, source))
-            write("tuned" if name[0] == "b" else "judge", name, columns, **options)
+            write(HERE / ("tuned" if name[0] == "b" else "judge"), name, columns, **options)
 
 
 if __name__ == "__main__":
