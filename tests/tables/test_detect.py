@@ -198,6 +198,19 @@ def test_what_many_rows_share_stays_a_category():
         assert seen([values[n] for n in often], name).kind == "categorical", name
 
 
+def test_postcodes_that_are_whole_numbers_are_categories_or_not_modelled():
+    """Their bounds and the numbers between them mean nothing."""
+    towns = [10_115, 20_095, 50_667, 60_311, 80_331, 70_173]
+    for name in ("zip", "PLZ", "postal_code", "home_zipcode"):
+        column = seen(random().choice(towns, ROWS), name)
+        assert (column.kind, column.categories) == ("categorical", tuple(sorted(towns))), name
+        assert "6 different whole numbers in 400 rows, named as a postcode: cat" in column.why
+        many = seen(random().integers(10_115, 99_999, ROWS), name)
+        assert (many.kind, many.format, many.low) == ("text", "postcode", None)
+    assert seen(random().poisson(60, ROWS), "zip_count").kind == "integer"
+    assert seen([*random().choice(towns, ROWS).astype(float), None], "zip").missing
+
+
 def test_no_proposed_constraint_lists_an_identifier_with_several_rows():
     people = visits([f"P{n:07d}" for n in NUMBERS])
     sex = ["mf"[int(one[1:]) % 2] for one in people]

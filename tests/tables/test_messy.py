@@ -30,9 +30,7 @@ def test_no_identifier_and_no_near_unique_text_is_listed(path):
             assert not schema[name].modelled, name
 
 
-INVENTED = [
-    path for path in FILES if ".table(" not in inspect.getsource(getattr(make, path.stem))
-]
+INVENTED = [path for path in FILES if ".table(" not in inspect.getsource(getattr(make, path.stem))]
 
 
 @pytest.mark.parametrize("path", INVENTED, ids=lambda path: path.stem)

@@ -82,7 +82,7 @@ _NAME = _lexicon("name nom nombre")  # of people, unless another word says of wh
 _WHOSE = _lexicon("full first last given family middle maiden contact doctor owner parent mother")
 _PHONES = _lexicon("phone telephone tel telefon mobile handy fax cell")
 _STREETS = _lexicon("address addr street strasse straße adresse rue anschrift")
-_POST = _lexicon("zip zipcode postcode postal plz postleitzahl")
+_POST = _lexicon("zip zipcode postcode postal plz postleitzahl postnummer postnr")
 
 _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
@@ -250,9 +250,12 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         why = f"whole numbers such as 20240131: dates{_far_off(when, texts, how)}"
         why = f"{why}; {_if_not('integer')}"
         return ColumnEvidence(name, "datetime", why, format="%Y%m%d")
-    if _POST & set(words) and kinds > 0.2 * rows:
-        why = f"{spread}, named as a postcode: not modelled; {_if_not('categorical')}"
-        return ColumnEvidence(name, "text", why, format="postcode")
+    if _POST & {*words} and not _COUNTS & {*words}:
+        why = f"{spread}, named as a postcode: "
+        if kinds > 0.2 * rows:
+            why += f"not modelled; {_if_not('categorical')}"
+            return ColumnEvidence(name, "text", why, format="postcode")
+        return ColumnEvidence(name, "categorical", f"{why}categories; {_if_not('integer')}")
     measured = table.kind(name) == "numbers" and rows == table.num_rows  # a key is no float
     if not measured and (reason := _is_key(words, values, seen, times)):
         size = len(str(seen[0]))
