@@ -159,6 +159,22 @@ def test_an_identifier_with_several_rows_is_not_listed_and_says_what_is_lost(
     assert form is None or column.format == form
 
 
+@pytest.mark.parametrize("form", ["P{:05d}", "SUBJ-{:04d}", "K{}", "FALL_{:04d}"])
+def test_letters_and_a_number_with_several_rows_are_an_identifier_under_any_name(form):
+    """As P00001 is; rooms, codes and what many rows share are not."""
+    column = seen(visits([form.format(n + 1) for n in range(ROWS)]))
+    assert (column.kind, column.categories) == ("id", ())
+    assert "letters and a number each, with several rows each" in column.why
+    often = random(3).choice(90, ROWS, p=(1 / np.arange(1, 91)) / (1 / np.arange(1, 91)).sum())
+    for others in (
+        [form.format(n % 12) for n in range(ROWS)],
+        [form.format(n) for n in often],
+        [f"Room{n:04d}" for n in visits(range(ROWS))],
+        [f"{'EIJ'[n % 3]}{n:04d}" for n in random().integers(60, size=ROWS)],
+    ):
+        assert seen(others).kind == "categorical", others[:3]
+
+
 @pytest.mark.parametrize(("values", "rows"), [([f"S{n}" for n in range(12)], 30), (NUMBERS, 40)])
 def test_numbers_of_people_with_many_rows_each_are_identifiers_by_their_name(values, rows):
     several = [value for value in values[:12] for _ in range(rows)]

@@ -533,13 +533,28 @@ def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
         return ""
     if _named_id(words) and _most(texts, re.compile(r"\d").search):
         return _NAMED
+    if max(core.values()) * kinds >= 10 * rows:
+        return ""
+    if _numbered(texts):
+        return f"letters and a number each, {_SEVERAL}"
     width = max(map(len, texts))
     places = map(set, zip(*(text.rjust(width) for text in texts), strict=True))
     digits = sum(sum(map(str.isdigit, place)) > 1 for place in places)
     shapes = {re.sub(r"\d+", "0", text) for text in texts}
     alike = len(shapes) == 1 or len({*map(len, texts)}) == 1
-    alone = alike and digits >= 5 + (shapes == {"0"}) and max(core.values()) * kinds < 10 * rows
+    alone = alike and digits >= 5 + (shapes == {"0"})
     return f"written as identifiers are, {_SEVERAL}" if alone else ""
+
+
+def _numbered(texts: Sequence[str]) -> bool:
+    """Whether texts are the same letters and long numbers, or many numbers from 1 on: P00017."""
+    found = [re.fullmatch(r"(\D*[^\W\d_]\D*)(\d+)", text) for text in texts]
+    parts = [(one[1], one[2]) for one in found if one]
+    if len(parts) < len(texts) or len({letters for letters, _ in parts}) > 1:
+        return False
+    long = all(len(number) >= _LONG for _, number in parts)
+    in_a_row = len(texts) > _FEW_CODES and max(int(n) for _, n in parts) <= 1.25 * len(texts)
+    return (long or in_a_row) and not _kind_of_things(_words(parts[0][0]))
 
 
 def _few_each(kinds: int, rows: int) -> bool:
