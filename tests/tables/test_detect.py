@@ -182,6 +182,23 @@ def test_numbers_of_people_with_many_rows_each_are_identifiers_by_their_name(val
     assert seen(several, "subject_group_id").kind == "categorical"
 
 
+def test_a_subject_is_a_person_unless_there_are_more_pupils():
+    """What is taught at a school, and who takes part in a study."""
+    subjects, pupils = (
+        random().choice([1, 2, 3, 4, 7, 8, 11], ROWS),
+        random().integers(90, size=ROWS),
+    )
+    for pupil in ("pupil", "student_id", "SchülerNr"):
+        column = seen(subjects, "subject_id", **{pupil: pupils + 1000})
+        assert (column.kind, len(column.categories)) == ("categorical", 7)
+        assert seen(subjects, "Subject", **{pupil: pupils + 1000}).kind == "categorical"
+    for other in ({}, {"student": subjects % 2}, {"patient_id": pupils}, {"pupils": pupils % 5}):
+        for name in ("subject_id", "Subject"):
+            assert seen(subjects, name, **other).kind == "id", (name, other)
+    assert seen(random().poisson(200, ROWS), "subjects").kind == "integer"
+    assert seen(list("abcd") * 9, "subject").kind == "categorical"
+
+
 def test_how_many_people_there_are_is_a_number():
     for name in ("students_number", "customers", "num_members", "caseload_number"):
         assert seen(random().poisson(200, ROWS), name).kind == "integer", name

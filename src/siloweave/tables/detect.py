@@ -57,6 +57,8 @@ _PEOPLE = re.compile(
     r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
+_ALONE = _lexicon("patient subject participant proband respondent pupil")  # of one, if a number
+_TAUGHT = re.compile(r"student|pupil|schüler|élève|alumn")  # who learn what a subject is, then
 _MARK = re.compile(r"(?:id|ids|nr|nbr|num|number|nummer|n[uú]m[eé]ro|no|hash|mrn|ssn|bsn)$")
 _CODES = _lexicon(
     "code codes recode type class category cat group status state sex gender race region district "
@@ -188,7 +190,7 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
     if table.levels(name) is not None:
         core = table.text_counts(name) if kind == "text" else {}
-        found = _not_modelled(name, core, table.num_rows) if sum(core.values()) >= _SOME else None
+        found = _not_modelled(table, name, core) if sum(core.values()) >= _SOME else None
         if found and (found.kind == "id" or found.format):
             return found
         why = "a categorical type: its values are the categories"
@@ -238,7 +240,7 @@ def _decimals(numbers: NDArray[np.float64]) -> int | None:
 
 
 def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table) -> ColumnEvidence:
-    rows, kinds, words = len(values), len(seen), _words(name)
+    rows, kinds, words = len(values), len(seen), _words_in(table, name)
     spread = f"{_different(kinds)} in {rows:,} rows"
     if kinds == 1:
         return ColumnEvidence(name, "integer", "constant: one whole number in every row")
@@ -305,7 +307,8 @@ def _even(seen: _Ints) -> bool:
 
 def _is_key(words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints) -> str:
     """Why whole numbers name a row each, or what has several; or an empty text."""
-    rows, kinds, people = len(values), len(seen), _numbers_people(words)
+    rows, kinds = len(values), len(seen)
+    people = _numbers_people(words) or (len(words) == 1 and words[0] in _ALONE)
     named = people or _IDS & {*words} or words[-1] in _NUMBERED
     if rows > 1 and kinds >= _NEAR * rows and named:
         return "named as one"
@@ -436,7 +439,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
         blanks -= unsure
         core |= {text: counted[text] for text in unsure}
-        found = _not_modelled(name, core, table.num_rows) or _categories(table, name, core)
+        found = _not_modelled(table, name, core) or _categories(table, name, core)
         if most := _mostly(core):
             found = replace(found, why=f"{found.why}; {most}")
     if spelled := tuple(sorted(blanks)):
@@ -496,9 +499,11 @@ def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvide
     return ColumnEvidence(name, "categorical", why)
 
 
-def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvidence | None:
+def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence | None:
     """What is personal, near-unique or free text; None for categories."""
-    rows, kinds, words = sum(core.values()), len(core), {*_words(name)}
+    rows, kinds, whole = sum(core.values()), len(core), table.num_rows
+    parts = _words_in(table, name)
+    words = {*parts}
     share, texts = kinds / rows, list(core)
     probe = texts[: 10 * _PROBE]
     spread = f"{_different(kinds, 'texts')} in {rows:,} rows"
@@ -513,10 +518,10 @@ def _not_modelled(name: str, core: Mapping[str, int], whole: int) -> ColumnEvide
     if kinds > 1 and (personal := _personal(words, probe, share, _few_each(kinds, rows))):
         return left_out(personal, f"each written like {_article(personal)}")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
-        if not any(" " in one for one in probe) or _IDS & words or _numbers_people(_words(name)):
+        if not any(" " in one for one in probe) or _IDS & words or _numbers_people(parts):
             return _id(name, spread, _pattern(texts), "", "categorical")
         return left_out(None, "nearly all different")
-    if reason := _repeated(_words(name), core):
+    if reason := _repeated(parts, core):
         return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
     long = sum(len(text.split()) for text in probe) > 4 * len(probe)
     if rows >= _SOME and (share >= 0.5 or (long and share > 0.2)):
@@ -826,6 +831,20 @@ def _words(name: str) -> list[str]:
     """The words of a column's name: of patient_id, PatientID and patientId alike."""
     parts = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])", " ", name)
     return re.findall(r"[^\W\d_]+", parts.lower()) or [""]
+
+
+def _words_in(table: Table, name: str) -> list[str]:
+    """The words of a column's name; a subject is nobody where there are more pupils than subjects.
+
+    Pupils are in another column, as in a table of marks.
+    """
+    words = _words(name)
+    if words[0] != "subject":
+        return words
+    kinds = len(table.counts(name)[0])
+    pupils = (other for other in table.names if _TAUGHT.match(_words(other)[0]))
+    taught = any(len(table.counts(other)[0]) > kinds for other in pupils)
+    return words[1:] or [""] if taught else words
 
 
 def _different(count: int, what: str = "whole numbers") -> str:
