@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -25,7 +25,7 @@ from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
-from siloweave.tables.read import Dialect, Table, read, rows_of, unread, write
+from siloweave.tables.read import Dialect, Table, read, rows_of, stacked, unread, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
@@ -277,7 +277,7 @@ def _learned(column: Column) -> list[str]:
 
 def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
     if on is None:
-        pooled = _pooled(tables)
+        pooled = stacked(tables)
         found = _with_own_ids(Schema.detect(pooled), pooled, tables)
         return Schema(found.columns, proposed(pooled, found))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
@@ -326,35 +326,6 @@ def _shared_id(tables: Sequence[Table], name: str) -> Column:
         return Column(name, "id")
     why = f"in every file, of the form {form}: an identifier, left out of the model and drawn anew"
     return Column(name, "id", format=form, from_data=("format",), why=why)
-
-
-def _pooled(tables: Sequence[Table]) -> Table:
-    """All rows; a column that is text in one file and a number in another is text."""
-    if len(tables) == 1:
-        return tables[0]
-    pooled = Table.from_columns({name: _column(tables, name) for name in tables[0].names})
-    return pooled.framed("csv") if all(table.frame == "csv" for table in tables) else pooled
-
-
-def _column(tables: Sequence[Table], name: str) -> tuple[Any, Any]:
-    import numpy as np
-
-    mask = np.concatenate([table.missing(name) for table in tables])
-    filled = [table for table in tables if not table.missing(name).all()]
-    kinds = {table.kind(name) for table in filled}
-    if len(kinds) > 1 and not kinds <= {"numbers", "whole numbers"}:
-        values = [value for table in tables for value in table.values(name).tolist()]
-        texts = [None if gone else str(v) for v, gone in zip(values, mask, strict=True)]
-        return np.array(texts, dtype=object), mask
-    if not filled:
-        return np.full(len(mask), None, dtype=object), mask
-    kind = filled[0].values(name).dtype
-    blank = np.array([None]) if kind.hasobject else np.zeros(1, dtype=kind)
-    parts = [
-        np.repeat(blank, table.num_rows) if table.missing(name).all() else table.values(name)
-        for table in tables
-    ]
-    return np.concatenate(parts), mask
 
 
 def _study(

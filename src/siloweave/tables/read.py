@@ -1401,6 +1401,22 @@ def beside(tables: Sequence[Table]) -> Table:
     return whole
 
 
+def stacked(tables: Sequence[Table]) -> Table:
+    """All rows of tables with the same columns; a column is text where types cannot be one."""
+    if len(tables) == 1:
+        return tables[0]
+    frames, numbers = (
+        [table._frame.select(tables[0].names) for table in tables],
+        {*_WHOLE, pl.Float64},
+    )
+    for name in tables[0].names:
+        types = {frame.schema[name] for frame in frames} - {pl.Null}
+        if len(types) > 1 and not types <= numbers:
+            frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
+    whole = pl.concat(frames, how="vertical_relaxed")
+    return Table(whole, _Origin("csv" if all(one.frame == "csv" for one in tables) else "file"))
+
+
 def frame_of(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], kind: Frame | None = None
 ) -> Any:
