@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from siloweave.report.record import Record
+
 
 @pytest.fixture
 def open_study(folder):
@@ -43,6 +45,13 @@ def test_open_facts_are_learned_and_in_the_ledger(open_study):
     ledger = (open_study.path / "run/parties/0000/ledger.jsonl").read_text()
     assert "frequent values of job" in ledger
     assert "how large numbers are: age" in ledger
+    record = Record.from_json((open_study.path / "run/record.json").read_bytes())
+    assert [(f.column, f.facts, f.how) for f in record.schema_facts] == [
+        ("age", "low, high", "paid"),
+        ("sex", "kind and domain", "declared"),
+        ("job", "categories", "paid"),
+    ]
+    assert record.assumed_public[0].endswith("but for what was learned and paid for")
     assert "Distributions" in (open_study.path / "run/report-owner.html").read_text()
     synthetic = (open_study.path / "run/synthetic.csv").read_text().splitlines()[1:]
     assert max(int(row.split(",")[0]) for row in synthetic) < 5000

@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from siloweave.app.report import record_of
 from siloweave.core.fit import Fit
 from siloweave.core.method import Forecast, Guarantee, Method, Result
 from siloweave.core.run import Synthesizer, columns_of
@@ -406,3 +407,10 @@ def test_columns_that_stay_keep_what_is_never_drawn_again_and_nothing_else(tmp_p
     for rule, words in refused.items():
         with pytest.raises(InputError, match=words):
             fit_over_frames(constrained(AT_ONE, rule, shared=False), tmp_path / "other")
+
+
+def test_a_constraint_that_rows_proposed_is_named_where_columns_stay_at_their_parties(tmp_path):
+    rule = msgspec.structs.replace(AT_ONE, from_data=True)
+    fitted, _ = fit_over_frames(constrained(rule, shared=False), tmp_path, rows=50)
+    facts = [f for f in record_of(fitted, "a").schema_facts if f.kind == "constraint"]
+    assert [(f.facts, f.how) for f in facts] == [(rule.words, "free")]

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from msgspec import structs
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
@@ -148,6 +149,20 @@ def test_a_fit_may_be_run_again_after_its_score(tmp_path):
     )
     with pytest.raises(BudgetError, match="already spent"):
         FIT.fit(TWO, SCHEMA, budget=BUDGET, folder=tmp_path, run="another fit")
+
+
+@pytest.mark.parametrize("kept", ["folder", "memory"])
+@pytest.mark.parametrize("other", [{"relation": Relation.REPLACE_ONE}, {"unit": "patient"}])
+def test_what_is_priced_for_other_neighbours_is_not_added_up(other, kept, tmp_path):
+    """An entry of the fit moves twice as far where a row is replaced: 1.47 instead of 1.03."""
+    home = {"folder": tmp_path} if kept == "folder" else {}
+    fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET, **home)
+    asked = {"budget": HALF, "total": BOTH} | (home or {"after": fitted})
+    asked |= {name: structs.replace(asked[name], **other) for name in ("budget", "total")}
+    before = [file.read_bytes() for file in tmp_path.glob("parties/*/ledger.jsonl")]
+    with pytest.raises(BudgetError, match="do not add up"):
+        score_parties(TWO, fitted.sample_table(9), ENCODER, **asked)
+    assert before == [file.read_bytes() for file in tmp_path.glob("parties/*/ledger.jsonl")]
 
 
 def test_scores_continue_where_a_fit_in_memory_ended():

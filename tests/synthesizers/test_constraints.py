@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import siloweave as sw
+from siloweave.app.report import record_of
 from siloweave.core.run import parties_in
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import METHODS
@@ -253,6 +254,8 @@ def test_combinations_that_are_left_open_are_learned_and_paid_for():
     )
     assert set(model.schema.constraints[0].rows) == set(TOWNS)
     assert any("frequent values of town+country" in e.what for e in model.ledgers["party-1"])
+    facts = [f for f in record_of(model, "a").schema_facts if f.kind == "constraint"]
+    assert [f.how for f in facts] == ["paid", *["declared"] * (len(facts) - 1)]
     drawn = model.sample(200, seed=0)
     assert broken(drawn) == {}
     assert model.sample(5, given={"town": "Linz"}, seed=0)["prefix"].tolist() == [40] * 5

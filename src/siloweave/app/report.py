@@ -390,6 +390,8 @@ def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, S
 
 def _assumed(fitted: Fit) -> tuple[str, ...]:
     facts = "the schema: columns, kinds, categories, bounds, where values may be missing"
+    if any(column.learned for column in fitted.schema.columns):
+        facts += ", but for what was learned and paid for"
     types = "the types that a frame or Parquet file declares for its columns; a CSV declares none"
     if fitted.info.guarantee in GUARANTEED:
         types = "the kind of frame or file that was given; types of drawn columns are the schema's"
@@ -498,27 +500,31 @@ def _parameter(value: object) -> str:
 
 
 def _fact(column: Column) -> SchemaFact:
-    facts = ", ".join(column.from_data) or "kind and domain"
+    facts = ", ".join(column.from_data or column.learned) or "kind and domain"
     if not column.modelled:
         facts = f"{facts}; drawn anew ({drawn_as(column)}), not modelled"
-    how = "free" if column.from_data else "declared"
+    how = "free" if column.from_data else "paid" if column.learned else "declared"
     return SchemaFact(column=column.name, kind=column.kind, facts=facts, how=how)  # type: ignore[arg-type]
 
 
 def _constraints(fitted: Fit, synthetic: Table | None) -> Iterator[SchemaFact]:
     """What every row keeps, and how many drawn rows break it: none, or the fit is broken."""
-    if fitted.modelled is None or synthetic is None:
+    if fitted.modelled is None:
         return
     modelled = Modelled(fitted.schema, fitted.modelled.parts)
-    broken = modelled.broken(synthetic)
-    for rule in fitted.schema.constraints:
-        count = int(np.count_nonzero(broken[rule.words]))
-        kept = f"{count:,} of {synthetic.num_rows:,} drawn rows break it"
+    broken = {} if synthetic is None else modelled.broken(synthetic)
+    declared = fitted.modelled.declared.constraints
+    for rule, before in zip(fitted.schema.constraints, declared, strict=True):
+        words = rule.words
+        if synthetic is not None:
+            count = int(np.count_nonzero(broken[words]))
+            words += f": {count:,} of {synthetic.num_rows:,} drawn rows break it"
+        how = "free" if rule.from_data else "declared" if rule == before else "paid"  # was open
         yield SchemaFact(
             column=", ".join(rule.columns),
             kind="constraint",
-            facts=f"{rule.words}: {kept}",
-            how="free" if rule.from_data else "declared",
+            facts=words,
+            how=how,  # type: ignore[arg-type]
         )
 
 

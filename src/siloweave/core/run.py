@@ -86,6 +86,7 @@ _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 _BEGUN = "begun.mark"
 _DRAWN = "sample"  # what a party draws its rows by, in its store
+_NEIGHBOURS = "neighbours"  # there, too: which ones its ledger's sensitivities are of
 _log = logging.getLogger("siloweave")
 
 SAMPLE = 1_000_000.0
@@ -1114,7 +1115,8 @@ def site_of(
 def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
     """What a party has: in its folder, or in memory for all stages of the job.
 
-    LedgerError if the ledger was changed, or lacks what paid for a reply in the store.
+    LedgerError if the ledger was changed, or lacks what paid for a reply in the store; BudgetError
+    if another run has spent the budget, or what it released is about other neighbours.
     """
     limit = job.total or job.budget
     if not job.limited:  # no bound, and yet the relation in which events are stated
@@ -1134,10 +1136,30 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
         paid = {"", *(entry.hash for entry in found[0].entries)}
         if home is not None and not paid.issuperset(store.payments()):
             raise lost_ledger(home / LEDGER_FILE, "lacks what paid for answers in the store beside")
+        if home is not None and job.limited:
+            _require_alike(found[0], store, limit)
     except SiloweaveError:
         found[0].close()
         raise
     return found
+
+
+def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
+    """Refuse a limit of another unit or relation than that in which the entries were priced.
+
+    An entry has a distance of neighbours, and not which neighbours these are.
+    """
+    now, before = [limit.unit, str(limit.relation)], store.get(_NEIGHBOURS)
+    known = now if before is None else msgspec.json.decode(before)
+    if ledger.entries and known != now:
+        raise BudgetError(
+            f"budget: protects a {now[0]!r} under {now[1]!r}, and the ledger of party "
+            f"{ledger.owner!r} holds what a {known[0]!r} costs under {known[1]!r}, so these do not "
+            "add up. Nothing was released. Give a budget of the same unit and relation, or use a "
+            "folder of its own."
+        )
+    if before is None or known != now:
+        store.put(_NEIGHBOURS, msgspec.json.encode(now))
 
 
 def lost_ledger(file: Path, what: str) -> LedgerError:

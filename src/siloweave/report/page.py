@@ -167,7 +167,9 @@ def _reasons(record: Record, verdict: words.Verdict) -> list[tuple[str, str]]:
     if _undeclared(record):
         amber = ["ε does not cover what the schema says of the columns above.", *amber]
     elif record.schema_facts:
-        good.append("The schema was declared beforehand or paid for: nothing in it came from rows.")
+        paid = any(fact.how == "paid" for fact in record.schema_facts)
+        some = "What of the schema came from rows was paid for."
+        good.append(some if paid else "The schema was declared: nothing in it came from rows.")
     return [("good", text) for text in good] + [("caution", text) for text in amber]
 
 
