@@ -347,7 +347,25 @@ def test_accounts_and_phones_are_known_in_their_usual_forms(form, written):
 
 @pytest.mark.parametrize(
     "words",
-    ["yes no", "YES No", "oui non", "ja nein", "si no", "sí no", "vrai faux", "Wahr Falsch"],
+    [
+        "yes no",
+        "YES No",
+        "oui non",
+        "ja nein",
+        "si no",
+        "sí no",
+        "vrai faux",
+        "Wahr Falsch",
+        "J N",
+        "O N",
+        "tak nie",
+        "ano ne",
+        "igen nem",
+        "evet hayır",
+        "Kyllä Ei",
+        "да нет",
+        "Да Не",
+    ],
 )
 def test_two_words_are_booleans_and_are_drawn_as_they_are_written(tmp_path, words):
     true, false = words.split()
@@ -417,6 +435,26 @@ def test_negative_amounts_in_brackets_are_numbers(tmp_path):
     )
 
 
+@pytest.mark.parametrize("text", ["3.5-", "\u22123.5"])
+def test_negative_numbers_as_offices_write_them_are_read_from_a_file(tmp_path, text):
+    """A minus behind, and the sign that is no hyphen: at the latter `init` stopped."""
+    (tmp_path / "a.csv").write_text(f"x,y\n{text},1\n" + "8.25,2\n7.00,3\n9.75,4\n" * 20)
+    table = read(tmp_path / "a.csv")
+    column = Schema.detect(table)["x"]
+    assert (column.kind, column.format, column.low) == ("continuous", "1234.5", -3.5)
+    assert table.floats("x", column.format)[0][:2].tolist() == [-3.5, 8.25]
+
+
+def test_a_comma_before_three_digits_is_a_decimal_mark_in_a_file_of_semicolons(tmp_path):
+    for separator, facts in {";": ("continuous", 3), "|": ("integer", None)}.items():
+        rows = (f"{n},{n * 37 % 1000:03d}{separator}{n}\n" for n in range(1, 200))
+        (tmp_path / "a.csv").write_text(f"x{separator}y\n" + "".join(rows))
+        column = Schema.detect(read(tmp_path / "a.csv"))["x"]
+        assert (column.kind, column.decimals) == facts
+    (tmp_path / "a.csv").write_text("x;y\n" + "".join(f"{n * 777:,};{n}\n" for n in range(1, 99)))
+    assert Schema.detect(read(tmp_path / "a.csv"))["x"].format == "1,234"  # 777 has no mark
+
+
 def test_one_text_among_numbers_does_not_make_categories():
     numbers = [f"{x:.1f}" for x in random().normal(50, 9, ROWS)]
     column = seen([*numbers, "see note"])
@@ -439,6 +477,11 @@ def test_one_text_among_numbers_does_not_make_categories():
         (["CHF 1'250.50", "CHF 80.00", "CHF 5.25"], "CHF 1'234.5", [1250.5, 80, 5.25]),
         (["1,250,000", "80", "1,250"], "1,234", [1250000, 80, 1250]),
         (["2.5 kg", "10.0 kg", "0.5 kg"], "1234.5 kg", [2.5, 10, 0.5]),
+        (["28.3 l/100km", "7.0 l/100km"], "1234.5 l/100km", [28.3, 7]),
+        (["12.5 Tage", "3.0 Tage"], "1234.5 Tage", [12.5, 3]),
+        (["1.250,50-", "80,00", "5,25"], "1.234,5", [-1250.5, 80, 5.25]),
+        (["1.250,50- EUR", "80,00 EUR"], "1.234,5 EUR", [-1250.5, 80]),
+        (["\u22123.5", "0.5", "12.0"], "1234.5", [-3.5, 0.5, 12]),
     ],
 )
 def test_written_numbers_are_read_and_written_again(texts, form, values):

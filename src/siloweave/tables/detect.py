@@ -44,7 +44,10 @@ _PAIRS = (
     ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
     ("no", "sí"), ("no", "si"), ("no", "sì"), ("nee", "ja"), ("nej", "ja"), ("não", "sim"),
     ("off", "on"), ("faux", "vrai"), ("falsch", "wahr"), ("falso", "vero"), ("onwaar", "waar"),
-    ("falso", "verdadero"), ("falso", "verdadeiro"),
+    ("falso", "verdadero"), ("falso", "verdadeiro"), ("n", "j"), ("n", "o"), ("n", "s"),
+    ("nei", "ja"), ("ei", "kyllä"), ("ei", "jah"), ("nie", "tak"), ("ne", "ano"), ("nie", "áno"),
+    ("nem", "igen"), ("ne", "da"), ("nu", "da"), ("hayır", "evet"), ("нет", "да"), ("не", "да"),
+    ("όχι", "ναι"),
 )  # fmt: skip
 
 # Words in the names of columns.
@@ -90,6 +93,7 @@ _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
     r"k?Wh?|[kMGT]?B|[a-z]{1,4}/[a-z]{1,4}"
 )
+_WORD = r"[^\W\d_]{1,12}\.?"  # a unit, whatever it is, behind a space
 _MONEY = (
     "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|ZAR|"
     "ILS|AED|SAR|KRW|SGD|HKD"
@@ -98,7 +102,7 @@ _NUMBER = re.compile(
     r"(?P<open>\()?(?P<sign>[-+\u2212]?)\s?"
     rf"(?P<prefix>(?:[A-Z]{{0,3}}[$€£¥₹]|{_MONEY}|Fr\.|kr\.?)\s?)?"
     r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
-    rf"(?P<suffix>\s?(?:{_UNIT}))?(?P<close>\))?"
+    rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_WORD}(?:/\d*{_WORD})?)?(?P<close>\))?"
 )
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
@@ -651,7 +655,7 @@ def _written_numbers(
     if sum(core[text] for text in strays) > _STRAY * rows:
         return None
     bodies = [m["body"] for m in same]
-    marks = _marks(bodies)
+    marks = _marks(bodies, comma=table.dialect is not None and table.dialect.separator == ";")
     if marks is None:
         return None
     thousands, decimal = marks
@@ -662,7 +666,8 @@ def _written_numbers(
         spread = f"{_different(len(core))} in {rows:,} rows"
         return _id(name, spread, pattern, ", of more digits than are modelled", "categorical")
     form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimals else ''}{suffix}"
-    if form in ("1234", "1234.5") and table.frame == "csv" and not any(m["open"] for m in same):
+    odd = any(m["open"] or m["behind"] or "\u2212" in m.string for m in same)
+    if form in ("1234", "1234.5") and table.frame == "csv" and not odd:
         form = None
     plain = table.blanked(name, (*blanks, *strays))
     other = sum(core[text] for text in strays)
@@ -686,8 +691,11 @@ def _written_numbers(
     return ColumnEvidence(name, "continuous", why, format=form, decimals=decimals, strays=strays)
 
 
-def _marks(bodies: Sequence[str]) -> tuple[str, str] | None:
-    """The thousands and decimal marks of written numbers, or None if they are no numbers."""
+def _marks(bodies: Sequence[str], *, comma: bool) -> tuple[str, str] | None:
+    """The thousands and decimal marks of written numbers, or None if they are no numbers.
+
+    Where `comma` is true a comma is a decimal mark, as in files of semicolons, if both may be.
+    """
     used = {*"".join(bodies)} - {*"0123456789"}
     spaced = [mark for mark in used if mark not in ".,"]
     if len(spaced) > 1:
@@ -699,7 +707,7 @@ def _marks(bodies: Sequence[str]) -> tuple[str, str] | None:
             return None
         last = max(points, key=both.rfind)
         marks = ("," if last == "." else "."), last
-    elif len(points) == 1 and not spaced and _groups(bodies, points[0]):
+    elif len(points) == 1 and not spaced and _groups(bodies, points[0], comma):
         marks = points[0], ""
     else:
         marks = "".join(spaced), "".join(points)
@@ -710,7 +718,7 @@ def _marks(bodies: Sequence[str]) -> tuple[str, str] | None:
     return marks if all(map(re.compile(shape).fullmatch, bodies)) else None
 
 
-def _groups(bodies: Sequence[str], mark: str) -> bool:
+def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
     """Whether a mark divides thousands: 1,234 could be a decimal mark, too."""
     marked = [body for body in bodies if mark in body]
     if any(body.count(mark) > 1 for body in marked):
@@ -720,7 +728,7 @@ def _groups(bodies: Sequence[str], mark: str) -> bool:
     unmarked = [body for body in bodies if mark not in body]
     if any(len(body) > 3 for body in unmarked):
         return False
-    return mark == "," or bool(unmarked)
+    return (mark == "," and not comma) or bool(unmarked)
 
 
 def _written_dates(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 
 _EXAMPLE = re.compile(
-    r"(?P<prefix>\D*)1(?P<thousands>\D?)234(?:(?P<decimal>[.,])5)?(?P<suffix>\D*)"
+    r"(?P<prefix>\D*)1(?P<thousands>\D?)234(?:(?P<decimal>[.,])5)?(?P<suffix>\D*(?:/\d+\D*)?)"
 )
 _SPACES = " \u00a0\u202f"
 _SIGN = r"[-+\u2212]?\s?"
@@ -49,7 +49,7 @@ class NumberForm:
             point = re.escape(self.decimal)
             whole = rf"(?:{whole})(?:{point}\d+)?|{point}\d+"
         before, behind = re.escape(self.prefix.strip()), re.escape(self.suffix.strip())
-        return rf"^[(]?{_SIGN}{before}\s?{_SIGN}({whole})\s?{behind}[)]?$"
+        return rf"^[(]?{_SIGN}{before}\s?{_SIGN}({whole})[-\u2212]?\s?{behind}[)]?$"
 
     def written(self, values: NDArray[Any], decimals: int | None) -> NDArray[np.object_]:
         """Numbers as text, with so many decimals; without a number, with as many as they have."""

@@ -1191,7 +1191,7 @@ def _numbers_in(text: pl.Series, form: str | None) -> pl.Series:
     if parts.decimal == ",":
         digits = digits.str.replace(",", ".", literal=True)
     size = digits.cast(pl.Float64, strict=False)
-    below = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]")
+    below = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]|\d[-\u2212]")
     return (size * pl.select(pl.when(below).then(-1.0).otherwise(1.0)).to_series()).alias(text.name)
 
 
@@ -1413,8 +1413,10 @@ def stacked(tables: Sequence[Table]) -> Table:
         types = {frame.schema[name] for frame in frames} - {pl.Null}
         if len(types) > 1 and not types <= numbers:
             frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
-    whole = pl.concat(frames, how="vertical_relaxed")
-    return Table(whole, _Origin("csv" if all(one.frame == "csv" for one in tables) else "file"))
+    alike = {one.dialect for one in tables}
+    kind: Frame = "csv" if all(one.frame == "csv" for one in tables) else "file"
+    origin = _Origin(kind, dialect=alike.pop() if len(alike) == 1 else None)
+    return Table(pl.concat(frames, how="vertical_relaxed"), origin)
 
 
 def frame_of(
