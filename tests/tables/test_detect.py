@@ -407,15 +407,43 @@ def test_fields_of_spaces_alone_are_missing(tmp_path):
 
 
 def test_a_column_of_mostly_numbers_or_dates_says_so():
-    """As laboratories write values outside of what they can measure."""
     numbers = random().normal(50, 20, ROWS).round(1).astype(str).tolist()
-    column = seen([*numbers[:-40], *["<0.5", ">100"] * 20])
+    column = seen([*numbers[:-40], *["about 0.5", "9 or 10"] * 20])
     assert column.kind == "text"
     assert "all but 40 rows hold numbers, and it is modelled as such if the others" in column.why
     assert "0.5" not in column.why
     column = seen([*dates("%Y-%m-%d")[:-40], *["2020-05", "2021"] * 20])
     assert "all but 40 rows hold dates" in column.why
     assert "hold" not in seen(["a", "b", "7"] * 100).why
+
+
+def test_few_words_and_limits_in_several_rows_among_many_numbers_are_missing_values():
+    """As laboratories write what they cannot measure, offices what they do not publish."""
+    numbers = random().normal(50, 20, ROWS).round(1).astype(str).tolist()
+    for marks in (["<0.5", ">100"], ["≤ 5", "90+"], ["x"], ["hemolysed", "..."], ["< 0.5 mg/l"]):
+        column = seen([*numbers, *marks * 20])
+        assert (column.kind, column.decimals) == ("continuous", 1), marks
+        assert (column.missing, column.missing_values) == (True, tuple(sorted(marks)))
+        assert all(repr(mark) in column.why for mark in marks)
+        assert ("instead of a limit" in column.why) == any(re.search("[0-9]", m) for m in marks)
+    mostly = seen([*numbers[:100], *["not done"] * 300])
+    assert (mostly.kind, mostly.missing_values) == ("continuous", ("not done",))
+    ends = seen([*dates("%Y%m%d"), *["00000000"] * 900])
+    assert (ends.kind, ends.format, ends.missing_values) == ("datetime", "%Y%m%d", ("00000000",))
+    ends = seen([*dates("%d.%m.%Y"), *["open"] * 9])
+    assert (ends.kind, ends.missing_values) == ("datetime", ("open",))
+
+
+def test_words_that_may_be_categories_or_names_are_no_missing_values():
+    few = [str(n) for n in random().integers(1, 13, ROWS)]
+    assert "K" in seen([*few, *["K"] * 9], "grade").categories  # of the kindergarten
+    rooms = [str(101 + n * n % 97) for n in range(ROWS)]
+    assert "ICU" in seen([*rooms, *["ICU"] * 90], "room").categories
+    numbers = [f"{x:.1f}" for x in random().normal(50, 9, ROWS)]
+    once = seen([*numbers, "Meyer", "Huber", "Huber"])
+    assert (once.kind, once.missing_values) == ("continuous", ())
+    assert "3 of 403 rows hold other text" in once.why
+    assert seen([*numbers, *list("abcdef") * 9]).missing_values == ()
 
 
 def test_durations_are_no_addresses_of_computers():

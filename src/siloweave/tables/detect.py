@@ -104,6 +104,8 @@ _NUMBER = re.compile(
     r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
     rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_WORD}(?:/\d*{_WORD})?)?(?P<close>\))?"
 )
+_LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
+_MARKS = 5  # of missing values that may stand among numbers
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
@@ -436,19 +438,30 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         spelled = tuple(sorted(blanks))
         why = "nothing but marks of missing values: not modelled, and drawn empty"
         return ColumnEvidence(name, "text", why, missing_values=spelled)
-    found = _two_words(table, name, core) or _written_numbers(table, name, core, blanks)
-    found = found or _written_dates(table, name, core, blanks)
+    found = _two_words(table, name, core) or _written(table, name, core, blanks)
+    if found is None or found.strays:
+        what, others = _others(core)
+        marks = _marks_of_gaps(core, others)
+        rest = {text: count for text, count in core.items() if text not in marks}
+        again = _written(table, name, rest, blanks | marks) if marks else None
+        if again and again.kind != "categorical":  # of which the marks are some, too
+            found, blanks = again, blanks | marks
     if found is None:
         unsure = {text for text in blanks if text.lower() in _MAYBE}
         unsure |= {text for text in blanks if set(text) == {"-"} and "+" in core}
         blanks -= unsure
         core |= {text: counted[text] for text in unsure}
         found = _not_modelled(table, name, core) or _categories(table, name, core)
-        if most := _mostly(core):
-            found = replace(found, why=f"{found.why}; {most}")
+        rows = sum(core[text] for text in others)
+        if 0 < rows < sum(core.values()) / 3:
+            why = f"{found.why}; all but {rows:,} rows hold {what}, and it is modelled as such if "
+            why += "the others are corrected, or named as missing where the file is read"
+            found = replace(found, why=why)
     if spelled := tuple(sorted(blanks)):
-        marks = ", ".join(map(repr, spelled))
-        why = f"{found.why}; {marks} taken for a missing value: correct missing_values if it is not"
+        texts = ", ".join(map(repr, spelled))
+        why = f"{found.why}; {texts} taken for a missing value: correct missing_values if it is not"
+        if any(map(_LIMIT.fullmatch, spelled)):
+            why += ", or write a number into the file instead of a limit"
         found = replace(found, why=why, missing_values=spelled)
     return found
 
@@ -473,23 +486,28 @@ def _two_words(table: Table, name: str, core: Mapping[str, int]) -> ColumnEviden
     return ColumnEvidence(name, "boolean", why, categories=words)
 
 
-def _mostly(core: Mapping[str, int]) -> str:
-    """What is said where most rows hold numbers or dates, and too many hold other texts."""
+def _others(core: Mapping[str, int]) -> tuple[str, list[str]]:
+    """What most texts are, numbers or dates, and those that are no such; or none."""
     probe = list(core)[:_PROBE]
     texts = [text for text in probe[:6] if re.search(r"\d", text)]  # one is a date, if most are
     form = max(_MOMENTS + _DAYS, key=lambda form: sum(_follows(text, form) for text in texts))
     tests: dict[str, Callable[[str], Any]]
     tests = {"numbers": _NUMBER.fullmatch, "dates": partial(_follows, form=form)}
     for what, test in tests.items():
-        if 2 * sum(map(bool, map(test, probe))) < len(probe):
-            continue
-        others = sum(count for text, count in core.items() if not test(text))
-        if 0 < others < sum(core.values()) / 3:
-            return (
-                f"all but {others:,} rows hold {what}, and it is modelled as such if the others "
-                "are corrected, or named as missing where the file is read"
-            )
-    return ""
+        most = 2 * sum(map(bool, map(test, probe))) >= len(probe)
+        if most and (others := [text for text in core if not test(text)]):
+            return what, others
+    return "", []
+
+
+def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
+    """Texts among many numbers or dates that stand for none: few, and each in several rows.
+
+    They are limits of what can be measured, such as <0.5, and words: nothing with other digits.
+    """
+    marks = {text for text in others if core[text] > 2}
+    marks = {text for text in marks if _LIMIT.fullmatch(text) or not re.search("[1-9]", text)}
+    return marks if len(core) - len(others) >= _SOME and len(marks) <= _MARKS else set()
 
 
 def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence:
@@ -636,6 +654,13 @@ def _pattern(texts: Sequence[str]) -> str | None:
 
 
 # Numbers and dates that are written as text
+
+
+def _written(
+    table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
+) -> ColumnEvidence | None:
+    found = _written_numbers(table, name, core, blanks)
+    return found or _written_dates(table, name, core, blanks)
 
 
 def _written_numbers(
