@@ -295,14 +295,11 @@ def test_joint_counts_of_categories_keep_missing_values():
     assert found == (pytest.approx(75.0), 1)
 
 
-def test_numbers_have_ten_cells_between_their_own_or_the_real_extremes():
+def test_numbers_have_ten_cells_between_their_own_extremes():
     real = {"x": np.arange(10) + 0.5, "c": list("aabbaabbaa")}
     moved = {"x": np.arange(10) + 100.5, "c": list("aabbaabbaa")}
     both = pair(real, moved)
     assert column_pair_trends(both, *BOTH, strong=False) == (100.0, 1)
-    # Cut at the real extremes, all moved rows fall into the last cell.
-    found = column_pair_trends(both, *BOTH, strong=False, edges="real")
-    assert found == (pytest.approx(10.0), 1)
 
 
 def test_only_pairs_that_go_together_count():

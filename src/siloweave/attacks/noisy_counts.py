@@ -11,7 +11,7 @@ privacy*, JRSS B 2022; Bun and Steinke, *Concentrated differential privacy*, TCC
 Choices made by an exponential mechanism are not scored; they leak a further share of rho.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import sqrt
 
 import msgspec
@@ -31,10 +31,6 @@ from siloweave.models.estimate import Measurement
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes
-from siloweave.tables.keys import Key, fold_in
-
-Measure = Callable[[Codes, np.random.SeedSequence], Sequence[Measurement]]
-"""A mechanism: what it lets the adversary see of some rows, drawn anew for every key."""
 
 
 class NoisyCountsRisk(msgspec.Struct, frozen=True):
@@ -49,19 +45,12 @@ class NoisyCountsRisk(msgspec.Struct, frozen=True):
         allowed: Most that any attack may reach under the accounted rho: 2 Phi(mu / 2) - 1.
         tpr: Share of members found at the threshold.
         fpr: Share of others called members.
-        threshold: Fixed at 0, even odds, for repeated runs; for one transcript chosen on every
-            other score, which is then not judged.
+        threshold: Chosen on every other score, which is then not judged.
         curve: Receiver curve of all scores judged.
         at: Best points at FPR 0.1% and 1%.
         at_allowed: TPR that the accounted rho allows at the same FPRs.
-        mu_low: Lower bound of mu from the threshold's errors: no mechanism with a smaller mu makes
-            as few, at the given confidence. None for one transcript, which is one draw.
         mu_allowed: sqrt(2 rho).
-        mu_exact: What the noise that was stated allows, on average over the records; None for one
-            transcript.
-        exceeded: Whether `mu_low` is above `mu_allowed`: less noise was drawn than accounted. None
-            for one transcript.
-        confidence: Of every interval and bound.
+        confidence: Of every interval.
     """
 
     risk: float
@@ -75,10 +64,7 @@ class NoisyCountsRisk(msgspec.Struct, frozen=True):
     curve: Roc
     at: tuple[Operating, ...]
     at_allowed: tuple[float, ...]
-    mu_low: float | None
     mu_allowed: float
-    mu_exact: float | None
-    exceeded: bool | None
     confidence: float
 
 
@@ -96,14 +82,12 @@ def membership_scores(
     *,
     suspects: Codes | None = None,
     prior: float = 0.5,
-    instead: Codes | None = None,
 ) -> tuple[Floats, Floats]:
     """Log-likelihood ratio of each record being counted against not, and the mu^2 of each record.
 
     `known` are all rows of the study but those that are attacked. `suspects` are all records whose
     membership the adversary does not know, these included; each of the others is expected to be
-    there with chance `prior`. Leave them out where one record is attacked at a time. Under
-    replace-one, the row `instead` stands in a record's place if it is not there.
+    there with chance `prior`. Leave them out where one record is attacked at a time.
     """
     scores, squares = np.zeros(records.num_rows), np.zeros(records.num_rows)
     for one in measurements:
@@ -122,14 +106,8 @@ def membership_scores(
         spread, cells = (one.sigma**2 + variance).reshape(-1), records.flat(one.clique)
         own = 0.0 if suspects is None else 1.0
         weight = 1 / (spread[cells] - own * prior * (1 - prior))
-        score, square = weight * (off[cells] + own * prior - 0.5), weight
-        if instead is not None:
-            other = np.broadcast_to(instead.flat(one.clique), cells.shape)
-            moved = cells != other
-            score = moved * (score - (off[other] - 0.5) / spread[other])
-            square = moved * (square + 1 / spread[other])
-        scores += score
-        squares += square
+        scores += weight * (off[cells] + own * prior - 0.5)
+        squares += weight
     return scores, squares
 
 
@@ -140,15 +118,14 @@ def transcript_attack(
     known: Codes,
     *,
     rho: float,
-    confidence: float = 0.95,
 ) -> NoisyCountsRisk:
     """Attack one run as it happened: many records, one draw of the noise.
 
     One adversary suspects all these records alike, so what it does not know of the others counts
     as noise. Records of a cell meet the same noise, so intervals are a little too narrow, and one
-    draw is no test of the noise: `repeated_attack` is. Takes four records or more that were in the
-    study and as many that were not; `known` are the study's rows without `members`, and `rho` is
-    the zCDP that the ledger says a row paid.
+    draw is no test of the noise. Takes four records or more that were in the study and as many that
+    were not; `known` are the study's rows without `members`, and `rho` is the zCDP that the ledger
+    says a row paid.
     """
     if not measurements:
         raise InputError("there are no measurements; give those of a run's transcript")
@@ -158,57 +135,20 @@ def transcript_attack(
         membership_scores(measurements, records, known, suspects=suspects, prior=prior)[0]
         for records in (members, others)
     )
-    return _judged(inside, outside, rho, confidence)
+    if min(len(inside), len(outside)) < 4:
+        raise InputError(f"{len(inside)} members, {len(outside)} others: give at least 4 of each")
+    threshold = best_threshold(inside[::2], outside[::2])
+    return judged(inside[1::2], outside[1::2], threshold, rho=rho)
 
 
-def repeated_attack(
-    measure: Measure,
-    known: Codes,
-    target: Codes,
-    *,
-    rho: float,
-    key: Key,
-    draws: int = 1000,
-    instead: Codes | None = None,
-    confidence: float = 0.95,
+def judged(
+    inside: Floats, outside: Floats, threshold: float, *, rho: float, confidence: float = 0.95
 ) -> NoisyCountsRisk:
-    """Attack one record in many runs of a mechanism, half of them with the record.
-
-    A mechanism that adds less noise than accounted is `exceeded`, given enough draws: at least 4
-    with the record, and as many without. `known` are all other rows, and `rho` is the zCDP that a
-    run is accounted for. Under replace-one, `instead` is the row in the record's place.
-    """
-    if draws < 4:
-        raise InputError(f"draws={draws} must be at least 4")
-    if target.num_rows != 1:
-        raise InputError(f"target has {target.num_rows} rows; attack one record at a time")
-    scores: dict[str, list[Floats]] = {"with": [], "without": []}
-    squares = np.zeros(1)
-    for world, found in scores.items():
-        added = target if world == "with" else instead
-        rows = known if added is None else Codes.concat([known, added])
-        for i in range(draws):
-            seen = measure(rows, fold_in(fold_in(key, world, i), "noise"))
-            score, squares = membership_scores(seen, target, known, instead=instead)
-            found.append(score)
-    inside, outside = (np.concatenate(scores[world]) for world in ("with", "without"))
-    return _judged(inside, outside, rho, confidence, float(np.sqrt(squares).mean()))
-
-
-def _judged(
-    inside: Floats, outside: Floats, rho: float, confidence: float, mu_exact: float | None = None
-) -> NoisyCountsRisk:
-    """Compare scores of members and others with what rho allows; `mu_exact` for repeated runs."""
+    """Compare scores of members and of others, and a threshold of both, with what rho allows."""
     from scipy.special import ndtr, ndtri
 
     if not rho > 0:
         raise InputError(f"rho={rho} must be greater than 0: what the ledger says a row paid")
-    if min(len(inside), len(outside)) < 4:
-        raise InputError(f"{len(inside)} members, {len(outside)} others: give at least 4 of each")
-    threshold, repeated = 0.0, mu_exact is not None
-    if not repeated:
-        threshold = best_threshold(inside[::2], outside[::2])
-        inside, outside = inside[1::2], outside[1::2]
     mu = sqrt(2 * rho)
     curve = roc(inside, outside, confidence)
     tpr = clopper_pearson(int((inside >= threshold).sum()), len(inside), confidence)
@@ -218,7 +158,6 @@ def _judged(
     # Statistics in Medicine 17(8), method 10, from the rates' own intervals.
     down = float(np.hypot(tpr.value - tpr.low, fpr.high - fpr.value))
     up = float(np.hypot(tpr.high - tpr.value, fpr.value - fpr.low))
-    mu_low = _mu_low(tpr, fpr) if repeated else None
     return NoisyCountsRisk(
         risk=max(0.0, raw),
         low=raw - down,
@@ -231,23 +170,6 @@ def _judged(
         curve=curve,
         at=tuple(curve.tpr_at(rate) for rate in FALSE_POSITIVES),
         at_allowed=tuple(float(ndtr(ndtri(rate) + mu)) for rate in FALSE_POSITIVES),
-        mu_low=mu_low,
         mu_allowed=mu,
-        mu_exact=mu_exact,
-        exceeded=None if mu_low is None else mu_low > mu,
         confidence=confidence,
     )
-
-
-def _mu_low(tpr: Rate, fpr: Rate) -> float:
-    """Probit of the least TPR minus that of the greatest FPR, 0 if negative.
-
-    The two ends of Clopper and Pearson's intervals fail with half of their error each, so the
-    bound holds with the intervals' confidence. Nasr et al., *Tight auditing of differentially
-    private machine learning*, USENIX Security 2023, section 4.
-    """
-    from scipy.special import ndtri
-
-    if tpr.low <= 0 or fpr.high >= 1:
-        return 0.0
-    return max(0.0, float(ndtri(tpr.low) - ndtri(fpr.high)))

@@ -51,11 +51,6 @@ class RiskPart(msgspec.Struct, frozen=True):
     attacks: int
     note: str = ""
 
-    @property
-    def better_than_guessing(self) -> bool:
-        """Whether the attack did better on training rows than random guesses."""
-        return self.train.value > self.baseline.value
-
 
 class Membership(msgspec.Struct, frozen=True):
     """Scores that should separate training rows from control rows.

@@ -96,7 +96,6 @@ def side_by_side(
     jobs: Sequence[J],
     *,
     workers: int,
-    name: Callable[[J], str] = str,
     progress: Progress = silent,
 ) -> list[R]:
     """Do every job, each in one BLAS thread, several at a time in processes of their own.
@@ -104,7 +103,7 @@ def side_by_side(
     `work` is called with `shared`, which is sent to a worker once, and one job; it must not depend
     on what ran before. Nothing is written to disk. What cannot be handed to another process (a
     lambda, a function typed into a session) is run in threads instead, with a warning; results are
-    the same. With one worker, jobs run here. A job that fails is named by `name`, and no further
+    the same. With one worker, jobs run here. A job that fails is named by its text, and no further
     one starts. `progress` is called after each job, in this process.
     """
     if workers < 1:
@@ -112,8 +111,8 @@ def side_by_side(
     number = itertools.count(1)
 
     def take(job: J, result: Callable[[], R | _Failed]) -> R:
-        found = _named(name(job), result)
-        progress(name(job), next(number) / len(jobs))
+        found = _named(str(job), result)
+        progress(str(job), next(number) / len(jobs))
         return found
 
     if workers == 1 or len(jobs) < 2:
@@ -321,15 +320,6 @@ class ShadowRisks(msgspec.Struct, frozen=True):
     def mean(self, attack: str) -> float:
         """One attack's risk, averaged over records with negative values kept, then cut at 0."""
         return max(0.0, float(np.mean([one.raw for one in self.of(attack)])))
-
-    @property
-    def mean_of_best(self) -> float:
-        """Each record's best attack, averaged: DP-TLDM's figure; compare with `noise_record`."""
-        best = [
-            max(one.risk for one in self.risks if one.record == record)
-            for record in range(self.records)
-        ]
-        return float(np.mean(best))
 
 
 def _judged(

@@ -515,28 +515,26 @@ def _shape(column: AlignedColumn, real: str, synthetic: str) -> float:
     return 1.0 - float(np.abs(p / p.sum() - q / q.sum()).sum()) / 2
 
 
-Edges = Literal["own", "real"]
 # Per pair of columns: similarity of the trends, the real table's strength, and the strength
 # above which a pair counts as strong.
 _Trend = tuple[float, float, float]
 # All readings and their notes ask for the same pairs, so these are stored as long as the tables.
-_KNOWN: WeakKeyDictionary[Aligned, dict[tuple[str, str, Edges], list[_Trend]]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Aligned, dict[tuple[str, str], list[_Trend]]] = WeakKeyDictionary()
 
 
 def column_pair_trends(
-    tables: Aligned, real: str, synthetic: str, *, strong: bool = True, edges: Edges = "own"
+    tables: Aligned, real: str, synthetic: str, *, strong: bool = True
 ) -> PairTrends:
     """Mean similarity of the trends of all pairs of columns, in percent.
 
     Two numeric columns: 1 - |a - b|/2 of both Pearson correlations. All other pairs: 1 - total
     variation distance of the joint counts, numeric columns in 10 bins of equal width, a missing
-    value as a category. A numeric pair with a column of one value is left out.
+    value as a category. Bins are cut between each table's own extremes, so that a column that was
+    stretched or moved is not seen. A numeric pair with a column of one value is left out.
 
     `strong`: only pairs count that go together in the real table: absolute correlation above 0.5,
     Cramer's V (not corrected) above 0.3. SDMetrics does so since 2026; the percentages of older
-    reports are over all pairs. `edges`: ``"own"`` cuts each table between its own extremes, as the
-    report does, so that it cannot see a column that was stretched or moved; ``"real"`` cuts both at
-    the real ones, as SDMetrics' stand-alone measure does.
+    reports are over all pairs.
 
     Raises:
         InputError: There is no such table, fewer than two columns, or no pair that counts.
@@ -553,10 +551,11 @@ def column_pair_trends(
         PairTrends(percent=0.0, pairs=1)
     """
     require_tables(tables, real, synthetic)
-    known, place = _KNOWN.setdefault(tables, {}), (real, synthetic, edges)
-    if place not in known:
-        known[place] = _trends(tables, real, synthetic, real if edges == "real" else None)
-    found = [value for value, strength, least in known[place] if not strong or strength > least]
+    known = _KNOWN.setdefault(tables, {})
+    if (real, synthetic) not in known:
+        known[real, synthetic] = _trends(tables, real, synthetic)
+    trends = known[real, synthetic]
+    found = [value for value, strength, least in trends if not strong or strength > least]
     if not found:
         raise InputError(
             f"none of the {len(tables.columns) * (len(tables.columns) - 1) // 2} pairs of columns "
@@ -565,10 +564,10 @@ def column_pair_trends(
     return PairTrends(100.0 * float(np.mean(found)), len(found))
 
 
-def _trends(tables: Aligned, real: str, synthetic: str, edges_from: str | None) -> list[_Trend]:
+def _trends(tables: Aligned, real: str, synthetic: str) -> list[_Trend]:
     """The trend of every pair of columns, but for pairs whose correlation is not defined."""
     cells = {
-        (column.name, table): _bin(column, table, edges_from)
+        (column.name, table): _bin(column, table)
         for column in tables.columns
         for table in (real, synthetic)
         if tables.categorical
@@ -592,13 +591,11 @@ def _trends(tables: Aligned, real: str, synthetic: str, edges_from: str | None) 
     return found
 
 
-def _bin(column: AlignedColumn, table: str, edges_from: str | None) -> Ints:
+def _bin(column: AlignedColumn, table: str) -> Ints:
     values = column.values[table]
     if not column.numeric:
         return values.astype(np.int64)
-    edges = np.histogram_bin_edges(numbers(column, edges_from or table), bins=TREND_BINS)
-    if edges_from:  # what lies outside belongs to the outer bins
-        edges[0], edges[-1] = -np.inf, np.inf
+    edges = np.histogram_bin_edges(numbers(column, table), bins=TREND_BINS)
     found: Ints = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
     return found
 

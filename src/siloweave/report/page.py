@@ -464,7 +464,6 @@ def render_comparison(
     *,
     title: str,
     version: str,
-    created: datetime | None = None,
 ) -> str:
     """Make the page of scores and attacks, for the owner; it needs no network.
 
@@ -472,12 +471,11 @@ def render_comparison(
     """
     if scores is None and risks is None:
         raise InputError("there are no scores and no risks to show; give at least one")
-    when = datetime.now(UTC) if created is None else created
     return _page(
         "comparison.html",
         title=title,
         version=version,
-        created=when.isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         scores=_scores(scores) if scores else None,
         risks=_risks(risks) if risks else None,
     )
