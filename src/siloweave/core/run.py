@@ -54,7 +54,6 @@ from siloweave.errors import (
     LedgerError,
     RosterError,
     SchemaError,
-    SiloweaveError,
     StudyError,
     naming_party,
     number,
@@ -1138,7 +1137,7 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
             raise lost_ledger(home / LEDGER_FILE, "lacks what paid for answers in the store beside")
         if home is not None and job.limited:
             _require_alike(found[0], store, limit)
-    except SiloweaveError:
+    except BaseException:  # a full disk, too
         found[0].close()
         raise
     return found
