@@ -199,6 +199,47 @@ def test_a_subject_is_a_person_unless_there_are_more_pupils():
     assert seen(list("abcd") * 9, "subject").kind == "categorical"
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "form"),
+    [
+        ("Caller", [f"{a}smith" for a in LETTERS], "[a-z]{2}smith"),
+        ("plate", [f"M-AB {n % 9000 + 1000}" for n in NUMBERS], "M-AB [0-9]{4}"),
+        ("x", [":".join(re.findall("..", f"{n:012X}")) for n in NUMBERS], None),
+        ("x", ["-".join(re.findall("..", f"{n * n % 2**40:012x}")) for n in NUMBERS], None),
+    ],
+)
+def test_logins_plates_and_addresses_of_devices_are_identifiers(name, values, form):
+    for several in (visits(values), values):
+        column = seen(several, name)
+        assert (column.kind, column.categories) == ("id", ())
+        assert form is None or column.format == form
+        assert column.format is None or re.fullmatch(column.format, several[7])
+    assert seen([f"firm {n % 90}" for n in range(ROWS)], "employer").kind == "categorical"
+
+
+def test_numbers_of_four_digits_that_all_differ_are_identifiers_if_evenly_spread():
+    """As extensions of phones; incomes differ as well, and are no identifiers."""
+    different = random().choice(7_000, 300, replace=False) + 2_000
+    assert seen(different).kind == "id"
+    skewed = np.unique((1000 + random().exponential(1500, 3 * ROWS)).astype(int))
+    skewed = random().permutation(skewed[skewed < 10_000])[:300]
+    assert len(skewed) == 300
+    assert seen(skewed).kind == "integer"
+    assert seen(different[:120]).kind == "integer"  # so few could differ by chance
+
+
+def test_words_that_nearly_all_differ_are_texts_and_two_numbers_are_to_be_divided():
+    towns = seen([f"{a.title()}{'dorf' if n % 2 else 'heim' * 2}" for n, a in enumerate(LETTERS)])
+    assert (towns.kind, towns.categories) == ("text", ())
+    assert "nearly all different" in towns.why
+    for several in (1, 4):
+        pressures = [f"{90 + n // several % 50}/{60 + n // several * 7 % 40}" for n in range(ROWS)]
+        column = seen(pressures)
+        assert (column.kind, column.categories) == ("text", ())
+        assert "two numbers in one field (give each a column of its own): not" in column.why
+    assert seen(["1/2", "1/4", "3/4"] * 99).kind == "categorical"
+
+
 def test_how_many_people_there_are_is_a_number():
     for name in ("students_number", "customers", "num_members", "caseload_number"):
         assert seen(random().poisson(200, ROWS), name).kind == "integer", name

@@ -51,12 +51,15 @@ _PAIRS = (
 )  # fmt: skip
 
 # Words in the names of columns.
-_IDS = _lexicon("id ids uuid guid idx index key identifier ssn mrn serial rowid login username")
+_IDS = _lexicon(
+    "id ids uuid guid idx index key identifier ssn mrn serial rowid login username plate vin imei "
+    "kennzeichen barcode"
+)
 _NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero número")  # at the end
 _FIRST = _lexicon("id nr numéro numero número codigo código code")  # before what they number
 _PEOPLE = re.compile(
     r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|member|mitglied|proband|"
-    r"particip|teilnehm|user|usuari|usager|utilis|employ|staff|mitarb|versichert|insured|assur|"
+    r"particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|caller|benutz|assignee|mitarb|versichert|insured|assur|"
     r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
@@ -106,6 +109,8 @@ _NUMBER = re.compile(
 )
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 _MARKS = 5  # of missing values that may stand among numbers
+_MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
+_TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")  # 120/80
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
@@ -336,7 +341,7 @@ def _is_key(words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints) -> s
         return "rising from row to row"
     if rows * rows / (2.0 * width) > 8.0:
         return "where chance would have repeated some"
-    if _as_long(seen) >= 5 and _even(seen):
+    if _as_long(seen) >= (4 if rows * rows > 8.0 * width else 5) and _even(seen):
         return "all of as many digits and evenly spread"
     return ""
 
@@ -534,14 +539,20 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
         why = f"{spread}, {what}: not modelled; {_if_not('categorical')}"
         return ColumnEvidence(name, "text", why, format=form)
 
+    if kinds > 1 and _most(probe, _MAC.fullmatch):
+        return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
+    if kinds >= _SOME and _most(probe, _TWO.fullmatch):
+        return left_out(None, "two numbers in one field (give each a column of its own)")
     for form, shape in _SHAPES.items():
         if kinds > 1 and _most(probe, shape.fullmatch):
             return left_out(form, f"each written like {_article(form)}")
     if kinds > 1 and (personal := _personal(words, probe, share, _few_each(kinds, rows))):
         return left_out(personal, f"each written like {_article(personal)}")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
-        if not any(" " in one for one in probe) or _IDS & words or _numbers_people(parts):
-            return _id(name, spread, _pattern(texts), "", "categorical")
+        pattern, named = _pattern(texts), _IDS & words or _numbers_people(parts)
+        code = pattern or _most(probe, re.compile(r"\d").search)
+        if named or (code and not any(" " in one for one in probe)):
+            return _id(name, spread, pattern, "", "categorical")
         return left_out(None, "nearly all different")
     if reason := _repeated(parts, core):
         return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
@@ -556,11 +567,13 @@ def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
     rows, kinds, texts = sum(core.values()), len(core), list(core)
     if kinds > 2 and _numbers_people(words):
         return _NAMED
-    if not _few_each(kinds, rows) or _kind_of_things(words) or any(" " in one for one in texts):
+    if not _few_each(kinds, rows) or _kind_of_things(words):
         return ""
-    if _named_id(words) and _most(texts, re.compile(r"\d").search):
+    spaced = any(" " in one for one in texts)
+    logins = _PEOPLE.match(words[-1]) and not spaced
+    if _named_id(words) and (logins or _most(texts, re.compile(r"\d").search)):
         return _NAMED
-    if max(core.values()) * kinds >= 10 * rows:
+    if spaced or max(core.values()) * kinds >= 10 * rows:
         return ""
     if _numbered(texts):
         return f"letters and a number each, {_SEVERAL}"
@@ -641,7 +654,8 @@ def _pattern(texts: Sequence[str]) -> str | None:
         return None
     parts: list[str] = []
     for column in map(set, zip(*texts, strict=True)):
-        options = ("[0-9]", "[A-Z]", "[a-z]", "[0-9a-f]", "[A-Z0-9]", "[a-z0-9]", "[A-Za-z0-9]")
+        options = ("[0-9]", "[A-Z]", "[a-z]", "[0-9a-f]", "[0-9A-F]", "[A-Z0-9]", "[a-z0-9]",
+                   "[A-Za-z0-9]")  # fmt: skip
         if len(column) == 1:
             parts.append(re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", column.pop()))
         else:
