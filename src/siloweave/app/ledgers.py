@@ -19,8 +19,14 @@ from siloweave.app.study import Study, close_match
 from siloweave.core.fit import epsilon_of_row
 from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError
-from siloweave.federation.records import ABSENCES, RECEIPTS, Absences, Receipt, read_receipts
-from siloweave.federation.session import Traffic
+from siloweave.federation.records import (
+    ABSENCES,
+    RECEIPTS,
+    Absences,
+    Receipt,
+    Traffic,
+    read_receipts,
+)
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, spelled_key
 

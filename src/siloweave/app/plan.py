@@ -31,7 +31,8 @@ from siloweave.core.party import agreed, differences
 from siloweave.errors import InputError
 from siloweave.federation.frames import Roster
 from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
-from siloweave.federation.session import Close, Traffic
+from siloweave.federation.records import Traffic
+from siloweave.federation.session import Close
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded

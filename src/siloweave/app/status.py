@@ -39,7 +39,7 @@ from siloweave.federation.records import (
     RECEIPTS,
     STATUS,
     Status,
-    WireCount,
+    Traffic,
     read_receipts,
     read_status,
 )
@@ -175,7 +175,7 @@ def _lines(study: Study, now: Status, due: Mapping[str, float]) -> Iterator[Part
     receipts = read_receipts(study.folder / RECEIPTS)
     paid = Counter(one.party for one in receipts if one.entry)
     for name in study.names:
-        seen, why = now.traffic.get(name, WireCount()), now.refused.get(name, "")
+        seen, why = now.traffic.get(name, Traffic()), now.refused.get(name, "")
         counts = seen.messages, seen.bytes_from_party, seen.bytes_to_party
         yield PartyLine(name, *counts, paid[name], due.get(name), why)
 

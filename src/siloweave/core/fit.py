@@ -38,7 +38,7 @@ from siloweave.core.conditional import (
 from siloweave.core.constrained import constrained_rows
 from siloweave.core.method import GUARANTEED, Info
 from siloweave.errors import DataError, InputError, naming_file
-from siloweave.federation.session import Traffic
+from siloweave.federation.records import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.accountants import epsilon, of_one_person
@@ -441,7 +441,7 @@ def key_for(seed: Key | None) -> Key:
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """The file of a saved fit; `traffic` is messages, bytes to and from a party."""
+    """The file of a saved fit."""
 
     version: int
     info: Info
@@ -453,7 +453,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     ledgers: dict[str, tuple[Entry, ...]]
     heads: dict[str, str]
-    traffic: dict[str, tuple[int, int, int]]
+    traffic: dict[str, Traffic]
     rounds: int
     phases: dict[str, float]
     num_rows: int | None
@@ -760,7 +760,7 @@ class Fit:
                     path.chmod(0o700 if path.is_dir() else 0o600)
 
     def _saved(self) -> _Saved:
-        parties, budget = self.cost.parties.items(), self.budget
+        budget = self.budget
         return _Saved(
             version=VERSION,
             info=self.info,
@@ -772,7 +772,7 @@ class Fit:
             settings=dict(self.settings),
             ledgers=dict(self.ledgers),
             heads=dict(self.heads),
-            traffic={n: (t.messages, t.bytes_to_party, t.bytes_from_party) for n, t in parties},
+            traffic=dict(self.cost.parties),
             rounds=self.cost.rounds,
             phases=dict(self.cost.phases),
             num_rows=self.num_rows,
@@ -806,12 +806,11 @@ class Fit:
             model = loaders[saved.info.name](path)
         except (OSError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
-        traffic = {name: Traffic(*numbers) for name, numbers in saved.traffic.items()}
         bound = inf if saved.epsilon is None else saved.epsilon
         return cls(
             model, saved.info, Budget(bound, saved.delta, saved.unit, saved.relation),
             saved.private, saved.settings, saved.ledgers, saved.heads,
-            Cost(traffic, saved.rounds, saved.phases), saved.num_rows, like, saved.columns,
+            Cost(saved.traffic, saved.rounds, saved.phases), saved.num_rows, like, saved.columns,
             saved.simulated, Schema.from_json(saved.declared) if saved.declared else None,
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Federation: typed messages, sealed replies, sites and transports. It knows no method."""
 
 from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
-from siloweave.federation.session import InProcess, Session, Traffic, Transport
+from siloweave.federation.records import Traffic
+from siloweave.federation.session import InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, MemoryStore, Site
 
 __all__ = [

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import msgspec
 
@@ -55,13 +55,6 @@ class TranscriptRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     party: str
     question: bytes
     answer: bytes
-
-
-class Transcript(Protocol):
-    """Where a coordinator writes down what it receives. Conforming: FolderTranscript."""
-
-    def record(self, received: TranscriptRecord) -> None:
-        """Write one answer down."""
 
 
 class FolderTranscript:
@@ -231,12 +224,19 @@ FINISHED = "finished"
 _log = logging.getLogger("siloweave")
 
 
-class WireCount(msgspec.Struct):
-    """What crossed to and from a party: questions that it answered, and bytes."""
+class Traffic(msgspec.Struct, array_like=True, frozen=True):
+    """What went over the wire to and from one party, counted on the bytes themselves.
+
+    `messages` are questions that it answered.
+    """
 
     messages: int = 0
     bytes_to_party: int = 0
     bytes_from_party: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
+        return Traffic(*(a + b for a, b in zip(mine, theirs, strict=True)))
 
 
 class Status(msgspec.Struct):
@@ -266,7 +266,7 @@ class Status(msgspec.Struct):
     asked: dict[str, float] = {}
     answered: dict[str, float] = {}
     refused: dict[str, str] = {}
-    traffic: dict[str, WireCount] = {}
+    traffic: dict[str, Traffic] = {}
     ended: str = ""
     written: float = 0.0
 
@@ -299,10 +299,7 @@ class StatusFile:
         """A party has answered it."""
         with self._changed() as now:
             now.answered[party] = time.time()
-            one = now.traffic.setdefault(party, WireCount())
-            one.messages += 1
-            one.bytes_to_party += sent
-            one.bytes_from_party += received
+            now.traffic[party] = now.traffic.get(party, Traffic()) + Traffic(1, sent, received)
         _log.info(
             "run %s, step %d: %s answered, %d bytes there and %d back",
             *(now.run, now.step, party, sent, received),

@@ -39,9 +39,10 @@ from siloweave.federation.messages import (
 )
 from siloweave.federation.records import (
     Absences,
+    FolderTranscript,
     Receipts,
     StatusFile,
-    Transcript,
+    Traffic,
     TranscriptRecord,
 )
 from siloweave.federation.site import Handlers, Site
@@ -123,22 +124,6 @@ class Transport(Protocol):
         """The party's answer to `frame`."""
 
 
-@dataclass
-class Traffic:
-    """What went over the wire to and from one party, counted on the bytes themselves."""
-
-    messages: int = 0
-    bytes_to_party: int = 0
-    bytes_from_party: int = 0
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.messages + other.messages,
-            self.bytes_to_party + other.bytes_to_party,
-            self.bytes_from_party + other.bytes_from_party,
-        )
-
-
 @contextmanager
 def naming_step(asked: Envelope) -> Iterator[None]:
     """Let an error about an answer name its party and step."""
@@ -180,7 +165,7 @@ class Session:
         *,
         run: str,
         sender: str = "coordinator",
-        transcript: Transcript | None = None,
+        transcript: FolderTranscript | None = None,
         receipts: Receipts | None = None,
         at_once: int = 1,
         tolerated: int = 1,
@@ -428,10 +413,8 @@ class Session:
 
     def _received(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
         """Count an answer, open it, write it down, and read it."""
-        seen, name = self.traffic[asked.to], asked.to
-        seen.messages += 1
-        seen.bytes_to_party += len(frame)
-        seen.bytes_from_party += len(answer)
+        name = asked.to
+        self.traffic[name] += Traffic(1, len(frame), len(answer))
         with naming_step(asked):
             came = messages.answer_to(asked, answer)
             if asked.then and came.then:
