@@ -128,7 +128,7 @@ def test_check_says_that_no_epsilon_covers_it(study):
     [
         ({"alignment": {"on": []}}, InputError, r"\[alignment\] on=\(\) must be a list"),
         ({"alignment": {"on": ["id"], "rules": {"id": ["up"]}}}, InputError, "rule 'up' of 'id'"),
-        ({"alignment": {"on": ["id"], "most": 0}}, InputError, r"\[alignment\] most = 0"),
+        ({"alignment": {"on": ["id"], "most": 0}}, InputError, r"\[alignment\] most=0"),
         ({"alignment": {"on": ["id"], "missing": "x"}}, InputError, r"\[alignment\] missing"),
         ({"alignment": {"on": ["id"], "rule": {}}}, InputError, "rule is unknown; did you mean"),
         ({"alignment": {}}, InputError, r"\[alignment\] on is missing"),

@@ -283,7 +283,7 @@ def test_rows_that_changed_in_the_middle_of_a_run(done):
         (["report", "nope"], "nope: holds no finished run"),
         (["ledger", "nope"], "is no run's folder and no ledger file"),
         (["ledger", "run", "--party", "nord"], "did you mean 'north'?"),
-        (["ledger", "run", "--delta", "2"], "--delta 2.0 must lie strictly between 0 and 1"),
+        (["ledger", "run", "--delta", "2"], "delta=2.0 must be a number in (0, 1)"),
     ],
 )
 def test_a_wrong_argument(done, words, message):

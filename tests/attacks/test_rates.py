@@ -181,5 +181,5 @@ def test_scores_must_be_numbers():
         rates.threshold_risk([1.0], [1.0, 2.0], key=0)
     with pytest.raises(InputError, match="attacks=0"):
         rates.noise_attacker(10, 0)
-    with pytest.raises(InputError, match="between 0 and 1"):
+    with pytest.raises(InputError, match=r"fpr=1.5 must be a number in \[0, 1\]"):
         rates.roc([1.0], [0.0]).tpr_at(1.5)

@@ -236,7 +236,7 @@ def test_progress_reaches_the_end():
         ({"targets": [300]}, "auxiliary has rows 0 to 299"),
         ({"targets": [1, 1]}, "twice"),
         ({"training_size": 400}, "exceeds the 299 auxiliary rows"),
-        ({"training_size": 1}, "at least 2"),
+        ({"training_size": 1}, "2 or more"),
         ({"targets": list(range(40))}, "at most half"),
         ({"workers": 0}, "workers=0"),
         ({"synthetic_size": 0}, "synthetic_size=0"),

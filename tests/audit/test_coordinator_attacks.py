@@ -106,7 +106,7 @@ def test_counts_that_were_shared_are_attacked_as_they_were_opened(tmp_path):
 
 
 def test_bad_input(tmp_path):
-    with pytest.raises(InputError, match="targets=3 must be at least 16"):
+    with pytest.raises(InputError, match="targets=3 must be a whole number, 16 or more"):
         attack_run(tmp_path, PARTS, people(20, 3), targets=3)
     run(sw.FLAIM(**SETTINGS), PARTS, tmp_path, 3.0)
     with pytest.raises(RosterError, match="the run's parties are north, south"):

@@ -312,7 +312,7 @@ def test_bad_input(real):
     named = real.with_columns(who=pl.int_range(400).cast(str))
     with pytest.raises(InputError, match="target='who' holds ids"):
         score(named, named, target="who")
-    with pytest.raises(InputError, match="max_rows=3 must be a whole number of 30 or more"):
+    with pytest.raises(InputError, match="max_rows=3 must be a whole number, 30 or more"):
         score(real, real, max_rows=3)
     with pytest.raises(InputError, match="encoder is missing"):
         score(real, real, model=MRF)

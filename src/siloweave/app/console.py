@@ -154,7 +154,12 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
     whole = ("of the whole run, all parties in one process", ">")
     console.print(_grid(whole, _whole_run(found)))
     if network:
-        console.print(_grid(("of the run over a network", ">"), _over_network(found)))
+        rows = [  # what computing takes is that of this machine
+            ("messages to each party", f"at most {found.messages_per_party:,}"),
+            ("an engine, at 1 s a message", f"about {words.duration(found.seconds_on_engine)}"),
+            ("sockets, at 50 ms a message", f"about {words.duration(found.seconds_on_sockets)}"),
+        ]
+        console.print(_grid(("of the run over a network", ">"), rows))
         if found.every_step:
             console.print(escape(_ONE_ROOM))
     for note in found.notes:
@@ -220,13 +225,6 @@ _ONE_ROOM = (
     "There is a question at every gradient step: this method is for parties in one machine room, "
     "over sockets."
 )
-
-
-def _over_network(found: StudyForecast) -> Iterator[tuple[str, str]]:
-    """Messages and time; what computing takes is that of this machine."""
-    yield "messages to each party", f"at most {found.messages_per_party:,}"
-    yield "an engine, at 1 s a message", f"about {words.duration(found.seconds_on_engine)}"
-    yield "sockets, at 50 ms a message", f"about {words.duration(found.seconds_on_sockets)}"
 
 
 def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:

@@ -281,9 +281,10 @@ def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
         found = _with_own_ids(Schema.detect(pooled), pooled, tables)
         return Schema(found.columns, proposed(pooled, found))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
-    found = _with_constraints(own)
+    apart = [Schema.detect(table) for table in own]
+    rules = [r for table, one in zip(own, apart, strict=True) for r in proposed(table, one)]
     ids = (_shared_id(tables, name) for name in on)
-    return Schema((*ids, *found.columns), found.constraints)
+    return Schema((*ids, *(c for one in apart for c in one.columns)), tuple(rules))
 
 
 def _with_own_ids(found: Schema, pooled: Table, tables: Sequence[Table]) -> Schema:
@@ -306,13 +307,6 @@ def _with_own_ids(found: Schema, pooled: Table, tables: Sequence[Table]) -> Sche
             )  # fmt: skip
         columns.append(column)
     return Schema(tuple(columns))
-
-
-def _with_constraints(tables: Sequence[Table]) -> Schema:
-    """Columns of tables that have none in common, and constraints that the rows of each keep."""
-    found = [Schema.detect(table) for table in tables]
-    rules = [r for table, one in zip(tables, found, strict=True) for r in proposed(table, one)]
-    return Schema(tuple(column for one in found for column in one.columns), tuple(rules))
 
 
 def _shared_id(tables: Sequence[Table], name: str) -> Column:

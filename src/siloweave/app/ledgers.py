@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from siloweave.app.study import Study, close_match
 from siloweave.core.fit import epsilon_of_row
 from siloweave.core.run import Job, require_unspent
-from siloweave.errors import InputError, LedgerError
+from siloweave.errors import InputError, LedgerError, number
 from siloweave.federation.records import (
     ABSENCES,
     RECEIPTS,
@@ -29,6 +29,9 @@ from siloweave.federation.records import (
 )
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, spelled_key
+from siloweave.report.record import spelled
+
+T = TypeVar("T")
 
 ALIGNED = "alignment"
 """Folder of a run in which its alignment stores what is its own."""
@@ -101,14 +104,8 @@ def find_run(folder: str | Path) -> RunSummary | None:
         InputError: There is one, and it cannot be read.
     """
     path = Path(folder) / "run.json"
-    if not path.is_file():
-        return None
-    try:
-        return msgspec.convert(msgspec.json.decode(path.read_bytes()), RunSummary, strict=False)
-    except msgspec.MsgspecError as error:
-        raise InputError(
-            f"{path}: is no run's summary ({error}). Put back the file, or choose another folder."
-        ) from error
+    wrong = "is no run's summary ({}). Put back the file, or choose another folder."
+    return stored(path, RunSummary, wrong) if path.is_file() else None
 
 
 def open_run(folder: str | Path) -> RunSummary:
@@ -128,16 +125,15 @@ def open_run(folder: str | Path) -> RunSummary:
 
 def json_of(result: Any) -> str:
     """A result as JSON, in which infinity, which JSON lacks, is a word."""
+    return msgspec.json.format(msgspec.json.encode(spelled(result)), indent=2).decode()
 
-    def walk(value: Any) -> Any:
-        if isinstance(value, float) and isinf(value):
-            return repr(value)
-        if isinstance(value, Mapping):
-            return {key: walk(item) for key, item in value.items()}
-        return [walk(item) for item in value] if isinstance(value, list | tuple) else value
 
-    data = msgspec.json.encode(walk(msgspec.to_builtins(result)))
-    return msgspec.json.format(data, indent=2).decode()
+def stored(path: Path, kind: type[T], wrong: str) -> T:
+    """What `json_of` wrote into a file; InputError, which says what is wrong, for anything else."""
+    try:
+        return msgspec.convert(msgspec.json.decode(path.read_bytes()), kind, strict=False)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: {wrong.format(error)}") from error
 
 
 def ledger_files(folder: str | Path) -> dict[str, Path]:
@@ -345,8 +341,8 @@ def read_ledgers(
         LedgerError: A ledger was edited or written anew, or entries that a run relied on are gone.
     """
     path = Path(source)
-    if delta is not None and not 0 < delta < 1:
-        raise InputError(f"--delta {delta} must lie strictly between 0 and 1, for example 1e-6.")
+    if delta is not None:
+        number("delta", delta, 0, 1, "()")
     folder, stages = _stages(path)
     names = list(dict.fromkeys(name for files in stages.values() for name in files))
     if not names:

@@ -357,6 +357,8 @@ def _fields(request: type[Request[Any]], views: Views) -> Iterator[PlannedField]
     """What a reply may have at these settings: a field that no line covers is never sent."""
     reply = reply_type(request)
     covered = {name: view.protected_by for view in views for name in view.carries}
+    # An alignment's replies are covered by no method's lines, and are without noise.
+    bare = _INFINITE if request.__module__.endswith("alignment_party") else None
     for name, hint in get_type_hints(reply).items():
         one = get_args(hint)[0] if get_origin(hint) is tuple else hint
         seal = next(kind for kind in _SEALS if (get_origin(one) or one) is kind)
@@ -364,13 +366,8 @@ def _fields(request: type[Request[Any]], views: Views) -> Iterator[PlannedField]
             yield PlannedField(name, _PUBLIC)
         elif seal is Relayed:
             yield PlannedField(name, _RELAYED)
-        elif (why := covered.get(f"{reply.__name__}.{name}", _bare(request))) is not None:
+        elif (why := covered.get(f"{reply.__name__}.{name}", bare)) is not None:
             yield PlannedField(name, why)
-
-
-def _bare(request: type[Request[Any]]) -> str | None:
-    """What an alignment sends is not covered by a method's lines, and is without noise."""
-    return _INFINITE if request.__module__.endswith("alignment_party") else None
 
 
 def _aligning(study: Study, ids: Sequence[int]) -> Iterator[PlannedMessage]:

@@ -274,13 +274,12 @@ def write_policy(folder: Path, study: Study | None = None) -> Path:
     if file.exists():
         raise InputError(f"{file} is there already; change it with an editor.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(file, (_TEXT if study is None else _allowing(study)).encode())
+    text = _TEXT
+    if study is not None:
+        kind = study.synthesizer().info.guarantee
+        text = _ONE.format(name=study.study.name, kind=kind, budget=promised(study))
+    write_whole(file, text.encode())
     return file
-
-
-def _allowing(study: Study) -> str:
-    kind = study.synthesizer().info.guarantee
-    return _ONE.format(name=study.study.name, kind=kind, budget=promised(study))
 
 
 _ONE = """\

@@ -232,7 +232,8 @@ def _view(fitted: Fit, synthetic: Table | None, *, errors: bool) -> ReportView:
     rows = table.num_rows
     codes = encoder.encode(table.take(range(_MANY)) if rows > _MANY else table)
     sizes = zip(codes.domain.names, codes.domain.sizes, strict=True)
-    kept = {name: _frequent(codes.column(name), size) for name, size in sizes if size > _WIDE}
+    counts = {n: np.bincount(codes.column(n), minlength=s) for n, s in sizes if s > _WIDE}
+    kept = {n: np.sort(np.argsort(-held, kind="stable")[:_KEPT]) for n, held in counts.items()}
     many = _gathered(codes, kept)
     few = many.take(np.arange(min(many.num_rows, _ROWS)))
     bars, singles = _bars(encoder, table), few
@@ -252,11 +253,6 @@ def _bars(encoder: Encoder, drawn: Table) -> Encoder:
         if starts := growing_starts(values[~gone], low, high, _BINS, whole=whole):
             cuts[column.name] = Cuts(tuple(starts))
     return encoder if cuts == encoder.cuts else replace(encoder, cuts=cuts)
-
-
-def _frequent(column: NDArray[np.unsignedinteger], size: int) -> NDArray[np.intp]:
-    counts = np.bincount(column, minlength=size)
-    return np.sort(np.argsort(-counts, kind="stable")[:_KEPT])
 
 
 def _gathered(codes: Codes, kept: Mapping[str, NDArray[np.intp]]) -> Codes:

@@ -46,6 +46,7 @@ from siloweave.app.ledgers import (
     open_run,
     party_summaries,
     spent,
+    stored,
 )
 from siloweave.app.report import check_page, disjoined, owner_rows, record_of
 from siloweave.app.study import AlignmentTable, Study
@@ -392,15 +393,8 @@ def _record(
         if isinstance(table, Table) and table.drawn_of:
             part = f"share of the rows of {name} that took part: {table.num_rows:,} of "
             measured[f"{part}{table.drawn_of:,}"] = table.num_rows / table.drawn_of
-    title = study.study.name
-    record = record_of(
-        fitted,
-        title,
-        owner=owner,
-        synthetic=synthetic,
-        measured=measured,
-        run_by=study.output.run_by,
-    )
+    facts: Any = {"synthetic": synthetic, "measured": measured, "run_by": study.output.run_by}
+    record = record_of(fitted, study.study.name, owner=owner, **facts)
     if alignment is None or study.alignment is None:
         return record
     return msgspec.structs.replace(
@@ -501,16 +495,8 @@ def _risks_of(folder: Path) -> dict[str, Any] | None:
     from siloweave.attacks.results import Risks
 
     file = folder / _ATTACKS
-    if not file.is_file():
-        return None
-    try:
-        return msgspec.convert(
-            msgspec.json.decode(file.read_bytes()), Risks, strict=False
-        ).to_dict()
-    except msgspec.MsgspecError as error:
-        raise InputError(
-            f"{file}: holds no results of attacks ({error}). Delete it, or attack again with --run."
-        ) from error
+    wrong = "holds no results of attacks ({}). Delete it, or attack again with --run."
+    return stored(file, Risks, wrong).to_dict() if file.is_file() else None
 
 
 def make_report(folder: str | Path, out: Path | None, audience: Audience) -> Path:

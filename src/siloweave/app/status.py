@@ -138,36 +138,35 @@ def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus
 
 def _at_coordinator(study: Study) -> CoordinatorStatus:
     places = (study.folder, study.folder / ALIGNED)  # the second before there is the first
-    now = next(filter(None, (read_status(folder / STATUS) for folder in places)), None)
+    found = next(filter(None, (read_status(folder / STATUS) for folder in places)), None)
     ended = find_run(study.folder)
     setup = study.setup()
     rows = [2] * len(study.names)
-    found = forecast_of(setup, study.schema.learn, rows)
-    most = plan_of(study, setup, study.names[0], rows, found)
-    at, due = time.time(), {}
-    if now is not None:
-        if now.ended or not _alive(now.process):
-            at = now.written
-        due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
+    planned = forecast_of(setup, study.schema.learn, rows)
+    most = plan_of(study, setup, study.names[0], rows, planned)
+    at = time.time()
+    now = found or Status("", 0, at)
+    if found is not None and (now.ended or not _alive(now.process)):
+        at = now.written
+    due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
     done = ended is not None and ended.run == study.run_name
-    asked = now.questions if now else 0
-    seconds = at - now.began if now else 0.0
-    left = None
-    if asked and not done:
-        left = max(most.rounds - asked, 0) * seconds / asked
+    seconds, left = at - now.began, None
+    if now.questions and not done:
+        left = max(most.rounds - now.questions, 0) * seconds / now.questions
+    stage = now.run.removeprefix(study.run_name).removeprefix("-")
     return CoordinatorStatus(
         study=study.study.name,
-        state=FINISHED if done else _state(now),
-        stage=_stage(study, now.run if now else ""),
-        question=now.question if now else "",
-        step=now.step if now else 0,
-        questions=asked,
+        state=FINISHED if done else _state(found),
+        stage=stage or ("method" if now.run else ""),
+        question=now.question,
+        step=now.step if found else 0,
+        questions=now.questions,
         at_most=most.rounds,
         epsilon=ended.epsilon if done and ended else most.epsilon,
         delta=most.delta,
         seconds=seconds,
         left=left,
-        parties=tuple(_lines(study, now or Status("", 0, 0.0), due)),
+        parties=tuple(_lines(study, now, due)),
     )
 
 
@@ -186,10 +185,6 @@ def _state(now: Any) -> str:
     if now.ended:
         return "finishing" if now.ended == FINISHED else f"ended by {now.ended}"
     return "running" if _alive(now.process) else "stopped"
-
-
-def _stage(study: Study, run: str) -> str:
-    return run.removeprefix(study.run_name).removeprefix("-") or ("method" if run else "")
 
 
 def _alive(process: int) -> bool:

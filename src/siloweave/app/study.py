@@ -43,6 +43,7 @@ from siloweave.errors import (
     RosterError,
     SchemaError,
     naming_party,
+    whole,
 )
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
@@ -215,8 +216,7 @@ class Study(Section, frozen=True):
                 f"[output] rows = {self.output.rows} must be 1 or more. Leave it out to get as "
                 "many rows as the model stands for."
             )
-        if self.output.seed < 0:
-            raise InputError(f"[output] seed = {self.output.seed} must be 0 or more.")
+        whole("[output] seed", self.output.seed)
         if not isinstance(self.method.get("name"), str):
             raise InputError(
                 '[method] needs a name, for example name = "flaim". '
@@ -228,8 +228,8 @@ class Study(Section, frozen=True):
                 check_rules(asked.on, asked.rules)
             except InputError as error:
                 raise InputError(f"[alignment] {error}") from error
-            if asked.most is not None and asked.most < 1:
-                raise InputError(f"[alignment] most = {asked.most} must be 1 or more.")
+            if asked.most is not None:
+                whole("[alignment] most", asked.most, 1)
         self.terms()
 
     @property

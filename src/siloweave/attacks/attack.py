@@ -12,7 +12,7 @@ from siloweave.attacks.membership import closest_records, membership, membership
 from siloweave.attacks.neighbours import Ordinals, ordinals, row_ids, space
 from siloweave.attacks.results import ClosestRecords, Membership, RiskPart, Risks, WorstRecord
 from siloweave.attacks.singling_out import singling_out
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, number, whole
 from siloweave.progress import shows_progress
 from siloweave.tables.aligned import Aligned, align
 from siloweave.tables.arrays import Ints
@@ -120,7 +120,8 @@ def attack(
         True
     """
     wanted = _wanted(attacks)
-    _check_numbers(targets, confidence)
+    whole("targets", targets, FEWEST)
+    number("confidence", confidence, 0, 1, "()")
     tables = align({"train": train, "synthetic": synthetic, "control": control}, schema)
     for table, rows in tables.num_rows.items():
         if rows < FEWEST:
@@ -224,13 +225,6 @@ def _wanted(attacks: Sequence[str] | None) -> list[str]:
     if not asked or any(name not in ATTACKS for name in asked):
         raise InputError(f"attacks={attacks!r} must name some of {', '.join(ATTACKS)}")
     return [name for name in ATTACKS if name in asked]
-
-
-def _check_numbers(targets: int, confidence: float) -> None:
-    if isinstance(targets, bool) or int(targets) != targets or targets < FEWEST:
-        raise InputError(f"targets={targets!r} must be a whole number, {FEWEST} or more")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
 
 
 def _notes(tables: Aligned, targets: int) -> list[str]:

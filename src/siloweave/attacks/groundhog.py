@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, whole
 from siloweave.tables.aligned import AlignedColumn, align
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, generator
@@ -266,8 +266,7 @@ def exposed_records(
         raise InputError(
             f"count={count} must be from 1 to {rows.num_rows - 1}, one less than there are rows"
         )
-    if sample < 2:
-        raise InputError(f"sample={sample} must be at least 2 rows")
+    whole("sample", sample, 2)
     seen, everyone = SummaryLayout.of(rows, schema).read(rows), np.arange(rows.num_rows)
     some = everyone
     if sample < rows.num_rows:

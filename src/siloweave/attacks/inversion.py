@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from siloweave.attacks.rates import Rate, Risk, privacy_risk, wilson
-from siloweave.errors import InputError
+from siloweave.errors import InputError, number
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
@@ -182,8 +182,7 @@ def invert(
     aligned = align(tables, schema)
     if not methods or any(name not in _INVERTERS for name in methods):
         raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
-    if not 0 <= tolerance < 1:
-        raise InputError(f"tolerance={tolerance} must lie in [0, 1)")
+    number("tolerance", tolerance, 0, 1, "[)")
     vectors = _vectors(latents, aligned.num_rows["rows"], "latents")
     leaked = _leaked(known, len(vectors), fold_in(key, "known"))
     rest = np.setdiff1d(np.arange(len(vectors)), leaked)

@@ -7,13 +7,13 @@ fitted to, *others* are rows that it never saw. A confidence lies in (0, 1). Sco
 or NaN, and impossible counts, raise `InputError`.
 """
 
-from math import hypot, nextafter, sqrt
+from math import hypot, inf, nextafter, sqrt
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, number, whole
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, generator
 
@@ -110,8 +110,7 @@ class Roc(msgspec.Struct, frozen=True):
         Intervals are Clopper and Pearson's at the threshold found; that the same others set the
         threshold is what `Operating.chance` allows for.
         """
-        if not 0 <= fpr <= 1:
-            raise InputError(f"fpr={fpr!r} must be between 0 and 1")
+        number("fpr", fpr, 0, 1)
         allowed = nextafter(fpr, 1)
         place = int(np.searchsorted(np.asarray(self.fpr), allowed, side="right")) - 1
         found, called, threshold = self.tpr[place], self.fpr[place], self.thresholds[place]
@@ -308,9 +307,8 @@ def noise_attacker(test_sets: int, attacks: int = 1) -> float:
     """
     from scipy.special import bdtr
 
-    for name, value in (("test_sets", test_sets), ("attacks", attacks)):
-        if value < 1:
-            raise InputError(f"{name}={value!r} must be 1 or more")
+    whole("test_sets", test_sets, 1)
+    whole("attacks", attacks, 1)
     right = np.arange(test_sets + 1)
     below = bdtr(right, test_sets, 0.5) ** attacks
     chance = np.diff(np.r_[0.0, below])
@@ -389,12 +387,9 @@ def _scores(**sides: ArrayLike) -> list[Floats]:
 
 
 def _check_counts(successes: float, trials: float, confidence: float) -> None:
-    if not trials > 0:
-        raise InputError(f"trials={trials!r} must be more than 0")
-    if not 0 <= successes <= trials:
-        raise InputError(f"successes={successes!r} must be between 0 and trials={trials!r}")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence={confidence!r} must be between 0 and 1, such as 0.95")
+    number("trials", trials, 0, inf, "()")
+    number("successes", successes, 0, trials)
+    number("confidence", confidence, 0, 1, "()")
 
 
 def _probit(confidence: float) -> float:

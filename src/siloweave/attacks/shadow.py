@@ -55,7 +55,7 @@ from siloweave.attacks.rates import (
     noise_attacker,
     roc,
 )
-from siloweave.errors import InputError, SchemaError
+from siloweave.errors import InputError, SchemaError, whole
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.display import html_table
@@ -106,8 +106,7 @@ def side_by_side(
     the same. With one worker, jobs run here. A job that fails is named by its text, and no further
     one starts. `progress` is called after each job, in this process.
     """
-    if workers < 1:
-        raise InputError(f"workers={workers} must be at least 1: how many run side by side")
+    whole("workers", workers, 1)
     number = itertools.count(1)
 
     def take(job: J, result: Callable[[], R | _Failed]) -> R:
@@ -641,10 +640,8 @@ def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[
 
 
 def _check_sizes(pool: int, records: int, training_size: int, synthetic_size: int | None) -> None:
-    if training_size < 2:
-        raise InputError(f"training_size={training_size} must be at least 2")
-    if synthetic_size is not None and synthetic_size < 1:
-        raise InputError(f"synthetic_size={synthetic_size} must be at least 1, or None for all")
+    whole("training_size", training_size, 2)
+    whole("synthetic_size", 1 if synthetic_size is None else synthetic_size, 1)
     if records > training_size // 2:
         raise InputError(
             f"{records} targets in sets of training_size={training_size} rows: at most half of the "

@@ -35,7 +35,7 @@ from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
 from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.run import TRANSCRIPT, coded_rows, named_parties, settings_of
-from siloweave.errors import InputError, RosterError, WireError
+from siloweave.errors import InputError, RosterError, WireError, whole
 from siloweave.federation import messages
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import WORDS, CheckedReply
@@ -317,8 +317,7 @@ def attack_run(
             small.
         RosterError: `data` names other parties than the run.
     """
-    if targets < 2 * FEWEST:
-        raise InputError(f"targets={targets} must be at least {2 * FEWEST}")
+    whole("targets", targets, 2 * FEWEST)
     folder = Path(folder)
     fitted = load(folder / "model")
     if not isinstance(fitted.model, MarginalModel) or fitted.info.trust == "local":

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siloweave.errors import DataError, InputError, SiloweaveError
+from siloweave.errors import DataError, InputError, SiloweaveError, whole
 from siloweave.evaluate import similarity
 from siloweave.evaluate.discriminator import Discriminator, discriminate
 from siloweave.evaluate.predictive import (
@@ -205,11 +205,7 @@ def score(
 
 
 def _check(max_rows: int, model: DensitySource | None, encoder: Encoder | None) -> None:
-    if isinstance(max_rows, bool) or max_rows < LEAST_ROWS:
-        raise InputError(
-            f"max_rows={max_rows!r} must be a whole number of {LEAST_ROWS} or more: with fewer "
-            "rows the trees learn nothing"
-        )
+    whole("max_rows", max_rows, LEAST_ROWS)  # with fewer the trees learn nothing
     if (model is None) != (encoder is None):
         lacking = "encoder" if encoder is None else "model"
         raise InputError(f"the likelihood takes a model and its encoder; {lacking} is missing")
@@ -456,7 +452,9 @@ def _measures(key: Key) -> list[Measure]:
         _resemblance("Jensen-Shannon similarity", similarity.jensen_shannon_similarity),
         replace(
             _resemblance("Kolmogorov-Smirnov similarity", similarity.kolmogorov_smirnov_similarity),
-            note=_without_categories,
+            note=lambda t, a, b: (
+                "over numeric columns only; categories have no order" if t.categorical else ""
+            ),
         ),
         Measure(
             Heading("average JSD", "distances", "lower", "0 to 1", FED_TGAN),
@@ -508,10 +506,6 @@ def _unscaled(tables: Aligned, real: str, synthetic: str) -> str:
     return f"without columns of one real value: {', '.join(left_out)}" if left_out else ""
 
 
-def _without_categories(tables: Aligned, real: str, synthetic: str) -> str:
-    return "over numeric columns only; categories have no order" if tables.categorical else ""
-
-
 SHARED = (
     *("column similarity", "correlation similarity", "Jensen-Shannon similarity"),
     "Kolmogorov-Smirnov similarity",
@@ -524,25 +518,21 @@ MEANS = {
 
 def _add_measures(sheet: Sheet, key: Key) -> None:
     """Add every measure that fits no model, then the means; propensity must be there before."""
-    tenths = _without_tenths(sheet.sides, fold_in(key, "jackknife"))
+    sides = sheet.sides
+    tenths = _without_tenths(sides, fold_in(key, "jackknife"))
     replicates: dict[str, list[float]] = {}
     for measure in _measures(fold_in(key, "marginals")):
-        found = _replicates(measure, sheet.sides, tenths)
-        if _add_measure(sheet, measure, found):
-            replicates[measure.heading.name] = found
+        heading, found = measure.heading, _replicates(measure, sides, tenths)
+        if sheet.add(
+            heading,
+            partial(measure.compute, sides.tables),
+            note=partial(measure.note, sides.tables, *sides.value),
+            interval=partial(jackknife, without=found, most=heading.most),
+        ):
+            replicates[heading.name] = found
     for name, (source, parts) in MEANS.items():
         heading = Heading(name, "resemblance", "higher", OF_100, source)
         _add_mean(sheet, heading, parts, replicates)
-
-
-def _add_measure(sheet: Sheet, measure: Measure, replicates: list[float]) -> bool:
-    sides, heading = sheet.sides, measure.heading
-    return sheet.add(
-        heading,
-        partial(measure.compute, sides.tables),
-        note=lambda: measure.note(sides.tables, *sides.value),
-        interval=lambda value: jackknife(value, replicates, heading.most),
-    )
 
 
 def _replicates(measure: Measure, sides: Sides, tenths: list[Aligned]) -> list[float]:

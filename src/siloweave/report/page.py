@@ -257,16 +257,12 @@ def _lost_links(record: Record) -> list[str]:
         if real is not None and real - mine >= LOST
     ]
     found = [
-        f"{one} and {two} go together in the real rows ({real:.2f}), and {_how_much(mine / real)} "
-        f"in the synthetic ones ({mine:.2f})."
+        f"{one} and {two} go together in the real rows ({real:.2f}), and "
+        f"{'not' if mine < real / 10 else 'less'} in the synthetic ones ({mine:.2f})."
         for one, two, mine, real in pairs[:LINKS]
     ]
     more = len(pairs) - LINKS
     return [*found, f"{more} more pairs have lost their link."] if more > 0 else found
-
-
-def _how_much(share: float) -> str:
-    return "not" if share < 0.1 else "less"
 
 
 def _undeclared(record: Record) -> list[str]:

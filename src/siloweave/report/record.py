@@ -305,7 +305,7 @@ class Record(_Plain, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """As JSON text; infinite and undefined numbers are the strings "inf" and "nan"."""
-        return msgspec.json.encode(_spell(msgspec.to_builtins(self))).decode()
+        return msgspec.json.encode(spelled(self)).decode()
 
     @staticmethod
     def from_json(text: str | bytes) -> Record:
@@ -332,12 +332,14 @@ class Record(_Plain, frozen=True, kw_only=True):
             ) from error
 
 
-def _spell(value: Any) -> Any:
-    """Replace numbers that JSON cannot write by their names."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    if isinstance(value, dict):
-        return {name: _spell(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spell(item) for item in value]
-    return value
+def spelled(result: Any) -> Any:
+    """A result as plain values, with names for numbers that JSON lacks, such as infinity."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, float) and not math.isfinite(value):
+            return repr(value)
+        if isinstance(value, dict):
+            return {name: walk(item) for name, item in value.items()}
+        return [walk(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return walk(msgspec.to_builtins(result))

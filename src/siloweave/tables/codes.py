@@ -193,11 +193,6 @@ class Codes:
         rows = np.asarray(indices, dtype=np.intp)
         return _trusted(self.domain, tuple(column[rows] for column in self.columns))
 
-    def project(self, names: Iterable[str]) -> Codes:
-        """Return the codes of some attributes, in domain order."""
-        domain = self.domain.project(names)
-        return _trusted(domain, tuple(self.column(name) for name in domain.names))
-
     def flat(self, clique: Sequence[str]) -> Ints:
         """Return each row's cell in a clique's table, int64 in C order (last attribute fastest).
 

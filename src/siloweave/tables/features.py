@@ -141,7 +141,9 @@ class Layout:
                     f"{what} is not finite in column {b.column!r}, row {row}: fill or encode "
                     "missing values before fitting"
                 )
-            if b.kind == "categorical" and not _one_hot(part):
+            if b.kind == "categorical" and not (
+                np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all()
+            ):
                 raise InputError(
                     f"{what} is not one-hot in column {b.column!r}: each row needs one 1 and "
                     f"{b.size - 1} times 0"
@@ -208,10 +210,6 @@ class Layout:
         """Layout and label from `facts`."""
         layout = cls(tuple(Block(**b) for b in facts["blocks"]))
         return layout, None if facts["label"] is None else layout.categorical_of(facts["label"])
-
-
-def _one_hot(part: Matrix) -> bool:
-    return bool(np.isin(part, (0.0, 1.0)).all() and (part.sum(1) == 1.0).all())
 
 
 def _blocks(encodings: Sequence[ColumnEncoding]) -> tuple[Block, ...]:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import combinations_with_replacement, product
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import DataError, InputError, whole
+from siloweave.errors import DataError, InputError, number, whole
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
@@ -164,8 +165,7 @@ def label_skew(
     """
     classes = np.unique(np.asarray(labels).astype(str), return_inverse=True)[1]
     _check("row", len(classes), parties)
-    if not 0 < beta < float("inf"):
-        raise InputError(f"beta={beta!r} must be a positive number, such as 0.1 or 0.8")
+    number("beta", beta, 0, inf, "()")
     random = generator(fold_in(key, "label_skew"))
     parts: list[Parts] = [[] for _ in range(parties)]
     for label in range(int(classes.max()) + 1):
@@ -203,8 +203,7 @@ def synth_fs(
         >>> len(parts), parts[0].num_rows, parts[0].domain.sizes[0]
         (3, 5, 41)
     """
-    if not 0 < exponent < float("inf"):
-        raise InputError(f"exponent={exponent!r} must be a positive number")
+    number("exponent", exponent, 0, inf, "()")
     if min(parties, rows, features, values) < 1:
         raise InputError("parties, rows, features and values must each be 1 or more")
     domain = Domain(tuple(f"f{i}" for i in range(features)), (values + 1,) * features)
@@ -389,8 +388,7 @@ def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -
     most.
     """
     _check("column", columns, parties)
-    if not 0 < alpha < float("inf"):
-        raise InputError(f"alpha={alpha!r} must be a positive number, such as 0.1 or 100")
+    number("alpha", alpha, 0, inf, "()")
     random = generator(fold_in(key, "importance"))
     shares = random.dirichlet(np.full(parties, alpha))
     if not np.isfinite(shares).all() or not shares.sum() > 0:  # alpha so small that all underflow
@@ -471,8 +469,7 @@ def matched_correlation(matrix: _Matrix, parties: int, beta: float, *, key: Key)
     algorithm; here it is by exchanging columns between parties from several starts, and extremes
     are those that this search finds.
     """
-    if not 0 <= beta <= 1:
-        raise InputError(f"beta={beta!r} must lie between 0 and 1")
+    number("beta", beta, 0, 1)
     _check("column", len(matrix), parties)
     sizes = np.array_split(np.arange(len(matrix)), parties)
     if parties in (1, len(matrix)):  # all splits are alike
