@@ -212,7 +212,7 @@ def _what(record: Record) -> str:
 
 def _learnt(record: Record) -> str:
     unit, budget = record.budget.unit, record.budget
-    best = words.percent(words.attacker_power(0.01, record.epsilon_spent, budget.delta))
+    best = words.at_most(words.attacker_power(0.01, record.epsilon_spent, budget.delta))
     covered = "Of what ε covers: someone" if _undeclared(record) else "Someone"
     return (
         f"{covered} who knows all other rows, and sees all that was released, may ask whether one "
@@ -338,7 +338,7 @@ def _power(record: Record) -> dict[str, Any]:
         "svg": plots.power_curve(epsilon, budget.delta),
         "sound": sound,
         "broken": claimed and not sound,
-        "best": words.percent(words.attacker_power(0.01, epsilon, budget.delta)),
+        "best": words.at_most(words.attacker_power(0.01, epsilon, budget.delta)),
         "unbounded": math.isinf(budget.epsilon),
         "share": 1.0 if math.isinf(spent) else min(1.0, spent / budget.epsilon),
     }

@@ -220,7 +220,7 @@ def power_curve(epsilon: float, delta: float) -> str:
     body += line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "chance") + axes.path(curve, "bound")
     body += text(axes.x(0) + 8, axes.y(1) + 16, "found", "ax")
     body += text(axes.x(1) - 8, axes.y(0) - 10, "guessing", "ax", "end")
-    best = words.percent(words.attacker_power(0.01, epsilon, delta))
+    best = words.at_most(words.attacker_power(0.01, epsilon, delta))
     desc = f"With ε = {words.epsilon(epsilon)}, a test that raises 1% false alarms finds at "
     desc += f"most {best} of the rows it looks for."
     return figure(240, 230, body, title="Best possible attack", desc=desc)

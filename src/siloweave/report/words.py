@@ -93,11 +93,12 @@ def epsilon(value: float) -> str:
     >>> epsilon(0.99871), epsilon(1.0000000000000002), epsilon(float("inf"))
     ('0.999', '1', '∞')
     """
-    if math.isinf(value):
-        return "∞"
+    return "∞" if math.isinf(value) else f"{_up(value):g}"
+
+
+def _up(value: float) -> float:
     near = Context(prec=12).create_decimal_from_float(value)
-    up = Context(prec=3, rounding=ROUND_CEILING).create_decimal(near)
-    return f"{float(up):g}"
+    return float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(near))
 
 
 def relation(name: str) -> str:
@@ -111,14 +112,12 @@ def relation(name: str) -> str:
 
 
 def small(value: float) -> str:
-    """A small number such as δ.
+    """A small number such as δ, rounded up as `epsilon` is.
 
-    >>> small(1e-5), small(0.25)
-    ('1e-5', '0.25')
+    >>> small(1e-5), small(3.711e-5)
+    ('1e-5', '3.72e-5')
     """
-    if math.isinf(value):
-        return "∞"
-    return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e")
+    return epsilon(value).replace("e-0", "e-").replace("e+0", "e")
 
 
 def count(value: float) -> str:
@@ -167,6 +166,15 @@ def percent(value: float) -> str:
     if value == 0:
         return "0%"
     return "<0.1%" if value < 0.001 else f"{100 * value:.1f}%"
+
+
+def at_most(share: float) -> str:
+    """A bound of a proportion as a percentage, rounded up.
+
+    >>> at_most(0.02718), at_most(0.25)
+    ('2.8%', '25.0%')
+    """
+    return percent(math.ceil(1000 * share * (1 - 1e-12)) / 1000)
 
 
 def shorten(text: str, length: int) -> str:

@@ -27,21 +27,23 @@ diffusion of sphere codes.
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
 model. A party encodes its rows by its own declared facts, or not at all. A row pays for one noisy
-histogram and for every step, each entered in its party's ledger before noise is drawn; all are read
-at one Renyi order, which the noisy number of rows may choose only as far as its price contains it
-(privacy/shared_steps.py). Where a row is replaced the number of rows costs nothing; of one party
-alone it is public. The party computes the sensitivity itself from how it clips and rounds, and
-refuses what it cannot pay for, hold or finish. Who is drawn, what a row's loss draws, where in its
-bin a value is encoded, and the noise come from the party's own entropy and stay there, so that
-sampling amplifies towards all others; it does not towards someone who reads the party's memory. No
-loss leaves the party or steers anything: whether training diverged is seen by the weights alone,
-which follow from noisy sums. Every noisy number is a whole number of units, at whatever coordinate;
-nothing of the noise is a float. Assumed public: schema, bins, settings, roster, and how long a
-party takes. The coordinator is taken to follow the protocol; whatever it asks, weights and
-generated rows of any kind, a row's gradient is clipped and a party's ledger pays for what it does.
-Per-step noise holds with `tolerated` shares known, and with those of `dropouts` parties missing,
-which may vanish (federation/dropouts.py); one more that does not answer stops the run.
-Noise is drawn within `mechanisms.TV_PER_DRAW` of its distribution, as everywhere. That a row's
+histogram and for every step, each entered in its party's ledger before noise is drawn. Where rows
+are added or removed all are read at one Renyi order, fixed beforehand (privacy/shared_steps.py).
+Where a row is replaced they are read at the best order, and the number of rows costs nothing; of
+one party alone it is public. The party computes the sensitivity itself from how it clips and
+rounds, and refuses what it cannot pay for, hold or finish. Who is drawn, what a row's loss draws,
+where in its bin a value is encoded, and the noise come from the party's own entropy and stay there,
+so that sampling amplifies towards all others; it does not towards someone who reads the party's
+memory. No loss leaves the party or steers anything: whether training diverged is seen by the
+weights alone, which follow from noisy sums. Every noisy number is a whole number of units, at
+whatever coordinate; nothing of the noise is a float. Assumed public: schema, bins, settings,
+roster, and how long a party takes. The coordinator is taken to follow the protocol; whatever it
+asks, weights and generated rows of any kind, a row's gradient is clipped and a party's ledger pays
+for what it does. At the best order that holds for rate and noise that follow the plan; chosen by
+earlier answers, as a lying coordinator may, they could make delta as many times as large as there
+are orders, 76. Per-step noise holds with `tolerated` shares known, and with those of `dropouts`
+parties missing, which may vanish (federation/dropouts.py); one more that does not answer stops the
+run. Noise is drawn within `mechanisms.TV_PER_DRAW` of its distribution, as everywhere. That a row's
 gradient is the same at any place of a batch but for its last bits is taken from the compiler (seen
 on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them. What the budget cannot pay for
 is refused before anything is read; the noise is the least for which ledgers read at most the
