@@ -319,6 +319,20 @@ def test_files_of_different_types_are_pooled(tmp_path: Path, a: str, b: str, kin
     assert proposal.schema["x"].kind == kinds
 
 
+def test_a_second_line_of_names_and_a_total_are_pointed_out(tmp_path: Path):
+    """As spreadsheets have them: units below the names, sums below the rows."""
+    rows = [f"a{i},{i * 7 % 90},{i * 3 % 80},x" for i in range(100)]
+    (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", ",years,mg,", *rows, "Summe:,,,"]))
+    found = propose([tmp_path / "a.csv"]).cautions
+    assert found[0].startswith("a, line 2: age, dose hold 'years', 'mg' and no numbers. Delete the")
+    assert found[1:] == (
+        "a, line 103, k: 'Summe:' seems to begin a total, which is no row. Delete the line",
+    )
+    rows += ["Total,5,7,x", "Total,1,2,x"]  # which may be a category
+    (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", *rows]))
+    assert propose([tmp_path / "a.csv"]).cautions == ()
+
+
 @pytest.mark.parametrize("first", [10001, 11001, 99500])
 def test_ids_of_parties_that_number_their_own_rows_are_ids(tmp_path: Path, first: int):
     """Also of one file that is given twice: what is an id in each file is one in all."""

@@ -530,6 +530,15 @@ def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
     path.write_text("Stays of 2024\n\na,b\n1,2\n3,4\n")
     with pytest.raises(DataError, match="delete lines above the names"):
         read(path)
+    path.write_text("Stays of 2024,,\n,,\na,b,c\n1,2,3\n3,4,5\n")
+    with pytest.raises(DataError, match=r"line 1 .* names 1 of 3 columns: delete lines above"):
+        read(path)
+    assert read(path, header=True).names == ("Stays of 2024", "column_2", "column_3")
+    path.write_text(",a,b\n0,1,2\n1,3,4\n")  # an index without a name
+    assert read(path).names == ("column_1", "a", "b")
+    path.write_text("a,b,c\n1,2,3\n3,4,5\n\nSource: the register\n")
+    with pytest.raises(DataError, match=r"line 5 .* 1 of 3 fields.* it is a note below the rows"):
+        read(path)
 
 
 def test_a_folder_whose_files_differ_is_refused_in_plain_words(tmp_path):

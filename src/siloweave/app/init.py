@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -25,11 +25,13 @@ from siloweave.progress import Progress, silent
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
+from siloweave.tables.display import listed
 from siloweave.tables.read import Dialect, Table, read, rows_of, stacked, unread, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
 _FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
+_TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
 _SHOWN = 3  # stray texts of a column
 _MOST = 1_000_000  # rows of a database or a Parquet file that are read
 
@@ -97,7 +99,8 @@ def propose(
     study = _study(_title(name, target), where, on, tables)
     said = tuple(f"{party}: {text}" for party, table in tables.items() if (text := _said(table)))
     found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
-    found += [line for party, table in tables.items() for line in _strays(party, table, schema)]
+    for party, table in tables.items():
+        found += [*_strays(party, table, schema), *_total(party, table)]
     if on is None and len(tables) > 1:
         found += [str(one) for one in differences(tables)]
         found += [one.said() for one in overlaps(tables)]
@@ -137,21 +140,42 @@ def _said(table: Table) -> str:
 
 def _strays(party: str, table: Table, schema: Schema) -> list[str]:
     """Texts in columns of numbers, and infinite numbers, with their places; for the owner alone."""
-    found, place = [], places(table)
+    strays: dict[int, dict[str, Any]] = {}
     for column in schema.columns:
         kind = table.kind(column.name) if column.name in table.names else ""
-        if kind != "numbers" and (kind != "text" or column.kind not in ("integer", "continuous")):
+        if kind == "numbers" or (kind == "text" and column.kind in ("integer", "continuous")):
+            marked = table.blanked(column.name, column.missing_values)
+            rows = marked.unread(column.name, column.format)[:_SHOWN]
+            for i, text in zip(rows.tolist(), table.take(rows).values(column.name), strict=True):
+                strays.setdefault(i, {})[column.name] = text
+    place, found = places(table), []
+    for i, one in sorted(strays.items()):
+        texts = [text for text in one.values() if isinstance(text, str)]
+        if len(texts) > 1:
+            found.append(
+                f"{party}, {place(i)}: {listed(tuple(one))} hold {listed(tuple(map(repr, texts)))} "
+                "and no numbers. Delete the line if it has units, names or a total; correct it "
+                "otherwise"
+            )
             continue
-        said = "{!r} is no number. Correct it, or list it in the column's missing_values"
-        if kind == "numbers":
-            said = "{} is infinite. Correct it, or make it missing"
-        marked = table.blanked(column.name, column.missing_values)
-        rows = marked.unread(column.name, column.format)[:_SHOWN]
-        found += [
-            f"{party}, {place(i)}, {column.name}: {said.format(text)}"
-            for i, text in zip(rows.tolist(), table.take(rows).values(column.name), strict=True)
-        ]
+        for name, text in one.items():
+            said = f"{text!r} is no number. Correct it, or list it in the column's missing_values"
+            if not texts:
+                said = f"{text} is infinite. Correct it, or make it missing"
+            found.append(f"{party}, {place(i)}, {name}: {said}")
     return found
+
+
+def _total(party: str, table: Table) -> list[str]:
+    """What is said of a last row that is a sum of the others, as spreadsheets have."""
+    row = table.num_rows - 1
+    last = table.take([row])
+    for name in table.names:
+        text = str(last.values(name)[0]) if table.kind(name) == "text" else ""
+        if text.strip(" :").lower() in _TOTALS and table.text_counts(name)[text.strip()] == 1:
+            where = f"{party}, {places(table)(row)}, {name}"
+            return [f"{where}: {text!r} seems to begin a total, which is no row. Delete the line"]
+    return []
 
 
 def write_proposal(proposal: Proposal, folder: str | Path, *, force: bool = False) -> list[Path]:

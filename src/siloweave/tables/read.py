@@ -850,7 +850,7 @@ def unreadable(file: Path, error: Exception) -> DataError:
         elif "more fields" in why:
             why = (
                 "a line has more fields than the first one; put values that hold the separator in "
-                "quotes, and delete lines above the names, such as a title"
+                "quotes, and delete lines above the names, such as a title or a comment"
             )
         else:
             why = "a line cannot be parsed; look for a quotation mark that is not closed"
@@ -902,6 +902,12 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     header = _has_header(rows) if asked.header is None else asked.header
     first = rows[0] if header else [""] * len(rows[0])
     names = [name if name.strip() else f"column_{i + 1}" for i, name in enumerate(first)]
+    there = sum(name.strip() != "" for name in first)
+    if header and asked.header is None and 2 * there < len(names) > 2:
+        raise DataError(
+            f"line 1 of {str(file)!r} names {there} of {len(names)} columns: delete lines above "
+            "the names, such as a title, or give --header (header=True) if these are all names"
+        )
     check_names(names, repr(str(file)))
     found = replace(asked, separator=separator, encoding=encoding, header=header)
     return names, found
@@ -955,8 +961,9 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
         raise DataError(
             f"line {line} of {str(file)!r} has {width} of {most} fields"
             f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or delete it "
-            "if the file was cut off there; put a value that holds a line break in quotes. If "
-            "empty fields at the end were left off, as Excel does, say that lines may be short: "
+            "if the file was cut off there or it is a note below the rows; put a value that holds "
+            "a line break in quotes. If empty fields at the end were left off, as Excel does, say "
+            "that lines may be short: "
             "short_lines = true in the study, --short-lines, or read(short_lines=True)"
         )
     return frozenset(blank)
