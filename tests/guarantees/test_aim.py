@@ -28,6 +28,8 @@ from siloweave.protocols import secure_sums
 from siloweave.protocols.workload import expected_l1, weights_of
 from siloweave.statistics import marginal
 from siloweave.tables.codes import Domain
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
 from tests.guarantees.replay import record
 from tests.guarantees.whole import (
     BUDGET,
@@ -90,6 +92,42 @@ def test_rounds_of_several_choices_cost_no_more_than_the_ledger_says(relation, m
         assert pair.first.ledger("curator").rho <= rho_for(budget_of(relation))
 
 
+CUBE = Domain(("a", "b", "c"), (2, 2, 2))
+PAIRS = (("a", "b"), ("a", "c"), ("b", "c"))
+CUBE_SCHEMA = Schema(tuple(Column(n, "integer", low=0, high=1) for n in CUBE.names))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_triple_that_weighs_as_a_pair_costs_no_more_than_the_ledger_says(relation):
+    run = AIMStudy(
+        AIM(rounds_per_column=2, sweeps=1, final_sweeps=1), budget_of(relation),
+        workload=(*PAIRS, CUBE.names), heaviest=2,
+    )  # fmt: skip
+    rng, offered = np.random.default_rng(4), set()
+    for i in range(6):
+        rows = random_rows(rng, 4, CUBE)
+        other = [tuple(v % 2 for v in row) for row in neighbour(rng, rows, relation)]
+        pair = twins(run, {"curator": codes(rows, CUBE)}, {"curator": codes(other, CUBE)}, seed=i)
+        pair.check()
+        asked = [request for _, request, _ in pair.first.messages()]
+        offered |= {q for one in asked if isinstance(one, SelectQuery) for q in one.candidates}
+    assert CUBE.names in offered
+
+
+def test_a_triple_that_nobody_asked_for_adds_no_noise_to_choices():
+    """A named workload is the paper's; by default scores are no more sensitive than with pairs."""
+    rows = Table.from_columns({n: (np.arange(40) // 2**k % 2, None) for k, n in enumerate("abc")})
+    times = weights_of(CUBE, [*PAIRS, CUBE.names])
+
+    def sensitivities(synth):
+        tape = record(lambda: synth.fit(rows, CUBE_SCHEMA, budget=BUDGET))
+        return {c.settings["sensitivity"] for c in tape.calls if c.name == "exponential"}
+
+    paper = times[CUBE.names] * (1 + secure_sums.ROUNDING)
+    assert paper in sensitivities(AIM(workload=[*PAIRS, CUBE.names]))
+    assert sensitivities(AIM()) == {times["a", "b"] * (1 + secure_sums.ROUNDING)}
+
+
 def test_the_worst_neighbours_cost_nearly_all_of_it():
     """Else the check would have no power: one row in an empty table is the worst there is."""
     pair = twins(study(), {"curator": codes([])}, {"curator": codes([(0, 0, 0)])})
@@ -142,8 +180,6 @@ def test_a_curator_who_allows_less_stops_the_run():
 # The audit
 
 
-CUBE = Domain(("a", "b", "c"), (2, 2, 2))
-PAIRS = (("a", "b"), ("a", "c"), ("b", "c"))
 TARGET = (0, 0, 0)
 BELOW = [(1, 1, 1), (1, 1, 0)]  # rows that disagree with the target
 AUDITED = AIMStudy(

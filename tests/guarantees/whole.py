@@ -157,11 +157,12 @@ class AIMStudy:
     budget: Budget = BUDGET
     handlers: Any = None
     workload: Any = tuple(WORKLOAD)
+    heaviest: int = 0
 
     def __call__(self, roster: Roster, seed: int = 0) -> Run:
         run = run_of(
             roster, self.handlers or aim_party.HANDLERS, budget=self.budget, seed=seed,
-            facts=facts_of(self),
+            facts={**facts_of(self), "heaviest": self.heaviest},
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
         unit = marginal_sensitivity(self.budget.relation, norm="l2")

@@ -185,6 +185,7 @@ def test_the_weight_of_a_query_is_what_it_shares_with_all_of_them():
     workload = [("a", "b", "c"), ("b", "d"), ("e",)]
     for r, weight in weights_of(domain, workload).items():
         assert weight == sum(len(set(r) & set(s)) for s in workload)
+    assert weights_of(domain, workload, 2)["a", "b", "c"] == 3  # of b and another
 
 
 def numbers(rows):

@@ -138,8 +138,10 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """What every party is given of the settings, see `Terms`."""
-    return {**asdict(setup.synth), "workload": tuple(queries_of(setup.synth, encoder_of(setup)))}
+    """What every party is given of the settings, see `Terms`; and `heaviest` of `weights_of`."""
+    queries, synth = queries_of(setup.synth, encoder_of(setup)), cast(Any, setup.synth)
+    heaviest = 2 if synth.triples and synth.chooses else 0  # a triple weighs as a pair of it
+    return {**asdict(setup.synth), "workload": tuple(queries), "heaviest": heaviest}
 
 
 marginal_method = partial(

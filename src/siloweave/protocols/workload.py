@@ -204,18 +204,28 @@ def expected_l1(sigma: float, cells: int) -> float:
     return min(sqrt(2.0 / pi) * sigma * cells, float(MOST_ROWS))
 
 
-def weights_of(domain: Domain, workload: Sequence[Clique]) -> dict[Clique, float]:
-    """Weight of every clique in the closure: w_r = sum over queries s of |r & s| (AIM, 4.1)."""
+def weights_of(
+    domain: Domain, workload: Sequence[Clique], heaviest: int = 0
+) -> dict[Clique, float]:
+    """Weight of every clique in the closure: w_r = sum over queries s of |r & s| (AIM, 4.1).
+
+    Of a clique's columns only so many count, those in most queries: the `heaviest`, or all if 0.
+    """
     if not workload:
         raise InputError("the workload is empty; name at least one set of columns")
     times = Counter(name for query in workload for name in query)
-    return {r: float(sum(times[name] for name in r)) for r in closure(workload, domain)}
+    return {
+        r: float(sum(sorted(times[name] for name in r)[-heaviest:]))
+        for r in closure(workload, domain)
+    }
 
 
 @lru_cache(maxsize=4)
-def known_weights(domain: Domain, workload: tuple[Clique, ...]) -> Mapping[Clique, float]:
+def known_weights(
+    domain: Domain, workload: tuple[Clique, ...], heaviest: int = 0
+) -> Mapping[Clique, float]:
     """`weights_of`, computed once for the parties of one process."""
-    return weights_of(domain, workload)
+    return weights_of(domain, workload, heaviest)
 
 
 def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:

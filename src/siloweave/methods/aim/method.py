@@ -10,10 +10,10 @@ who sees the model, the table or the messages. Every selection (exponential mech
 bounded: rho = epsilon^2 / 8) and every measurement (discrete Gaussian) is charged before it is
 drawn. Departures from the paper: noise is discrete; the number of rows is estimated from the
 noisy sums and never read; the fit is models/estimate.py instead of mirror descent; where the
-workload is "auto" and the model large, a round makes up to four choices, one after the other by the
-same model, and each is charged as the paper's; under replace-one the scores' sensitivity is twice
-what it is under add/remove. Assumed public: domain (where numbers are cut into bins is paid for
-before, protocols/histograms.py) and workload.
+workload is "auto", a triple weighs as its heaviest pair, and with a large model a round makes up to
+four choices, one after the other by the same model, and each is charged as the paper's; under
+replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain
+(where numbers are cut into bins is paid for before, protocols/histograms.py) and workload.
 """
 
 from __future__ import annotations
