@@ -17,17 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError, whole
-from siloweave.tables.aligned import AlignedColumn, align
+from siloweave.tables.aligned import AlignedColumn, align, floats_of
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table, read
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Column, Schema
 
 WIDEST = 256
 """Categories of a column that a summary counts one by one; rarer ones are taken together."""
 _BINS = 10
 _TREES = 100
-_DAY = 86_400_000_000.0  # microseconds
 _BLOCK = 1 << 18  # distances held at a time, so that they stay near the processor
 
 
@@ -67,13 +66,10 @@ class CodedTable:
 class _Place:
     """How one column is read."""
 
-    name: str
+    column: Column
     labels: tuple[Any, ...] = ()
     low: float = 0.0
     high: float = 1.0
-    datetimes: bool = False
-    pattern: str | None = None
-    blanks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +97,7 @@ class SummaryLayout:
         aligned = align({"auxiliary": table}, facts)
         return SummaryLayout(
             tuple(_numeric(column, facts) for column in aligned.numeric),
-            tuple(
-                _Place(c.name, c.labels, blanks=facts[c.name].missing_values)
-                for c in aligned.categorical
-            ),
+            tuple(_Place(facts[c.name], c.labels) for c in aligned.categorical),
             scaled,
         )
 
@@ -128,15 +121,10 @@ class SummaryLayout:
         )
 
     def _numbers(self, place: _Place, table: Table) -> Floats:
-        table = table.blanked(place.name, place.blanks)
-        if place.datetimes:
-            steps, missing = table.datetimes(place.name, place.pattern)
-            found = steps / _DAY
-        else:
-            found, missing = table.floats(place.name, place.pattern)
+        found = floats_of(place.column, table)
         if self.scaled:
             found = (found - place.low) / ((place.high - place.low) or 1.0)
-        return np.where(missing, np.nan, found)
+        return found
 
     def unit(self, rows: CodedTable) -> Floats:
         """Numbers scaled to 0 to 1 over the bounds, whether or not the layout scales."""
@@ -161,13 +149,13 @@ def _numeric(column: AlignedColumn, schema: Schema) -> _Place:
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     if not column.datetimes and declared.low is not None and declared.high is not None:
         low, high = float(declared.low), float(declared.high)
-    form, blanks = declared.format, declared.missing_values
-    return _Place(column.name, (), low, high, column.datetimes, form, blanks)
+    return _Place(declared, (), low, high)
 
 
 def _codes(place: _Place, table: Table) -> NDArray[np.int32]:
     """Places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
-    found = table.blanked(place.name, place.blanks).lookup(place.name, place.labels)
+    name, blanks = place.column.name, place.column.missing_values
+    found = table.blanked(name, blanks).lookup(name, place.labels)
     codes: NDArray[np.int32] = np.where(found < 0, len(place.labels) - 1 - found, found).astype(
         np.int32
     )

@@ -39,7 +39,7 @@ def linkability(
         sides = [(side, side.points[table].take(places)) for side in (left, right)]
         one, two = (nearest(side, points, side.points["synthetic"]) for side, points in sides)
         links = int((one.places == two.places).sum())
-        meets, sizes = _ties(sides, [item.distances[:, 0] for item in (one, two)])
+        meets, sizes = _ties(sides, [one.distances, two.distances])
         met[table], tied[table] = (links, len(places)), (int(meets.sum()), len(places))
         if table == "train":
             chance = float(chance_to_meet(rows, *sizes).sum())

@@ -78,7 +78,7 @@ def scores(
     for table, places in targets.items():
         points = equal.points[table].take(places)
         closest = nearest(equal, points, equal.points["synthetic"])
-        found["hamming"][table] = -closest.distances[:, 0]
+        found["hamming"][table] = -closest.distances
         points = flat.points[table].take(places)
         distance, density = _kernel(flat, points, flat.points["synthetic"], _WIDE)
         narrow = _kernel(flat, points, flat.points["synthetic"], _NARROW)[1]
@@ -239,7 +239,7 @@ def closest_records(
     found = {}
     for table in ("train", "control"):
         kept = within.points[table].take(np.sort(rng.permutation(tables.num_rows[table])[:rows]))
-        found[table] = nearest(within, points, kept).distances[:, 0]
+        found[table] = nearest(within, points, kept).distances
     ours, theirs = found["train"], found["control"]
     top = float(max(ours.max(), theirs.max())) or 1.0
     edges = np.linspace(0, top, _BINS + 1)

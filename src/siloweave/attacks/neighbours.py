@@ -143,10 +143,7 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest rows of each target, and how far they are: (targets, k), nearest first.
-
-    Of equally near rows the first in their table is taken.
-    """
+    """The nearest row of each target, and how far it is; of equally near ones the first."""
 
     places: Ints
     distances: Floats
@@ -266,42 +263,19 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
     )
 
 
-def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows, k: int = 1) -> Nearest:
-    """Find the `k` nearest rows of each target."""
-    if not 1 <= k <= among.num_rows:
-        raise InputError(f"k={k!r} must be between 1 and the {among.num_rows} rows there are")
-    kind = np.int32 if within.metric == "gower" else np.float32
-    most = np.iinfo(np.int32).max if kind is np.int32 else np.inf
-    best = np.full((targets.num_rows, k), most, kind)
-    places = np.zeros((targets.num_rows, k), np.int64)
+def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Nearest:
+    """Find the nearest row of each target; there must be one."""
+    gower = within.metric == "gower"
+    most, kind = (np.iinfo(np.int32).max, np.int32) if gower else (np.inf, np.float32)
+    best = np.full(targets.num_rows, most, kind)
+    places = np.zeros(targets.num_rows, np.int64)
     for rows, columns, totals in Blocks(within, targets, among):
-        found = _first(totals, min(k, totals.shape[1]))
-        values = np.take_along_axis(totals, found, axis=1)
-        if k == 1:
-            better = values < best[rows]
-            best[rows] = np.where(better, values, best[rows])
-            places[rows] = np.where(better, found + columns.start, places[rows])
-            continue
-        values = np.concatenate([best[rows], values], axis=1)
-        found = np.concatenate([places[rows], found + columns.start], axis=1)
-        order = np.argsort(values, axis=1, kind="stable")[:, :k]
-        best[rows] = np.take_along_axis(values, order, axis=1)
-        places[rows] = np.take_along_axis(found, order, axis=1)
+        found = totals.argmin(axis=1)
+        values = totals[np.arange(len(found)), found]
+        better = values < best[rows]
+        best[rows] = np.where(better, values, best[rows])
+        places[rows] = np.where(better, found + columns.start, places[rows])
     return Nearest(places, within.scaled(best))
-
-
-def _first(totals: NDArray[Any], k: int) -> Ints:
-    """Places of the k smallest of each row, smallest first, equal ones in order of place."""
-    if k == 1:
-        return np.asarray(totals.argmin(axis=1)[:, None])
-    if k * 8 > totals.shape[1]:
-        return np.asarray(np.argsort(totals, axis=1, kind="stable")[:, :k])
-    bound = np.partition(totals, k - 1, axis=1)[:, k - 1]
-    found = np.empty((len(totals), k), np.int64)
-    for i, row in enumerate(totals):
-        near = np.flatnonzero(row <= bound[i])
-        found[i] = near[np.argsort(row[near], kind="stable")[:k]]
-    return found
 
 
 def _has_gaps(column: AlignedColumn) -> bool:
@@ -339,15 +313,11 @@ def _standard(column: AlignedColumn) -> dict[str, NDArray[Any]]:
 def _codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
     """Codes in the smallest type; numbers by their place among all that occur."""
     if not column.numeric:
-        kind = _smallest(column.levels)
+        kind = np.min_scalar_type(column.levels - 1)
         return {table: values.astype(kind) for table, values in column.values.items()}
     pooled = np.unique(np.concatenate(list(column.values.values())))  # one NaN, at the end
-    kind = _smallest(len(pooled))
+    kind = np.min_scalar_type(len(pooled) - 1)
     return {table: np.searchsorted(pooled, v).astype(kind) for table, v in column.values.items()}
-
-
-def _smallest(levels: int) -> Any:
-    return np.uint8 if levels <= 256 else np.uint16 if levels <= 65_536 else np.uint32
 
 
 def _held(column: AlignedColumn) -> int:

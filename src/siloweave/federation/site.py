@@ -110,10 +110,6 @@ class Terms:
         """Who masks with whom in a sum over a cohort, and how many of it may vanish."""
         return MaskPlan.of(cohort, self.tolerated, self.dropouts)
 
-    @property
-    def _missing(self) -> str:
-        return "colluders and dropouts" if self.dropouts else "colluders"
-
     def missing(self, size: int) -> int:
         """Shares of the noise that a sum over `size` parties must do without."""
         return MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
@@ -126,11 +122,11 @@ class Terms:
                 f"party {party!r} was asked for a sum over {_short(list(cohort))}; the roster of "
                 f"the study is {_short(list(self.roster))}. Nothing was released"
             )
-        if tolerated != self.missing(len(cohort)):
+        if tolerated != (wanted := self.missing(len(cohort))):
+            whom = "colluders and dropouts" if self.dropouts else "colluders"
             raise WireError(
                 f"party {party!r} was asked for a sum of {len(cohort)} parties that withstands "
-                f"{tolerated} {self._missing}; the study says "
-                f"{self.missing(len(cohort))}. Nothing was released"
+                f"{tolerated} {whom}; the study says {wanted}. Nothing was released"
             )
 
     def require(self, party: str, **stated: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.tables.arrays import Bools, Ints
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
@@ -174,21 +174,27 @@ def _facts(table: Table, schema: Schema | None) -> Schema:
     return schema
 
 
+def floats_of(column: Column, table: Table) -> Floats:
+    """A column of numbers, NaN where one is missing; datetimes are days since 1970."""
+    table = table.blanked(column.name, column.missing_values)
+    if column.kind == "datetime":
+        steps, mask = table.datetimes(column.name, column.format)
+        found = steps / _DAY
+    else:
+        found, mask = table.floats(column.name, column.format)
+    return np.where(mask, np.nan, found)
+
+
 def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
     name, kind = column.name, column.kind
     values = {}
     for which, table in tables.items():
         try:
-            if kind == "datetime":
-                steps, mask = table.datetimes(name, column.format)
-                found = steps / _DAY
-            else:
-                found, mask = table.floats(name, column.format)
+            values[which] = floats_of(column, table)
         except SchemaError as error:
             raise SchemaError(f"{which}: {error}") from None
-        if not np.isfinite(found[~mask]).all():
+        if np.isinf(values[which]).any():
             raise DataError(f"{which}: column {name!r} holds infinite numbers; replace them")
-        values[which] = np.where(mask, np.nan, found)
     return AlignedColumn(
         name, "numeric", values, whole=kind == "integer", datetimes=kind == "datetime"
     )
