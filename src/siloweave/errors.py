@@ -27,7 +27,13 @@ from typing import Any
 
 
 class SiloweaveError(Exception):
-    """Base of all errors raised on purpose by siloweave."""
+    """Base of all errors raised on purpose by siloweave.
+
+    Attributes:
+        declined: Why a party takes no part in a study, in words that its coordinator may read.
+    """
+
+    declined = ""
 
 
 class InputError(SiloweaveError):

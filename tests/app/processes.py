@@ -83,6 +83,10 @@ class Ends:
         self.running[name].send_signal(how)
         self._over(self.running.pop(name))
 
+    def over(self, name):
+        """The exit code of an end that ends by itself."""
+        return self._over(self.running.pop(name))
+
     def _over(self, process):
         """Its exit code, once it has ended."""
         try:

@@ -1,12 +1,13 @@
 """A run whose coordinator has no table, with parties that answer sealed frames."""
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Thread
 
 from siloweave.app.plan import forecast_of, messages_over, most_asked
 from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import columns_of, job_for, parties_of, run_over
+from siloweave.errors import StudyError
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
 from siloweave.federation.spool import Spool, serve, stop
 from siloweave.privacy.ledger import Identity
@@ -36,10 +37,12 @@ class Direct:
 def over_files(seals, hosts, folder):
     """A spool folder, and a thread for each party that looks into it."""
     folder = folder / "spool"
-    threads = [
-        Thread(target=serve, args=(folder, own, host.reply), kwargs={"pause": 0.004}, daemon=True)
-        for host, own in hosts.values()
-    ]
+
+    def served(host, own):
+        with suppress(StudyError):  # which a party ends with, once the coordinator has it
+            serve(folder, own, host.reply, pause=0.004)
+
+    threads = [Thread(target=served, args=pair, daemon=True) for pair in hosts.values()]
     for thread in threads:
         thread.start()
     try:

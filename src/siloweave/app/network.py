@@ -25,8 +25,8 @@ from __future__ import annotations
 import logging
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,13 @@ from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_polic
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
 from siloweave.core.run import Parties, lost_ledger
-from siloweave.errors import InputError, RosterError, naming_party
+from siloweave.errors import InputError, RosterError, SiloweaveError, StudyError, naming_party
 from siloweave.federation import engine
 from siloweave.federation.alignment_party import AlignmentData
 from siloweave.federation.frames import (
     ROSTER_FILE,
     Nonces,
+    Opened,
     PublicKeys,
     Roster,
     Seals,
@@ -71,6 +72,8 @@ NONCES = "nonces"
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
 _BEGUN, _SIGNED = "begun", 64  # bytes of a signature, after which the ledger's first line stands
+_POLICY, _LEDGER = (f"its {one} does not allow this study" for one in ("policy", "ledger"))
+_ROWS = "its rows do not fit this study"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
 _log = logging.getLogger("siloweave")
 
@@ -214,7 +217,8 @@ def party_in(
     Raises:
         InputError: A file is missing or damaged, or no rows are named.
         RosterError: The roster does not know the party's key.
-        SiloweaveError: Rows do not fit the study.
+        SiloweaveError: Rows do not fit the study, or policy or ledger do not allow it; its
+            `declined` is what the coordinator may know.
     """
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
@@ -223,15 +227,23 @@ def party_in(
             f"party {name!r}: say where its rows are: --data FILE, or --data ADDRESS#TABLE of a "
             "database. What study.toml names is not read, since others wrote that file"
         )
+    setup, job = study.setup(), study.job(noise=noise, identity=identity)
+    with _declining(_LEDGER):
+        broken = refusal_in(folder)
+    with _declining(_POLICY):
+        if broken:
+            raise StudyError(broken)
     own = _begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
-    setup, job = study.setup(), study.job(noise=noise, identity=identity)
     source = source_of(data)
     if not setup.columns:  # those of the study alone are read, where it names them
-        check_columns(study, setup.synth, {name: columns_in(entry, source)}, setup.declared)
+        columns = {name: columns_in(entry, source)}
+        with _declining(_ROWS):
+            check_columns(study, setup.synth, columns, setup.declared)
     with naming_party(name):
         table = study.rows(entry, source, job, folder)
-    check_rows(study, setup.declared, setup.synth, name, table)  # what is wrong is said here alone
+    with _declining(_ROWS):  # what is wrong is said here alone
+        check_rows(study, setup.declared, setup.synth, name, table)
 
     def allow(ledger: Ledger) -> None:
         used, others = setup.held.get(name, ()), other_studies(home, folder)
@@ -253,12 +265,53 @@ def party_in(
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 
-    host = Host(name, setup, facts, table, job, folder, roster.parties, allow, common, most, keep)
+    with _declining(_LEDGER):
+        held = folder, roster.parties, allow, common, most, keep
+        host = Host(name, setup, facts, table, job, *held)
     try:
         write_whole(folder / _BEGUN, own + host.ledger.header)
         yield host, seals
     finally:
         host.close()
+
+
+@contextmanager
+def answers_in(
+    folder: Path, data: str | Path | None = None, *, noise: str = "os"
+) -> Iterator[tuple[Seals, Callable[[Opened], bytes], str]]:
+    """A party as of `party_in`; or where it declines the study, what refuses the first question.
+
+    The third is why, for the owner alone; empty if it takes part. What it would be refused for, and
+    is the owner's to mend before anyone knows, such as a file that is not there, is raised.
+    """
+    with ExitStack() as stack:
+        try:
+            host, seals = stack.enter_context(party_in(folder, data, noise=noise))
+            reply, why = host.reply, ""
+        except SiloweaveError as error:
+            if not error.declined:
+                raise
+            _, _, roster, identity, entry = member(folder)
+            seals, why = Seals(entry.name, identity, roster, Nonces(folder / NONCES)), str(error)
+            refusal = StudyError(
+                f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "
+                "there; once that is mended, start both ends again"
+            )
+
+            def reply(question: Opened) -> bytes:
+                raise refusal
+
+        yield seals, reply, why
+
+
+@contextmanager
+def _declining(why: str) -> Iterator[None]:
+    """Let the coordinator know of an error in here, by words that name no row and no bound."""
+    try:
+        yield
+    except SiloweaveError as error:
+        error.declined = why
+        raise
 
 
 def _begun(folder: Path, study: Study, identity: Identity) -> bytes:
@@ -276,7 +329,8 @@ def _begun(folder: Path, study: Study, identity: Identity) -> bytes:
                 "rows. Ask the coordinator for the folder again, and use a new one"
             )
         write_whole(mark, own)
-    require_ledger(folder)
+    with _declining(_LEDGER):
+        require_ledger(folder)
     return own
 
 
@@ -310,7 +364,8 @@ def refusal_in(folder: Path) -> str:
     """What the policy in a party's folder says against its study; empty where it allows it."""
     study, home, _, _, entry = member(folder)
     ledger, others = folder / LEDGER_FILE, other_studies(home, folder)
-    entries, setup = Ledger.read(ledger).entries if ledger.exists() else (), study.setup()
+    begun, setup = ledger.exists() and ledger.stat().st_size, study.setup()
+    entries = Ledger.read(ledger).entries if begun else ()
     used = setup.held.get(entry.name, ())
     try:
         read_policy(home).check(study, setup.declared, setup.synth, entries, used, others)

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 from pathlib import Path
 from shlex import quote
 from threading import Thread
@@ -42,7 +43,7 @@ Plaintext = Annotated[
         "--plaintext-on-this-machine", help="No TLS: for trials on one machine, and refused else."
     ),
 ]
-_SECONDS = 3600.0
+_SECONDS, _SENT_S = 3600.0, 10.0  # for an answer; for a coordinator to end by a refusal
 Wait = Annotated[
     float, typer.Option(help="Seconds after which a party that does not answer ends the study.")
 ]
@@ -101,9 +102,15 @@ def start(
     seeded_noise: Seeded = False,
     attached: Attached = False,
 ) -> None:
-    """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue."""
-    from siloweave.app.network import member, party_in
+    """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue.
+
+    A party whose policy, ledger or rows do not allow the study answers the coordinator's first
+    question with that, and ends with exit code 2.
+    """
+    from siloweave.app.console import print_error
+    from siloweave.app.network import answers_in, member
     from siloweave.app.status import log_into
+    from siloweave.errors import InputError
     from siloweave.federation import engine
     from siloweave.federation import spool as files
 
@@ -111,16 +118,21 @@ def start(
     _end_with_starter(attached)
     member(folder)  # nothing is written into a folder that is not a party's
     log_into(folder)
-    with party_in(folder, data, noise=_noise(seeded_noise)) as (host, seals):
-        where = spool or superlink
-        typer.echo(f"party {host.name!r} answers over {where}; Ctrl-C stops it", err=True)
+    with answers_in(folder, data, noise=_noise(seeded_noise)) as (seals, reply, declined):
+        if declined:
+            print_error(declined)
+        what = "does not take part, and says so once" if declined else "answers"
+        where, most = spool or superlink, wait if declined else inf
+        typer.echo(f"party {seals.name!r} {what} over {where}; Ctrl-C stops it", err=True)
         if spool is not None:
-            files.serve(spool, seals, host.reply)
+            files.serve(spool, seals, reply, seconds=most)
         elif superlink is not None:
             with engine.answering(
-                folder, seals, host.reply, superlink, plaintext=plaintext, seconds=wait
+                folder, seals, reply, superlink, plaintext=plaintext, seconds=wait
             ) as server:
-                server.serve()
+                server.serve(most)
+    if declined:
+        raise InputError(f"party {seals.name!r} was asked nothing for {wait:g} s, and ends")
 
 
 def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:
@@ -262,11 +274,11 @@ def poc(
             parties.append(stack.enter_context(_process(*words)))
         asked = [str(folders[COORDINATOR]), *common]
         own = stack.enter_context(_process("coordinator", *asked, *(["--json"] if json else [])))
-        while own.poll() is None:
-            if any(one.poll() for one in parties):
-                raise typer.Exit(2)  # its own message was printed
+        while own.poll() is None and not any(one.poll() for one in parties):
             time.sleep(0.1)
-        raise typer.Exit(own.returncode)
+        with suppress(subprocess.TimeoutExpired):  # a party that refused the study has sent why
+            own.wait(_SENT_S)
+        raise typer.Exit(2 if own.returncode is None else own.returncode)
 
 
 def _free_port(host: str) -> int:

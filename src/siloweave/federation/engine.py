@@ -473,6 +473,7 @@ def answering(
         InputError: Flower is not installed; the address is malformed; nobody answers there in
             time, or someone who is not the coordinator, or whose certificate does not hold; the
             coordinator does not let the node in; or an answer cannot be stored.
+        StudyError: What the study was refused with, once the coordinator was sent that.
     """
     _need_flower()
     host, port = _parted(address)
@@ -485,6 +486,8 @@ def answering(
 
     def answer(frame: bytes) -> bytes:
         with seals.answered(frame, reply) as answer:
+            if seals.refused is not None:
+                server.stop()  # the node carries this answer before it ends
             return answer
 
     server = local.Server(folder / PARTY_SOCKET, answer)
@@ -495,6 +498,8 @@ def answering(
     finally:
         node.stop()
         server.close()
+    if seals.refused is not None:
+        raise seals.refused
     if node.fatal:
         raise InputError(node.fatal)
 

@@ -51,6 +51,7 @@ FATAL, FATAL_MARK = 2, "cannot go on: "
 """Exit code of a process that must not be started again as it was, and what its log ends with."""
 
 _log = logging.getLogger("siloweave")
+_carrying = threading.Lock()  # a question, at a party
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
@@ -60,7 +61,7 @@ _IDLE_S = 5.0  # longest, at a party: a look costs the SuperLink 10 ms
 _SHARE = 0.1  # of the time since the last message that a look may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _REFUSED_S = 60.0  # for which a node asks to be let in
-_ENDING_S = 5.0  # for a process to end in good order
+_ENDING_S, _CARRIED_S = 5.0, 3.0  # for a process to end in good order, and a question before that
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
 _NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
 _NO_TASK = "give the file of its --superexec-auth-secret-file with --join-secret"
@@ -560,7 +561,8 @@ class _Carrying:
             if found.messages_list:
                 run = found.messages_list[0].metadata.run_id
                 try:
-                    self._carry(run, found.message_object_trees[0])
+                    with _carrying:
+                        self._carry(run, found.message_object_trees[0])
                 except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
                     _log.warning("a message was given up: %s", error)
                 pace = _Pace(_IDLE_S)
@@ -644,8 +646,12 @@ def _clocks(response: Any, address: str) -> str:
 
 
 def _watch(started: io.FileIO) -> None:
-    """End this process when its standard input closes: who started it has ended."""
+    """End this process when its standard input closes: who started it has ended.
+
+    A party that ends with its answer, as of what it refuses, is answered for first.
+    """
     started.read()
+    _carrying.acquire(timeout=_CARRIED_S)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ENDING_S)
     os._exit(1)

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.errors import RosterError, SiloweaveError, WireError, naming_file
+from siloweave.errors import RosterError, SiloweaveError, StudyError, WireError, naming_file
 from siloweave.federation import masking, messages
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import for_its_owner, write_whole
@@ -274,6 +274,10 @@ class Seals:
         roster: As `read_roster` gives it; None where it has not come yet, and no frame is opened.
         nonces: Of the questions that were answered; in memory if None.
 
+    Attributes:
+        refused: By what this end refused the study, once an answer is that: nothing else can
+            follow, so it ends when the answer was sent, and raises this.
+
     Raises:
         RosterError: The roster names this end by other keys, or not at all.
 
@@ -300,6 +304,7 @@ class Seals:
         nonces: Nonces | None = None,
     ) -> None:
         self.name, self.roster = name, roster
+        self.refused: StudyError | None = None
         self._identity, self._nonces = identity, nonces or Nonces()
         if roster is None:
             return
@@ -422,6 +427,8 @@ class Seals:
             try:
                 answer = self.seal(to, FRAME, reply(question), question.nonce)
             except SiloweaveError as error:
+                if isinstance(error, StudyError):
+                    self.refused = error
                 refusal = messages.encode(Refusal(type(error).__name__, str(error)))
                 answer = self.seal(to, REFUSED, refusal, question.nonce)
             yield answer

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from shlex import quote
 
@@ -181,10 +182,11 @@ class Server:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
-    def serve(self) -> None:
-        """Answer until `stop` is called; an answer that was begun is finished first."""
+    def serve(self, seconds: float = inf) -> None:
+        """Answer for so long, or until `stop`; an answer that was begun is finished first."""
+        until = time.monotonic() + seconds
         try:
-            while not self._stopped.is_set():
+            while not self._stopped.is_set() and time.monotonic() < until:
                 if not self._free.acquire(timeout=_WAIT_S):
                     continue
                 try:

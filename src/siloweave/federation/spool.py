@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
+from math import inf
 from pathlib import Path
 
 from siloweave.errors import InputError, RosterError, WireError, of_system
@@ -234,27 +235,37 @@ class Spool:
 
 
 def serve(
-    folder: Path, seals: Seals, reply: Callable[[Opened], bytes], *, pause: float = 0.5
+    folder: Path,
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
+    *,
+    pause: float = 0.5,
+    seconds: float = inf,
 ) -> None:
     """Answer questions from a spool folder: the party's end.
 
-    It ends when there is a file called `stop` in `to-PARTY`, and removes that file.
+    It ends when there is a file called `stop` in `to-PARTY`, and removes that file; once it has
+    refused the study; and after so many seconds.
 
     Args:
         folder: Where the subfolders lie, or are made.
         seals: The party's, with the study's roster and a file for its nonces.
         reply: Answers a question that was opened.
         pause: Longest time between two looks for questions, in seconds.
+        seconds: For which questions are answered.
 
     Raises:
         InputError: An answer cannot be stored or written; the disk may be full. The question stays
             where it is, and is answered when the party is started again.
+        StudyError: What the study was refused with.
     """
     questions, answers = _Box(_to(folder, seals.name)), _Box(_from(folder, seals.name))
     answers.tidy()
-    wait = _FIRST_S
+    wait, end = _FIRST_S, time.monotonic() + seconds
     try:
-        while not (questions.path / STOP).exists():
+        while not (questions.path / STOP).exists() and time.monotonic() < end:
+            if seals.refused is not None:
+                raise seals.refused
             if any(_taken(questions, answers, name, seals, reply) for name in questions.names()):
                 wait = _FIRST_S
                 continue

@@ -1,0 +1,128 @@
+"""A party that does not take part: both ends are told so at once, and end with exit code 2."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from siloweave.app.network import party_in, provision
+from siloweave.app.status import status_of
+from tests.app.processes import Ends, over_network, small, until
+from tests.federation.engines import free_port
+
+OVER = 2
+"""The exit code of both ends."""
+ROWS = "age,sex,job\n4711,f,x\n41,f,x\n"
+
+
+def replaced(file, old, new):
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def forbidden(end, rows):
+    replaced(end / "policy.toml", "smallest_roster = 1", "smallest_roster = 7")
+
+
+def misfit(end, rows):
+    rows.write_text(ROWS)
+
+
+def lost(end, rows):
+    with party_in(end, rows, noise="seeded"):
+        pass
+    (end / "ledger.jsonl").unlink()
+
+
+def other(end, rows):
+    replaced(end / "study.toml", "epsilon = 1", "epsilon = 0.5")
+
+
+FIXED = "party 'north' does not take part: its {} study. "
+REASONS = {
+    "policy": (forbidden, FIXED.format("policy does not allow this"), "smallest_roster = 7: it"),
+    "rows": (misfit, FIXED.format("rows do not fit this"), "'age': 1 rows are outside"),
+    "ledger": (lost, FIXED.format("ledger does not allow this"), "ledger.jsonl: is gone"),
+    "study": (other, "party 'north' has another study than the coordinator: budget.epsilon", ""),
+}
+WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
+
+
+def told(text):
+    """What an end printed, in one line."""
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("why", REASONS)
+def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, way):
+    small(folder)
+    network = way == "network"
+    addresses = ["127.0.0.1"] if network else []
+    made = provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
+    spoil, both, here = REASONS[why]
+    spoil(made["north"], folder.path / "north.csv")
+    files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
+    with Ends(folder.path, made, over_network(free_port()) if network else files) as ends:
+        for name in ("north", "south"):
+            ends.start(name)
+        if here:  # its owner reads why before anyone asks
+            until(lambda: here in told(ends.said("north")))
+            assert ends.running["north"].poll() is None
+        ends.start("coordinator")
+        began = time.monotonic()
+        assert ends.ended() == OVER
+        assert ends.over("north") == OVER
+        assert time.monotonic() - began < ends.wait / 2
+        seen = told(ends.said("coordinator"))
+        assert both in seen
+        assert both in told(ends.said("north"))
+        for secret in ("4711", "1 rows", "= 7", str(made["north"])):
+            assert secret not in seen
+        assert ends.running["south"].poll() is None  # it waits for the study to go on
+    found = status_of(made["coordinator"])
+    assert found.state == "ended by StudyError"
+    assert both in {one.name: one for one in found.parties}["north"].refused + " "
+    assert not (made["coordinator"] / "run" / "run.json").exists()
+    assert not list(Path(made["north"]).glob("store/*.reply"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_trial_says_why_a_party_declines_and_its_coordinator_does(folder, way):
+    small(folder)
+    (folder.path / "north.csv").write_text(ROWS)
+    out = folder.path / "poc"
+    words = ["poc", "--out", out, "--wait", "200", *(["--network"] if way == "network" else [])]
+    command = [sys.executable, "-m", "siloweave", *map(str, words)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder.path)
+    assert said.returncode == OVER
+    assert "'age': 1 rows are outside" in told(said.stderr)
+    assert REASONS["rows"][1] in told(said.stderr)
+    assert status_of(out / "coordinator").state == "ended by StudyError"
+
+
+def test_a_party_that_nobody_asks_ends_by_itself(folder):
+    small(folder)
+    made = provision(folder.path, folder.path / "ends", trial=True)
+    forbidden(made["north"], None)
+    words = "party", "start", made["north"], "--data", "north.csv", "--spool", "spool"
+    code, _, said = folder.call(*words, "--wait", "0.2")
+    assert code == OVER
+    assert "smallest_roster = 7" in told(said)
+    assert not (made["north"] / "ledger.jsonl").exists()
+
+
+def test_a_study_that_its_owner_has_not_approved_yet_is_no_refusal(folder):
+    """The coordinator waits, since the owner may still say yes."""
+    small(folder)
+    made = provision(folder.path, folder.path / "ends", trial=True)
+    replaced(made["north"] / "policy.toml", 'approval = "auto"', 'approval = "by hand"')
+    words = "party", "start", made["north"], "--data", "north.csv", "--spool", "spool"
+    code, _, said = folder.call(*words)
+    assert code == OVER
+    assert "has not approved" in told(said)
+    assert not (folder.path / "spool").exists()
