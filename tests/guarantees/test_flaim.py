@@ -295,7 +295,7 @@ def test_no_message_makes_scores_so_large_that_their_rounding_shows_a_row():
     request = asked(lambda cells: 1 / cells)
     flaim_party._check_baseline(request, site_of(1))
     size = flaim_party._noisy_size(site_of(1), request.size_sigma)
-    model = request.model.unpack(WIDE)
+    model = flaim_party.unpacked(request.model, WIDE)
     scores = [
         flaim_party._scores(request, [1.0], site_of(number), model, size)[0] for number in range(50)
     ]

@@ -225,8 +225,8 @@ SUMS = [
 ]
 ASKED = [
     *((flaim, *case) for case in SUMS),
-    (oracle, "Reveal", "tables", cut, "tables of shape"),
-    (oracle, "Reveal", "tables", filled(np.nan, "<f8"), "tables of type <f8"),
+    (oracle, "CountExactly", "tables", cut, "tables of shape"),
+    (oracle, "CountExactly", "tables", filled(np.nan, "<f8"), "tables of type <f8"),
     (aligned, "Greet", "key", instead(b""), "0 bytes of key"),
     (aligned, "Greet", "counts", instead((0, 0, 0)), "ids = 0; it must be from 1"),
     (aligned, "Greet", "counts", instead((HUGE, 0, 0)), "ids = 1,000,000,000,000,000"),

@@ -201,7 +201,7 @@ def test_an_oracle_that_says_noise_is_found():
     fitted, one, other = crossed("flaim oracle")
     private = METHODS["flaim"](**TABLES, **ROUNDS).info.visibility
     found = problems(declared(fitted.info, *private), one, other)
-    assert "no line covers Exact.tables" in found
+    assert "no line covers ExactCounts.tables" in found
     assert "readers are shown what nothing protects" in found
     assert "the other parties are shown what nothing protects" in found
 

@@ -18,7 +18,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,12 +32,10 @@ from siloweave.federation.alignment_party import (
     AlignmentData,
     common_rows,
 )
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.budget import UNBOUNDED
 from siloweave.progress import shows_progress
 from siloweave.tables.ids import IdPolicy, check_rules
 from siloweave.tables.read import Table, read
-
-_UNBOUNDED = Budget(inf, 1e-6)
 
 On = Sequence[str] | Mapping[str, Sequence[str]]
 """Id columns: their names, or their names at each party where these differ."""
@@ -130,7 +127,7 @@ def align_rows(
             held[name] = AlignmentData(read(part), columns[name], policy, crew, most)
     if len(held) < 2:
         raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
-    job = Job(_UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
+    job = Job(UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
     start = time.perf_counter()
     with in_process(held, PARTY, job, run) as (session, sites):
         report = align(session, first, rules=normalised, chunk=chunk, progress=progress)
@@ -140,7 +137,7 @@ def align_rows(
         entries = {name: tuple(site.ledger.entries) for name, site in sites.items()}
     cost = Cost(session.traffic, session.rounds, {"alignment": time.perf_counter() - start})
     progress("aligned", 1.0)
-    return AlignedRows(tables, Ledgers(entries, _UNBOUNDED.delta), cost, report)
+    return AlignedRows(tables, Ledgers(entries, UNBOUNDED.delta), cost, report)
 
 
 def _check(most: int | None, workers: int | None, chunk: int) -> None:

@@ -52,14 +52,13 @@ from siloweave.protocols.secure_sums import (
     with_openings,
 )
 from siloweave.protocols.workload import bins_for, first_encoder, most_bins, queries_of
+from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import BINNED, Cuts, cuts_of, octave_starts, spike_bins
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import fold_in, generator
 from siloweave.tables.read import Table, digest_of, rows_of
 from siloweave.tables.schema import Column, Schema
-
-Floats = npt.NDArray[np.float64]
 
 _DRAWN = 20_000  # rows of the product of the columns; shares are right to one in as many
 

@@ -1105,6 +1105,9 @@ def _wide(cliques: Iterable[Clique]) -> list[Clique]:
 
 # Coordinator
 
+_ByParty = defaultdict[str, dict[str, Any]]
+"""What every party is sent, by whom it is from or whom it opens tables with."""
+
 
 class SecureMarginals:
     """The coordinator's side: it deals random words, carries messages, and opens noisy tables.
@@ -1218,7 +1221,7 @@ class SecureMarginals:
     def _measured(
         self, tables: tuple[NoisyTable, ...], *, last: bool = False
     ) -> dict[Clique, Measurement]:
-        deliveries, corrections = _ByParty(), _ByParty()
+        deliveries, corrections = _ByParty(dict), _ByParty(dict)
         if not self._slabs:
             deliveries, corrections = self._share_rows()
         coins = {name: self._coins(name, tables) for name in self.plan.parts}
@@ -1241,7 +1244,7 @@ class SecureMarginals:
         """Let all parties share their rows, slab by slab; what they are sent next."""
         parties, run, proven = list(self.plan.parts), self.session.run, 0
         totals: dict[tuple[str, str], Words] = {}
-        deliveries = _ByParty()
+        deliveries = _ByParty(dict)
         planned = _slabs_of(_owned(self.plan, self.domain), self.rows)
         steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
         for slab, step in steps.items():
@@ -1263,7 +1266,7 @@ class SecureMarginals:
             for pair in combinations(parties, 2):
                 part = products.product(masks[pair[0]], masks[pair[1]])
                 totals[pair] = products.added(totals[pair], part) if pair in totals else part
-            deliveries = _ByParty()
+            deliveries = _ByParty(dict)
             for sender, reply in zip(parties, replies, strict=True):
                 checked, others = CheckedReply(sender), [p for p in parties if p != sender]
                 words = masks[sender].size + (stop - start) * len(self._sizes(sender)) + 1
@@ -1272,7 +1275,7 @@ class SecureMarginals:
                 for party in others:
                     key, seed = reply.rows.keys[party], seeds[sender]
                     deliveries[party][sender] = Delivery(step, reply.rows.data, key, seed)
-        corrections = _ByParty()
+        corrections = _ByParty(dict)
         for (first, second), total in totals.items():
             context = _in_run(run, "R", first, second)
             R = products.masks(self._shared[first], context, *total.shape)
@@ -1421,13 +1424,6 @@ class RowBounds(NamedTuple):
                     "software they run, and start a new run"
                 )
         return RowBounds(max(self.least, total - tail), min(self.most, total + tail))
-
-
-class _ByParty(defaultdict[str, dict[str, Any]]):
-    """What every party is sent, by whom it is from or whom it opens tables with."""
-
-    def __init__(self) -> None:
-        super().__init__(dict)
 
 
 def kept_secret(task: Task) -> bytes:

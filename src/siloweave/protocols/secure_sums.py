@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -27,16 +28,26 @@ from msgspec import Struct
 from siloweave.core.method import Asked, Forecast
 from siloweave.errors import InputError, RosterError, SchemaError, WireError
 from siloweave.federation import dropouts
-from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
+from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
 from siloweave.federation.masking import unmask_sum
-from siloweave.federation.messages import MAX_BYTES, Array, Masked, Public, Recovery, Reply, Request
+from siloweave.federation.messages import (
+    MAX_BYTES,
+    Array,
+    Masked,
+    Public,
+    Recovery,
+    Released,
+    Reply,
+    Request,
+)
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
-from siloweave.privacy.events import SharedGaussian
+from siloweave.privacy.events import NonPrivate, SharedGaussian
 from siloweave.protocols.workload import known_weights, most_counted
+from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -95,6 +106,18 @@ class Count(Cohort, frozen=True, tag="sum/count"):
     times: tuple[int, ...] = ()
 
 
+class ExactCounts(Reply, frozen=True):
+    """Exact marginals. Only baselines without a guarantee ask for them."""
+
+    tables: tuple[Released[Array], ...]
+
+
+class CountExactly(Request[ExactCounts], frozen=True, tag="sum/exact"):
+    """Count these cliques without privacy."""
+
+    cliques: tuple[Clique, ...]
+
+
 class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
     """A model as it travels: potentials in float32."""
 
@@ -108,10 +131,12 @@ class ModelMessage(Struct, frozen=True, forbid_unknown_fields=True):
         tables = tuple(Array.of(t, "<f4") for t in model.potentials.values())
         return cls(tuple(model.potentials), tables, model.total)
 
-    def unpack(self, domain: Domain) -> MRF:
-        """The model, over the receiver's own domain."""
-        tables = [np.asarray(t.numpy(), dtype=np.float64) for t in self.tables]
-        return MRF(domain, dict(zip(self.cliques, tables, strict=True)), self.total)
+
+@lru_cache(maxsize=1)
+def unpacked(message: ModelMessage, domain: Domain) -> MRF:
+    """The model in a message, over the receiver's own domain; made once for those of a round."""
+    tables = [np.asarray(t.numpy(), dtype=np.float64) for t in message.tables]
+    return MRF(domain, dict(zip(message.cliques, tables, strict=True)), message.total)
 
 
 # Party
@@ -271,6 +296,23 @@ def count(request: Count, site: Site[CountedRows]) -> Counts:
     what = f"{len(tables)} marginals: " + ", ".join("×".join(c) for c in request.cliques[:8])
     what += ", …" if len(tables) > 8 else ""
     return masked_reply(request, site, tables, what, contributes=sum(k * k for k in times))
+
+
+def count_exactly(
+    request: CountExactly, site: Site[CountedRows], *, why: str, **study: Any
+) -> ExactCounts:
+    """Exact marginals, entered in the ledger at infinite cost, where `study` is what it says."""
+    site.terms.require(site.name, **study)
+    checked_queries(request.cliques, site)
+    tables = tuple(
+        site.release(
+            NonPrivate(why),
+            "exact marginal " + "×".join(q),
+            lambda q=q: Array.of(marginal(site.rows, q), "<u4"),  # type: ignore[misc]
+        )
+        for q in request.cliques
+    )
+    return ExactCounts(tables)
 
 
 OPENING: Handlers = {OpenSum: open_sum}
@@ -499,6 +541,21 @@ def opened_sum(
     total: Any = sum(_words(masked.items(), shapes))
     total = plan.without_masks(total, digests, shares, context.encode())
     return _tables(unmask_sum([total]), shapes)
+
+
+def add_exact(
+    session: Session, parties: Sequence[str], sums: Mapping[Clique, npt.NDArray[np.int64]]
+) -> None:
+    """Add exact marginals of some parties to `sums`, where these are.
+
+    Raises:
+        WireError: A party sent other tables; names it.
+    """
+    for name, reply in zip(parties, session.ask(CountExactly(tuple(sums)), parties), strict=True):
+        checked = CheckedReply(name)
+        sent = checked.items("tables", reply.tables, count=len(sums))
+        for total, one in zip(sums.values(), sent, strict=True):
+            total += checked.array("tables", one.value, WHOLE, total.shape, most=MOST_ROWS)
 
 
 def _recovery(party: str, reply: Counts, plan: dropouts.MaskPlan) -> Recovery:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siloweave.core.fit import Measured
-from siloweave.core.method import Result, Task
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.aim.messages import SelectQuery
@@ -21,7 +20,7 @@ from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Budget, marginal_sensitivity, rho_for
 from siloweave.progress import Progress, silent
-from siloweave.protocols.marginals import marginal_result, require_curator
+from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import (
     check_capacity,
@@ -178,8 +177,3 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
         budget.sigma = max(_LEAST, budget.sigma / 2)
         budget.epsilon *= 2
     return new
-
-
-def coordinate(session: Session, task: Task) -> Result:
-    """AIM over the codes of a run; see `aim`."""
-    return marginal_result(aim, session, task)

@@ -19,15 +19,21 @@ replace-one the scores' sensitivity is twice what it is under add/remove. Assume
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from siloweave.core.method import Asked, Case, Method
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
-from siloweave.methods.aim.coordinator import coordinate, most_rounds
+from siloweave.methods.aim.coordinator import aim, most_rounds
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
-from siloweave.protocols.marginals import MarginalSettings, curator_method, marginal_forecast
+from siloweave.protocols.marginals import (
+    MarginalSettings,
+    curator_method,
+    marginal_forecast,
+    marginal_result,
+)
 from siloweave.protocols.secure_sums import Count, KeyRequest
 
 
@@ -78,7 +84,7 @@ class AIM(Synthesizer, MarginalSettings):
         title="AIM",
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
         handlers=lambda synth: HANDLERS,
-        coordinate=coordinate,
+        coordinate=partial(marginal_result, aim),
         forecast=marginal_forecast(lambda synth, columns: (3 * columns, 3.0 * columns), _asked),
         check=_check,
     )

@@ -6,28 +6,19 @@ copy of the workload, and pays before it draws.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.aim.messages import Choice, SelectQuery
-from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import ROUNDING, ModelMessage, checked_weights, relation_of
+from siloweave.protocols.secure_sums import ROUNDING, checked_weights, relation_of, unpacked
 from siloweave.protocols.workload import expected_l1
-from siloweave.tables.codes import CountedRows, Domain
+from siloweave.tables.codes import CountedRows
 
 _GAPS = "gaps"  # in the party's memory: the last model, and how far it is from what was counted
-
-
-@lru_cache(maxsize=1)
-def unpacked(message: ModelMessage, domain: Domain) -> MRF:
-    """The model in a message, unpacked once for all choices of a round."""
-    return message.unpack(domain)
 
 
 def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:

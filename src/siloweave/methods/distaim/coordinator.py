@@ -22,11 +22,11 @@ from siloweave.core.fit import Measured
 from siloweave.core.method import Result, Task
 from siloweave.errors import BudgetError, CapacityError
 from siloweave.federation import masking
-from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
+from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply
 from siloweave.federation.masking import Words
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.federation.session import Session
-from siloweave.methods.distaim.messages import OpenTables, SendCounts, ServerWords, ShareCounts
+from siloweave.methods.distaim.messages import OpenTables, ServerWords, ShareCounts
 from siloweave.methods.distaim.party import MODULUS, opening, places_of, servers_of
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.mrf import MRF
@@ -39,7 +39,7 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_marginals import RowBounds, kept_secret
-from siloweave.protocols.secure_sums import ROUNDING, drawn_cohort, exchange_keys
+from siloweave.protocols.secure_sums import ROUNDING, add_exact, drawn_cohort, exchange_keys
 from siloweave.protocols.two_rounds import plan_and_fit
 from siloweave.protocols.workload import check_capacity, expected_l1, fitting, weights_of
 from siloweave.tables.codes import Clique, Domain
@@ -271,12 +271,8 @@ class _Simulated:
 
     def add(self, newcomers: Sequence[str]) -> None:
         """Add up exact counts of parties that take part for the first time."""
-        replies = self.session.ask(SendCounts(tuple(self.sums)), newcomers) if newcomers else ()
-        for name, reply in zip(newcomers, replies, strict=True):
-            checked = CheckedReply(name)
-            sent = checked.items("tables", reply.tables, count=len(self.sums))
-            for total, one in zip(self.sums.values(), sent, strict=True):
-                total += checked.array("tables", one.value, WHOLE, total.shape, most=MOST_ROWS)
+        if newcomers:
+            add_exact(self.session, newcomers, self.sums)
 
     def measure(self, cliques: Sequence[Clique]) -> None:
         """Noisy counts of everyone who took part so far."""

@@ -38,15 +38,3 @@ class OpenTables(Request[ServerWords], frozen=True, tag="distaim/open"):
     servers: tuple[bytes, bytes]  # signed keys of both
     dealer: bytes  # the coordinator's public key
     dealt: bytes  # G of secure_products.py, to the second server
-
-
-class ClearCounts(Reply, frozen=True):
-    """Exact counts of tables. Only a simulation of the servers asks for them."""
-
-    tables: tuple[Released[Array], ...]
-
-
-class SendCounts(Request[ClearCounts], frozen=True, tag="distaim/clear"):
-    """Count these tables without privacy."""
-
-    cliques: tuple[Clique, ...]

@@ -59,11 +59,11 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
 from siloweave.methods.distaim.coordinator import check_coins, coordinate
-from siloweave.methods.distaim.messages import OpenTables, SendCounts, ShareCounts
+from siloweave.methods.distaim.messages import OpenTables, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS, places_of
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.marginals import cuts_columns, guessed, marginal_forecast, marginal_method
-from siloweave.protocols.secure_sums import KeyRequest
+from siloweave.protocols.secure_sums import CountExactly, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.codes import Encoder
@@ -112,7 +112,7 @@ def _affordable(setup: Setup, learn: float) -> None:
 def _asked(synth: DistAIM, columns: int, case: Case) -> Asked:
     """Every party sends its counts once; the two that serve open tables twice."""
     if synth.selection == "simulated":
-        return {KeyRequest: 1, SendCounts: 1}
+        return {KeyRequest: 1, CountExactly: 1}
     return {KeyRequest: 1, ShareCounts: 1, OpenTables: 2}
 
 
@@ -120,7 +120,7 @@ def _visibility(synth: DistAIM) -> Views:
     cuts = masked_sums(1, "counts of columns that are cut")
     if synth.selection == "simulated":
         why = "nothing: exact counts decide what is measured"
-        exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ClearCounts.tables",))
+        exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
         return (OWN_ROWS, cuts, exact, replace(READERS, protected_by=why))
     why = f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server"
     sees = "tables over all parties that took part, with noise"

@@ -12,6 +12,7 @@ is given another price makes other words, and what is opened is random.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import accumulate
 
@@ -24,22 +25,28 @@ from siloweave.federation.masking import Words, stream
 from siloweave.federation.messages import MAX_BYTES, Array, Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.distaim.messages import (
-    ClearCounts,
     CountShare,
     OpenTables,
-    SendCounts,
     ServerWords,
     ShareCounts,
 )
 from siloweave.privacy.budget import marginal_sensitivity
 from siloweave.privacy.coins import Coins
-from siloweave.privacy.events import NonPrivate, PaidAhead, SharedCoins, encode
+from siloweave.privacy.events import PaidAhead, SharedCoins, encode
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.secure_sums import KeyRequest, checked_queries, relation_of, send_key
+from siloweave.protocols.secure_sums import (
+    CountExactly,
+    KeyRequest,
+    checked_queries,
+    count_exactly,
+    relation_of,
+    send_key,
+)
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.codes import Clique, CountedRows, Domain
 
 _SLACK = 1e-9  # relative, of sums of prices
+_SIMULATED = "the servers of DistAIM are simulated by the coordinator"
 _MOST_COINS = MAX_BYTES // 4  # of one question; each is a word to the second server
 MODULUS = 2**32
 """Of counts, words and noise."""
@@ -180,26 +187,10 @@ def _refused(site: Site[CountedRows], what: str) -> WireError:
     return WireError(f"party {site.name!r} {what}. Nothing was opened")
 
 
-def send_counts(request: SendCounts, site: Site[CountedRows]) -> ClearCounts:
-    """Exact tables, entered in the ledger at infinite cost."""
-    site.terms.require(site.name, selection="simulated")
-    checked_queries(request.cliques, site)
-    event = NonPrivate("the servers of DistAIM are simulated by the coordinator")
-    tables = tuple(
-        site.release(
-            event,
-            "exact marginal " + "×".join(q),
-            lambda q=q: Array.of(marginal(site.rows, q), "<u4"),  # type: ignore[misc]
-        )
-        for q in request.cliques
-    )
-    return ClearCounts(tables)
-
-
 HANDLERS: Handlers = {
     KeyRequest: send_key,
     ShareCounts: share,
     OpenTables: open_tables,
-    SendCounts: send_counts,
+    CountExactly: partial(count_exactly, why=_SIMULATED, selection="simulated"),
 }
 """A party's side: which function answers which request."""

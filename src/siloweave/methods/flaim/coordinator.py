@@ -28,21 +28,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siloweave.core.fit import Measured
-from siloweave.core.method import Case, Result, Task
-from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
+from siloweave.core.method import Case
+from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
-from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Reveal, Select
+from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Select
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, rho_for
 from siloweave.progress import Progress, silent
-from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import (
     Count,
     ModelMessage,
     SumNoise,
+    add_exact,
     drawn_cohort,
     exchange_keys,
     noisy_marginals,
@@ -202,15 +202,10 @@ class _Run:
 
     def truth(self) -> Baseline:
         """The oracle's exact shares, from everyone."""
-        sums = [np.zeros(self.domain.shape(r)) for r in self.weights]
-        replies = self.session.ask(Reveal(tuple(self.weights)))
-        for name, reply in zip(self.session.roster, replies, strict=True):
-            checked = CheckedReply(name)
-            sent = checked.items("tables", reply.tables, count=len(sums))
-            for total, table in zip(sums, sent, strict=True):
-                total += checked.array("tables", table.value, WHOLE, total.shape, most=MOST_ROWS)
-        tables = [Array.of(total / total.sum(), "<f4") for total in sums]
-        return Baseline(tuple(self.weights), tuple(tables))
+        sums = {r: np.zeros(self.domain.shape(r), dtype=np.int64) for r in self.weights}
+        add_exact(self.session, self.session.roster, sums)
+        tables = [Array.of(total / total.sum(), "<f4") for total in sums.values()]
+        return Baseline(tuple(sums), tuple(tables))
 
 
 def _rows_behind(y: Floats, sigma: float, behind: int, cohort: int, rows: float) -> float:
@@ -390,8 +385,3 @@ def tree_of_noise(
         len(pairs), round(answers * synth.local_steps), p=odds / odds.sum()
     )
     return tree_cells(domain, [pairs[i] for i in set(chosen.tolist())])
-
-
-def coordinate(session: Session, task: Task) -> Result:
-    """FLAIM over the codes of a run; see `flaim`."""
-    return marginal_result(flaim, session, task, key=task.seed)

@@ -41,15 +41,3 @@ class MeasureQueries(Cohort, frozen=True, tag="flaim/measure"):
     """Count those of the queries that you chose in the step before; zeros for the rest."""
 
     queries: tuple[Clique, ...]
-
-
-class Exact(Reply, frozen=True):
-    """Exact marginals. Only the oracle asks for them."""
-
-    tables: tuple[Released[Array], ...]
-
-
-class Reveal(Request[Exact], frozen=True, tag="flaim/reveal"):
-    """AugFLAIM (Oracle): count without privacy."""
-
-    cliques: tuple[Clique, ...]

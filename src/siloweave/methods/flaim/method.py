@@ -49,11 +49,16 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.flaim.coordinator import chooses, coordinate, tree_of_noise
-from siloweave.methods.flaim.messages import MeasureQueries, Reveal, Select
+from siloweave.methods.flaim.coordinator import chooses, flaim, tree_of_noise
+from siloweave.methods.flaim.messages import MeasureQueries, Select
 from siloweave.methods.flaim.party import HANDLERS
-from siloweave.protocols.marginals import MarginalSettings, marginal_forecast, marginal_method
-from siloweave.protocols.secure_sums import Count, KeyRequest
+from siloweave.protocols.marginals import (
+    MarginalSettings,
+    marginal_forecast,
+    marginal_method,
+    marginal_result,
+)
+from siloweave.protocols.secure_sums import Count, CountExactly, KeyRequest
 
 
 def _check(synth: FLAIM) -> None:
@@ -97,7 +102,7 @@ def _visibility(synth: FLAIM) -> Views:
         others = View(OTHERS, sent, OTHERS_NOISE, carries)
         return (OWN_ROWS, *seen, others, *openings(synth.dropouts), READERS)
     why = "nothing: exact counts decide what is measured"
-    exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("Exact.tables",))
+    exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
     others = View(OTHERS, f"{sent}; exact shares over all rows", why, carries)
     readers = replace(READERS, protected_by=why)
     return (OWN_ROWS, *seen, exact, others, *openings(synth.dropouts), readers)
@@ -117,7 +122,7 @@ def _asked(synth: FLAIM, columns: int, case: Case) -> Asked:
         return {KeyRequest: 1, Count: counts + rounds}
     choices = rounds if chooses(synth) else 0
     exact = int(synth.variant == "oracle")
-    asked: Asked = {KeyRequest: 1, Reveal: exact, Count: counts}
+    asked: Asked = {KeyRequest: 1, CountExactly: exact, Count: counts}
     return {**asked, Select: choices, MeasureQueries: choices}
 
 
@@ -175,7 +180,7 @@ class FLAIM(Synthesizer, MarginalSettings):
         guarantee=_guarantee,
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
-        coordinate=coordinate,
+        coordinate=lambda session, task: marginal_result(flaim, session, task, key=task.seed),
         forecast=marginal_forecast(
             _rounds,
             _asked,

@@ -7,7 +7,7 @@ release is paid for before it is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 import numpy as np
@@ -16,34 +16,31 @@ from siloweave.errors import WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Handlers, Site
-from siloweave.methods.flaim.messages import Baseline, Chosen, Exact, MeasureQueries, Reveal, Select
+from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, Select
 from siloweave.models.estimate import Measurement, moved_towards
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, size_sensitivity
-from siloweave.privacy.events import Exponential, Gaussian, NonPrivate
+from siloweave.privacy.events import Exponential, Gaussian
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import (
     ROUNDING,
+    CountExactly,
     Counts,
-    ModelMessage,
     checked_cliques,
     checked_queries,
     checked_weights,
+    count_exactly,
     masked_reply,
     relation_of,
+    unpacked,
 )
 from siloweave.protocols.workload import expected_l1
 from siloweave.statistics.marginals import marginal, sparse_marginal
 from siloweave.tables.arrays import Floats
-from siloweave.tables.codes import Clique, CountedRows, Domain
+from siloweave.tables.codes import Clique, CountedRows
 
 _FLOAT32 = 1e-3  # far more than rounding adds to shares that sum to 1
-
-
-@lru_cache(maxsize=4)
-def _model(message: ModelMessage, domain: Domain) -> MRF:
-    return message.unpack(domain)
 
 
 @lru_cache(maxsize=4)
@@ -123,7 +120,7 @@ def select(request: Select, site: Site[CountedRows]) -> Chosen:
     weights = checked_weights(request.candidates, request.model, request.sigma, site)
     site.terms.require(site.name, local_steps=request.steps)
     _check_baseline(request, site)
-    model = _model(request.model, site.rows.domain)
+    model = unpacked(request.model, site.rows.domain)
     size = _noisy_size(site, request.size_sigma)
     terms = 2.0 if request.baseline else 1.0
     unit = l1_score_sensitivity(relation_of(site))
@@ -178,20 +175,11 @@ def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
     return masked_reply(request, site, tables, what, contributes=max(1, added), besides=model)
 
 
-def reveal(request: Reveal, site: Site[CountedRows]) -> Exact:
-    """Exact marginals, entered in the ledger at infinite cost."""
-    site.terms.require(site.name, variant="oracle")
-    checked_queries(request.cliques, site)
-    tables = tuple(
-        site.release(
-            NonPrivate("AugFLAIM (Oracle) uses true heterogeneity"),
-            "exact marginal " + "×".join(q),
-            lambda q=q: Array.of(marginal(site.rows, q), "<u4"),  # type: ignore[misc]
-        )
-        for q in request.cliques
-    )
-    return Exact(tables)
-
-
-HANDLERS: Handlers = {**SUMS, Select: select, MeasureQueries: measure, Reveal: reveal}
+_WHY = "AugFLAIM (Oracle) uses true heterogeneity"
+HANDLERS: Handlers = {
+    **SUMS,
+    Select: select,
+    MeasureQueries: measure,
+    CountExactly: partial(count_exactly, why=_WHY, variant="oracle"),
+}
 """A party's side: which function answers which request."""

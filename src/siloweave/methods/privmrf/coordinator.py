@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from siloweave.core.fit import Measured
-from siloweave.core.method import Result, Task
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation
 from siloweave.progress import Progress, silent
-from siloweave.protocols.marginals import marginal_result, require_curator
+from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.random_fields import private_field
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import check_capacity
@@ -84,9 +83,3 @@ def privmrf(
         megabytes=settings.max_model_mb, key=key, progress=progress,
     )  # fmt: skip
     return found.model, list(found.rounds)
-
-
-def coordinate(session: Session, task: Task) -> Result:
-    """PrivMRF over the codes of a run; see `privmrf`."""
-    relation = task.setup.budget.relation
-    return marginal_result(privmrf, session, task, relation=relation, key=task.seed)

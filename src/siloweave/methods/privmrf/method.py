@@ -22,10 +22,15 @@ from typing import ClassVar
 
 from siloweave.core.method import Asked, Case, Method
 from siloweave.core.run import Synthesizer
-from siloweave.methods.privmrf.coordinator import coordinate
+from siloweave.methods.privmrf.coordinator import privmrf
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.party import HANDLERS
-from siloweave.protocols.marginals import MarginalSettings, curator_method, marginal_forecast
+from siloweave.protocols.marginals import (
+    MarginalSettings,
+    curator_method,
+    marginal_forecast,
+    marginal_result,
+)
 from siloweave.protocols.random_fields import FieldSettings
 from siloweave.protocols.secure_sums import Count, KeyRequest
 
@@ -65,7 +70,9 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         title="PrivMRF",
         paper="Cai, Lei, Wei & Xiao 2021, PrivMRF, VLDB 14(11)",
         handlers=lambda synth: HANDLERS,
-        coordinate=coordinate,
+        coordinate=lambda session, task: marginal_result(
+            privmrf, session, task, relation=task.setup.budget.relation, key=task.seed
+        ),
         forecast=marginal_forecast(
             lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
             _asked,

@@ -14,7 +14,7 @@ from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePair
 from siloweave.models.junction_tree import cells_in
 from siloweave.protocols.random_fields import noisy_errors, noisy_scores
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import checked_cliques, checked_model
+from siloweave.protocols.secure_sums import checked_cliques, checked_model, unpacked
 from siloweave.tables.codes import Clique, CountedRows
 
 
@@ -48,7 +48,7 @@ def errors(request: ModelErrors, site: Site[CountedRows]) -> Distances:
     facts, domain = site.terms.facts, site.rows.domain
     _check(request.cliques, facts["candidates"], facts["widest"], site)
     checked_model(request.model, domain, facts["max_model_mb"], site.name)
-    model = request.model.unpack(domain)
+    model = unpacked(request.model, domain)
     return Distances(noisy_errors(model, request.cliques, request.sigma, site))
 
 

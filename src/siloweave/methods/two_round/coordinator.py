@@ -10,12 +10,10 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from siloweave.core.fit import Measured
-from siloweave.core.method import Result, Task
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, estimate_total
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
-from siloweave.protocols.marginals import marginal_result
 from siloweave.protocols.secure_sums import Count, SumNoise, exchange_keys, noisy_marginals
 from siloweave.protocols.two_rounds import plan_and_fit
 from siloweave.protocols.workload import most_counted
@@ -85,8 +83,3 @@ def _times(sigmas: Sequence[float]) -> list[int]:
     if least == max(sigmas):
         return [1] * len(sigmas)
     return [max(1, round(_FINEST * least / sigma)) for sigma in sigmas]
-
-
-def coordinate(session: Session, task: Task) -> Result:
-    """TwoRound over the codes of a run; see `two_round`."""
-    return marginal_result(two_round, session, task, keys=task.setup.keys)

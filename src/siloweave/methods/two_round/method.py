@@ -44,8 +44,13 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import whole
-from siloweave.methods.two_round.coordinator import coordinate
-from siloweave.protocols.marginals import cuts_columns, marginal_forecast, marginal_method
+from siloweave.methods.two_round.coordinator import two_round
+from siloweave.protocols.marginals import (
+    cuts_columns,
+    marginal_forecast,
+    marginal_method,
+    marginal_result,
+)
 from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 
@@ -113,7 +118,9 @@ class TwoRound(Synthesizer, TwoRoundSettings):
         ),
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
-        coordinate=coordinate,
+        coordinate=lambda session, task: marginal_result(
+            two_round, session, task, keys=task.setup.keys
+        ),
         forecast=_forecast,
         check=_check,
     )

@@ -259,6 +259,3 @@ class VertiMRF(Synthesizer):
         affordable=_affordable,
         phase="encoding and fitting",
     )
-
-
-"""VertiMRF-FO by default, whose guarantee holds; ``encoding="fm"`` is the paper's own."""
