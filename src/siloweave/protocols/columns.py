@@ -27,11 +27,13 @@ from siloweave.core.fit import FeatureModel, Generator, Wanted
 from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
 from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation.expected import CheckedReply
+from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
+from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian, Laplace
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
@@ -115,6 +117,33 @@ def check_same_rows(counts: Mapping[str, int]) -> None:
                 "and must hold the same people. The replies were discarded: check which software "
                 "these parties run, and start a new run"
             )
+
+
+def release_rows(
+    site: Site[Any], rows: int, event: Gaussian | Laplace | None
+) -> tuple[tuple[Released[int], ...], tuple[Public[int], ...]]:
+    """How many rows there are, from the first party alone, which holds the same as all others.
+
+    Paid for, with the noise of `event`; public without one, where neighbours have equally many.
+    """
+    if site.name != next(iter(site.terms.roster)):
+        return (), ()
+    if event is None:
+        return (), (Public(rows, "neighbours have the same number of rows"),)
+
+    def noisy() -> int:
+        if isinstance(event, Laplace):
+            return int(mechanisms.add_laplace([rows], event.scale, entropy=site.entropy)[0])
+        return int(mechanisms.add_gaussian([rows], event.sigma, entropy=site.entropy)[0])
+
+    return (site.release(event, "number of rows", noisy),), ()
+
+
+def rows_sent(party: str, sent: Sequence[Released[int] | Public[int]]) -> int:
+    """How many rows a party said that it has, at least 1; raises WireError if it did not."""
+    checked = CheckedReply(party)
+    (rows,) = checked.items("numbers of rows", [one.value for one in sent], count=1)
+    return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
 # What draws the rows

@@ -32,11 +32,12 @@ import numpy.typing as npt
 from siloweave.core.method import Place, Setup, Stage, Task
 from siloweave.errors import SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
-from siloweave.federation.messages import Public, Reply, Request
+from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
+from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Relation, marginal_sensitivity, rho_for
-from siloweave.privacy.events import SharedGaussian
+from siloweave.privacy.events import Gaussian, SharedGaussian
 from siloweave.protocols.schema import coded_part
 from siloweave.protocols.secure_sums import (
     OPENING,
@@ -175,6 +176,23 @@ def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     return Known(Public(site.rows.codes.num_rows, "neighbours have the same number of rows"))
 
 
+def release_counts(
+    site: Site[Any], encoder: Encoder, table: Table, event: Gaussian
+) -> Released[Array]:
+    """Pay for a party's own noisy counts, in the order of `ResolutionLevels`, and draw them.
+
+    `event` is that of `counts_event` for so many tables.
+    """
+    levels, codes = ResolutionLevels(encoder), encoder.encode(table)
+
+    def counts() -> Array:
+        exact = levels.count(codes)
+        return Array.of(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy), "<i8")
+
+    what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
+    return site.release(event, what, counts)
+
+
 HANDLERS: Handlers = {
     KeyRequest: send_key, CountRows: count_rows, CountColumns: count_columns, **OPENING
 }  # fmt: skip
@@ -182,6 +200,12 @@ HANDLERS: Handlers = {
 
 
 # Coordinator
+
+
+def counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
+    """Of tables of counts, released together: every row is in one cell of each, or in none."""
+    unit = marginal_sensitivity(relation, norm="l2")
+    return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)
 
 
 def histogram_event(

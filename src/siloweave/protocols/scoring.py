@@ -53,7 +53,7 @@ from siloweave.errors import (
     naming_party,
 )
 from siloweave.evaluate.workload import require_rows
-from siloweave.federation.expected import MOST_ROWS, CheckedReply
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, MemoryStore, Site
@@ -70,6 +70,7 @@ from siloweave.privacy.budget import (
 from siloweave.privacy.events import Event, Gaussian
 from siloweave.privacy.ledger import Entry, Ledger
 from siloweave.progress import Progress, shows_progress, silent
+from siloweave.protocols.columns import rows_sent
 from siloweave.protocols.secure_sums import KeyRequest, send_key, sizes_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Floats
@@ -407,9 +408,7 @@ def _scored(
     price: tuple[float, float],
     relation: Relation,
 ) -> PartyScore:
-    sent = [*(r.value for r in reply.noisy_rows), *(r.value for r in reply.public_rows)]
-    (number,) = CheckedReply(name).items("numbers of rows", sent, count=1)
-    rows = max(1, CheckedReply(name).number("rows", number, least=-MOST_ROWS, most=MOST_ROWS))
+    rows = rows_sent(name, (*reply.noisy_rows, *reply.public_rows))
     error = reply.distance.value / GRID / rows
     *size, distance = priced(*price, relation)
     noise = distance.sigma / GRID / rows

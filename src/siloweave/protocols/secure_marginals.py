@@ -66,7 +66,12 @@ from siloweave.privacy.events import Event, Gaussian, SharedCoins, UpperBound
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.columns import ColumnsData, parts_of
-from siloweave.protocols.histograms import NoisyHistogram, columns_to_cut
+from siloweave.protocols.histograms import (
+    NoisyHistogram,
+    columns_to_cut,
+    counts_event,
+    release_counts,
+)
 from siloweave.protocols.marginals import marginal_forecast
 from siloweave.protocols.secure_sums import checked_cliques
 from siloweave.protocols.two_rounds import design
@@ -244,11 +249,6 @@ class SecurePlan:
             return 0.0
         tables = ResolutionLevels(self.fine).number
         return self.unit * sqrt(tables / (2 * self.synth.counts_share * self._after_bound))
-
-    def counts_event(self, fine: Encoder) -> Gaussian:
-        """What a party's histograms cost."""
-        moved = sqrt(ResolutionLevels(fine).number) * self.unit
-        return Gaussian(sigma=self.counts_sigma, sensitivity=moved)
 
     @cached_property
     def rho_tables(self) -> float:
@@ -672,15 +672,9 @@ def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
         paid = (site.release(bound, "an upper bound of the number of rows", number),)
         site.remember("bound", str(paid[0].value).encode())
     if fine is not None:
-        levels, codes = ResolutionLevels(fine), fine.encode(table.select(list(fine.schema.names)))
-
-        def counted() -> Array:
-            exact = levels.count(codes)
-            noisy = mechanisms.add_gaussian(exact, plan.counts_sigma, entropy=site.entropy)
-            return Array.of(noisy, "<i8")
-
-        what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
-        counts = (site.release(plan.counts_event(fine), what, counted),)
+        event = counts_event(plan.budget.relation, ResolutionLevels(fine).number, plan.counts_sigma)
+        own = table.select(list(fine.schema.names))
+        counts = (release_counts(site, fine, own, event),)
         site.remember("counts", counts[0].value.data)
     return Begun(site.mask_key(), paid, known, counts)
 

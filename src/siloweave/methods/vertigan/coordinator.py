@@ -20,14 +20,13 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import Session
 from siloweave.methods.vertigan.messages import (
     BeginVertiGAN,
-    Counted,
     CountOwnColumns,
     TrainCritics,
     VertiGANPlan,
     like_hidden,
 )
 from siloweave.models.settings import VertiGANSettings
-from siloweave.protocols.columns import check_same_rows, parts_of
+from siloweave.protocols.columns import check_same_rows, parts_of, rows_sent
 from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import NetworkModel, jax_key
 from siloweave.tables.arrays import Matrix
@@ -79,7 +78,7 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
     plan = VertiGANPlan.of(synth, parts, task.setup.budget)
     task.progress("counting", 0.0)
     replies = session.ask(CountOwnColumns(), [first])
-    rows = _rows_in(first, replies[0])
+    rows = rows_sent(first, (*replies[0].paid_rows, *replies[0].known_rows))
     if others:
         replies = [*replies, *session.ask(CountOwnColumns(), others)]
     task.progress("finding the noise that fits the budget", 0.0)
@@ -92,14 +91,6 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
         dimension = max(dimension, _critic_size(synth, found.features("modes")))
     noise = plan.noise(rows, dimension)
     return BeginVertiGAN(task.seed, rows, noise.levels, noise.share_sigma, dimension)
-
-
-def _rows_in(party: str, seen: Counted) -> int:
-    """How many rows a party said that it has, at least 1; raises WireError if it does not."""
-    checked = CheckedReply(party)
-    sent = [*(one.value for one in seen.paid_rows), *(one.value for one in seen.known_rows)]
-    (rows,) = checked.items("numbers of rows", sent, count=1)
-    return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
 def _critic_size(synth: Any, features: Features) -> int:

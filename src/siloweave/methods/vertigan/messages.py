@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -18,16 +17,10 @@ from msgspec import UNSET
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.models.settings import VertiGANSettings
-from siloweave.privacy.budget import (
-    Budget,
-    Relation,
-    gaussian_sigma,
-    marginal_sensitivity,
-    rho_for,
-    size_sensitivity,
-)
+from siloweave.privacy.budget import Budget, Relation, gaussian_sigma, rho_for, size_sensitivity
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
+from siloweave.protocols.histograms import counts_event
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
@@ -96,7 +89,7 @@ class VertiGANPlan:
     budget: Budget  # most that any row may cost, at all parties together
     rows_sigma: float  # noise of the number of rows, which the first party is asked for
     counts_sigma: float  # noise of all counts
-    before: Mapping[str, tuple[Event, ...]]  # each party's releases before, in roster order
+    before: Mapping[str, tuple[Gaussian, ...]]  # each party's releases before, in roster order
     steps: int  # noisy steps of all parties
     batch: int  # expected rows of a step
 
@@ -114,7 +107,7 @@ class VertiGANPlan:
         unit = counts_event(relation, sum(tables.values()), 1.0).sensitivity
         rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(synth.counts_share * rho, unit))
-        before: dict[str, tuple[Event, ...]] = {
+        before: dict[str, tuple[Gaussian, ...]] = {
             name: (counts_event(relation, number, counts_sigma),) for name, number in tables.items()
         }
         first = next(iter(before))
@@ -158,11 +151,5 @@ class VertiGANPlan:
         )
 
     @property
-    def _all(self) -> tuple[Event, ...]:
+    def _all(self) -> tuple[Gaussian, ...]:
         return tuple(event for events in self.before.values() for event in events)
-
-
-def counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
-    """Of tables of counts, released together: every row is in one cell of each, or in none."""
-    unit = marginal_sensitivity(relation, norm="l2")
-    return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)

@@ -35,12 +35,12 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.shared_steps import quantised
-from siloweave.protocols.columns import ColumnsData, keep_decoder
-from siloweave.protocols.histograms import NoisyHistogram
+from siloweave.protocols.columns import ColumnsData, keep_decoder, release_rows
+from siloweave.protocols.histograms import NoisyHistogram, release_counts
 from siloweave.protocols.networks import jax_key
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
 from siloweave.tables.arrays import Matrix
-from siloweave.tables.codes import Encoder, ResolutionLevels
+from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
 
@@ -64,25 +64,10 @@ def count(synth: VertiGAN, request: CountOwnColumns, site: Site[ColumnsData]) ->
     """Pay for the number of rows, if this party is the first, then for all counts at once."""
     site.require_first()
     plan, table = plan_of(synth, site), site.rows.table
-    encoder = Encoder(site.rows.schema, synth.finest_bins)
-    n, levels, codes = table.num_rows, ResolutionLevels(encoder), encoder.encode(table)
     *for_rows, for_counts = plan.before[site.name]
-
-    def number() -> int:
-        exact = np.array([n], dtype=np.int64)
-        return int(mechanisms.add_gaussian(exact, plan.rows_sigma, entropy=site.entropy)[0])
-
-    def counts() -> Array:
-        exact = levels.count(codes)
-        noisy = mechanisms.add_gaussian(exact, plan.counts_sigma, entropy=site.entropy)
-        return Array.of(noisy, "<i8")
-
-    paid = tuple(site.release(event, "number of rows", number) for event in for_rows)
-    known: tuple[Public[int], ...] = ()
-    if site.name == next(iter(site.terms.roster)) and not paid:
-        known = (Public(n, "neighbours have the same number of rows"),)
-    what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
-    reply = Counted(paid, known, site.release(for_counts, what, counts))
+    paid, known = release_rows(site, table.num_rows, next(iter(for_rows), None))
+    encoder = Encoder(site.rows.schema, synth.finest_bins)
+    reply = Counted(paid, known, release_counts(site, encoder, table, for_counts))
     site.remember(_COUNTS, reply.counts.value.data)
     return reply
 

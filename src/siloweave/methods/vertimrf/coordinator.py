@@ -44,7 +44,7 @@ from siloweave.models.field_graph import GraphLimits, grow_graph, most_useful_ce
 from siloweave.models.junction_tree import Array, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.mechanisms import kept_share
-from siloweave.protocols.columns import parts_of
+from siloweave.protocols.columns import parts_of, rows_sent
 from siloweave.tables.codes import Clique, Domain, Encoder
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def coordinate(session: Session, task: Task) -> Result:
     task.progress("parties learn their fields and encode", 0.0)
     replies = dict(zip(session.roster, _asked(session, plan), strict=True))
     first = session.roster[0]
-    rows = _rows_in(first, replies[first])
+    rows = rows_sent(first, (*replies[first].paid_rows, *replies[first].known_rows))
     parties = {
         name: _checked(
             CheckedReply(name), synth, plan, field_domain(synth, part), rows, replies[name]
@@ -111,14 +111,6 @@ def _asked(session: Session, plan: VertiMRFPlan) -> list[Encoded]:
         for name, text in zip(others, texts, strict=True)
     }
     return session.ask_each({first: EncodeColumns(), **asked})
-
-
-def _rows_in(party: str, reply: Encoded) -> int:
-    """How many rows there are, at least 1."""
-    checked = CheckedReply(party)
-    sent = [*(one.value for one in reply.paid_rows), *(one.value for one in reply.known_rows)]
-    (rows,) = checked.items("numbers of rows", sent, count=1)
-    return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
 def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, sent: LocalField) -> MRF:

@@ -33,6 +33,7 @@ from siloweave.methods.vertimrf.messages import (
 from siloweave.models.carest import bins_of
 from siloweave.privacy import mechanisms
 from siloweave.privacy.sketches import encode_rows
+from siloweave.protocols.columns import release_rows
 from siloweave.protocols.random_fields import OwnAnswers, private_field
 from siloweave.protocols.secure_sums import ModelMessage
 from siloweave.tables.codes import Codes
@@ -96,13 +97,7 @@ def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encode
     plan, rows = plan_of(synth, site), site.rows
     key = _sketch_key(request, site) if plan.noise else b""
     field = _field(synth, plan, site)
-    first, n = site.name == next(iter(site.terms.roster)), rows.num_rows
-    paid: tuple[Released[int], ...] = ()
-    known: tuple[Public[int], ...] = ()
-    if first and plan.rows:
-        paid = (site.release(plan.rows, "number of rows", partial(_noisy_rows, plan, site)),)
-    elif first:
-        known = (Public(n, "neighbours have the same number of rows"),)
+    paid, known = release_rows(site, rows.num_rows, plan.rows)
     values: tuple[Released[Array], ...] = ()
     if event := plan.values.get(site.name):
         what = f"counts of the values of {len(binned(synth, rows.domain))} columns"
@@ -126,12 +121,6 @@ def _field(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Released[L
     sigma = max(m.sigma for m in found.measured)
     message = LocalField(ModelMessage.of(found.model), tuple(found.edges), sigma)
     return site.release_derived(lambda: message)
-
-
-def _noisy_rows(plan: VertiMRFPlan, site: Site[Codes]) -> int:
-    exact = np.array([site.rows.num_rows], dtype=np.int64)
-    assert plan.rows is not None  # or it were public
-    return int(mechanisms.add_laplace(exact, plan.rows.scale, entropy=site.entropy)[0])
 
 
 def _values(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
