@@ -182,13 +182,6 @@ def test_another_number_of_rows_is_refused_before_anything_is_released(study):
     assert not (study.path / "run").exists()
 
 
-def test_what_is_not_built_is_said(study):
-    study.write("study.toml", STUDY.replace('target = "sex"', 'privacy = "training"'))
-    code, _, error = study.call("check")
-    assert code == 2
-    assert "[method] privacy='training' needs" in " ".join(error.split())
-
-
 def test_a_bound_is_refused(study):
     study.write("study.toml", STUDY + "\n[budget]\nepsilon = 1\ndelta = 1e-5\n")
     code, _, error = study.call("check")

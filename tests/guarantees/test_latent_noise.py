@@ -161,8 +161,6 @@ def test_neighbours_of_other_sizes_and_half_promises_are_refused():
         run(frame(ENDS), clip=0.0)
     with pytest.raises(InputError, match="leave coder and target out"):
         sw.SiloFuse(privacy="latents", target="sex")
-    with pytest.raises(NotImplementedError, match="multi-party computation"):
-        sw.SiloFuse(privacy="training")
 
 
 def test_latents_are_sent_once_a_run():

@@ -74,14 +74,11 @@ def test_few_rows_are_not_seen_too_often():
     assert diffusion.fit(X, BLOCKS, replace(TINY, steps=5), key=KEY).settings.steps == 5
 
 
-def test_labels_follow_their_law_or_are_balanced(labelled):
+def test_labels_follow_their_law(labelled):
     assert_like_the_toy(labelled.sample(2000, key=KEY, steps=25))
     assert labelled.label_shares == pytest.approx((0.5, 0.5), abs=0.03)
     rare = replace(labelled, label_shares=(0.95, 0.05))
     assert rare.sample(2000, key=KEY, steps=25)[:, 5].mean() == pytest.approx(0.05, abs=0.02)
-    assert rare.sample(2000, key=KEY, steps=25, balanced=True)[:, 5].mean() == pytest.approx(
-        0.5, abs=0.03
-    )
 
 
 def test_a_given_label_is_exact_and_other_columns_follow(labelled):
@@ -211,8 +208,6 @@ def test_sampling_what_cannot_be_sampled():
     assert model.sample(0, key=KEY).shape == (0, 6)
     with pytest.raises(InputError, match="n=-1"):
         model.sample(-1, key=KEY)
-    with pytest.raises(InputError, match="needs labels"):
-        model.sample(3, key=KEY, balanced=True)
     with pytest.raises(InputError, match=r"shape \(2, 6\)"):
         model.sample(3, key=KEY, given=np.zeros((2, 6)))
     with pytest.raises(InputError, match="resamples=2"):
@@ -256,7 +251,6 @@ def test_a_class_with_one_row_and_one_that_nobody_has():
     X[0, 4:] = [0, 1]
     model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")
     assert model.label_shares == pytest.approx((29 / 30, 1 / 30))
-    assert model.sample(50, key=KEY, balanced=True)[:, 5].mean() == pytest.approx(0.5, abs=0.25)
     X[0, 4:] = [1, 0]
     model = diffusion.fit(X, BLOCKS, TINY, key=KEY, labels="y")
-    assert model.sample(50, key=KEY, balanced=True)[:, 5].sum() == 0
+    assert model.sample(50, key=KEY)[:, 5].sum() == 0

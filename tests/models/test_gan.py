@@ -169,5 +169,3 @@ def test_what_cannot_be_learnt_from_is_refused():
         fit_gan(X, BLOCKS, SMALL, key=KEY)
     with pytest.raises(InputError, match="no rows"):
         fit_gan(X[:0], BLOCKS, SMALL, key=KEY)
-    with pytest.raises(InputError, match="labels"):
-        fit_gan(table(), BLOCKS, SMALL, key=KEY, labels="x")

@@ -281,11 +281,7 @@ def test_inner_order_is_numbers_then_free_choices_then_conditions():
 
 
 def test_a_choice_that_belongs_to_a_number_is_no_condition():
-    layout = Layout(BLOCKS)
-    assert conditional_columns(layout, None) == ("one", "flag", "other", "big")
-    assert conditional_columns(layout, "flag") == ("flag",)
-    with pytest.raises(InputError, match="'x'"):
-        conditional_columns(layout, "x")
+    assert conditional_columns(Layout(BLOCKS)) == ("one", "flag", "other", "big")
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])

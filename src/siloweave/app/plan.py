@@ -27,7 +27,8 @@ import msgspec
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
 from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views
-from siloweave.core.party import agreed, differences
+from siloweave.core.party import agreed
+from siloweave.core.run import differences
 from siloweave.errors import InputError
 from siloweave.federation.frames import Roster
 from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type

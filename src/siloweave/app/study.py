@@ -639,10 +639,9 @@ def method_of(table: Mapping[str, Any]) -> Synthesizer:
     _check_keys(given, [one.name for one in fields(kind)], "[method]")
     try:
         return settings_of(kind, given, "[method]")
-    except (InputError, NotImplementedError) as error:
+    except InputError as error:
         text = str(error).replace("[method].", "").removeprefix("[method]: ")
-        wrong = type(error) if isinstance(error, InputError) else InputError
-        raise wrong(f"[method] {_plain_types(text)}") from error
+        raise type(error)(f"[method] {_plain_types(text)}") from error
 
 
 def check_budget(synth: Synthesizer, budget: Budget | None) -> None:

@@ -315,10 +315,10 @@ class Method:
 
     Example:
         >>> facts = dict(title="", family="", split="rows", trust="curator", paper="")
-        >>> Method(name="silent", **facts)
+        >>> Method(name="silent", **facts)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        TypeError: method 'silent' declares no guarantee; every method must
+        TypeError: ...missing 7 required keyword-only arguments: 'guarantee', 'visibility'...
     """
 
     name: str
@@ -327,13 +327,13 @@ class Method:
     split: Literal["central", "rows", "columns"]
     trust: Literal["curator", "secure-sum", "mpc", "local"]
     paper: str
-    guarantee: Callable[[Any], Guarantee] = None  # type: ignore[assignment]
-    visibility: Callable[[Any], Views] = None  # type: ignore[assignment]
-    prepare: Callable[[Any, Setup, Place], Any] = None  # type: ignore[assignment]
-    handlers: Callable[[Any], Handlers] = None  # type: ignore[assignment]
-    coordinate: Callable[[Session, Task], Result] = None  # type: ignore[assignment]
-    load: Callable[[Path], Model] = None  # type: ignore[assignment]
-    forecast: Callable[[Any, Case], Forecast] = None  # type: ignore[assignment]
+    guarantee: Callable[[Any], Guarantee]
+    visibility: Callable[[Any], Views]
+    prepare: Callable[[Any, Setup, Place], Any]
+    handlers: Callable[[Any], Handlers]
+    coordinate: Callable[[Session, Task], Result]
+    load: Callable[[Path], Model]
+    forecast: Callable[[Any, Case], Forecast]
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
     check: Callable[[Any], None] = lambda synth: None
     check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
@@ -349,19 +349,6 @@ class Method:
     transcribed: bool = True
     every_step: bool = False
     counts: bool = False
-
-    def __post_init__(self) -> None:
-        for name in [
-            "guarantee",
-            "visibility",
-            "prepare",
-            "handlers",
-            "coordinate",
-            "load",
-            "forecast",
-        ]:
-            if getattr(self, name) is None:
-                raise TypeError(f"method {self.name!r} declares no {name}; every method must")
 
     @property
     def learns(self) -> bool:

@@ -33,7 +33,7 @@ from siloweave.core.run import (
     Parties,
     PartyStores,
     Recall,
-    flat,
+    differences,
     lost_ledger,
     open_stores,
     place_of,
@@ -91,21 +91,6 @@ class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def agreed(facts: Facts) -> bytes:
     """A study's public facts as bytes, which are the same wherever the study is."""
     return msgspec.json.encode(facts, order="sorted")
-
-
-def differences(mine: bytes, theirs: bytes) -> list[str]:
-    """What two studies have not alike, in words: ours, and what the other end has.
-
-    Example:
-        >>> differences(agreed({"seed": 1, "budget": {"epsilon": 1.0}}), agreed({"seed": 2}))
-        ["budget.epsilon = 1.0, and there 'nothing'", 'seed = 1, and there 2']
-    """
-    own, other = (flat(msgspec.json.decode(one)) for one in (mine, theirs))
-    return [
-        f"{name} = {own.get(name, 'nothing')!r}, and there {other.get(name, 'nothing')!r}"
-        for name in sorted(own.keys() | other.keys())
-        if own.get(name) != other.get(name)
-    ]
 
 
 def side_of(setup: Setup) -> Method | Stage:

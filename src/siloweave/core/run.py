@@ -241,7 +241,7 @@ class Synthesizer:
             value, hint, factory = getattr(self, one.name), hints[one.name], one.default_factory
             default = one.default if factory is MISSING else factory()
             if is_dataclass(default):
-                object.__setattr__(self, one.name, _built(hint, one.name, value, default))
+                object.__setattr__(self, one.name, built(hint, one.name, value, default))
             elif hint is bool or get_origin(hint) is Literal:
                 few = get_args(hint) or (True, False)
                 if value not in few:
@@ -328,7 +328,7 @@ class Synthesizer:
         return run_method(self, data, schema, job, names)
 
 
-def _built(hint: Any, name: str, value: Any, default: Any) -> Any:
+def built(hint: Any, name: str, value: Any, default: Any) -> Any:
     """A setting that is a dataclass: as it is, or from a mapping of what differs from a default."""
     kinds = [one for one in (hint, *get_args(hint)) if is_dataclass(one)]
     if isinstance(value, tuple(kinds)):  # type: ignore[arg-type]
@@ -462,11 +462,8 @@ def run_method(
 ) -> Fit:
     """Run all stages of a method, the method last; the arguments are those of `Synthesizer.fit`."""
     method = synth.method
-    if isinstance(schema, Encoder):
-        schema = replace(schema, schema=schema.schema.without_reasons())
-    else:
-        schema = schema.without_reasons()
-    encoder, facts = (schema, schema.schema) if isinstance(schema, Encoder) else (None, schema)
+    facts = (schema.schema if isinstance(schema, Encoder) else schema).without_reasons()
+    encoder = replace(schema, schema=facts) if isinstance(schema, Encoder) else None
     if encoder is not None and facts.constraints:
         raise SchemaError("an Encoder keeps no constraints; give its Schema instead of it")
     check_named(Setup(synth, facts, job.budget, (), {}, encoder), job.learn)
@@ -890,26 +887,36 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
 
 def _another(job: Job, before: bytes, now: bytes, folder: Path) -> StudyError:
     """What differs from the training that was begun."""
-    old, new = (flat(msgspec.json.decode(facts)) for facts in (before, now))
-    odd = [
-        f"{name} = {old.get(name)!r}, and now {new.get(name)!r}"
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
+    odd = "; ".join(differences(before, now, "now"))
     return StudyError(
-        f"run {job.run!r} was stopped while it trained with {'; '.join(odd)}. Continue with what "
+        f"run {job.run!r} was stopped while it trained with {odd}. Continue with what "
         f"it began with, or start another run; to begin this training anew, remove {folder}."
     )
 
 
-def flat(facts: Any, head: str = "") -> dict[str, Any]:
+def differences(mine: bytes, theirs: bytes, place: str = "there") -> list[str]:
+    """What public facts have not alike, in words: ours, and what they are in another `place`.
+
+    Example:
+        >>> differences(b'{"seed": 1, "budget": {"epsilon": 1.0}}', b'{"seed": 2}')
+        ["budget.epsilon = 1.0, and there 'nothing'", 'seed = 1, and there 2']
+    """
+    own, other = (_flat(msgspec.json.decode(one)) for one in (mine, theirs))
+    return [
+        f"{name} = {own.get(name, 'nothing')!r}, and {place} {other.get(name, 'nothing')!r}"
+        for name in sorted(own.keys() | other.keys())
+        if own.get(name) != other.get(name)
+    ]
+
+
+def _flat(facts: Any, head: str = "") -> dict[str, Any]:
     """Facts within facts as one level, by names such as budget.epsilon."""
     if isinstance(facts, list):
         facts = {str(i): one for i, one in enumerate(facts)}
     found: dict[str, Any] = {}
     for name, value in facts.items() if isinstance(facts, Mapping) else ():
         nested = isinstance(value, Mapping | list) and value
-        found |= flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
+        found |= _flat(value, f"{head}{name}.") if nested else {f"{head}{name}": value}
     return found
 
 

@@ -109,8 +109,8 @@ class RowCoder(eqx.Module):
     def encode_known(self, given: Matrix) -> Matrix:
         """Latent rows of rows that are known in part: NaN where they are NaN.
 
-        Raises InputError when only some options of a categorical are given, and NotImplementedError
-        when another column than the label is given to an autoencoder.
+        Raises InputError when only some options of a categorical are given, or another column than
+        the label to an autoencoder.
         """
         given = np.asarray(given, dtype=np.float32)
         Z = np.full((len(given), self.latent), np.nan, np.float32)
@@ -127,7 +127,7 @@ class RowCoder(eqx.Module):
     def _check_mixed(self, given: Matrix) -> None:
         for b in self.layout.blocks:
             if b != self.label and not np.isnan(given[:, b.start : b.stop]).all():
-                raise NotImplementedError(
+                raise InputError(
                     f"column {b.column!r} cannot be given to an autoencoder's latent diffusion, "
                     "whose latents mix all columns: only the column it was fitted with as labels "
                     "can, or any column with SphereCodeSettings instead of the autoencoder's"

@@ -307,7 +307,6 @@ class TabDDPMModel(eqx.Module):
         sampler: str | None = None,
         steps: int | None = None,
         eta: float | None = None,
-        balanced: bool = False,
         given: Matrix | None = None,
         resamples: int = 1,
     ) -> Matrix:
@@ -325,7 +324,6 @@ class TabDDPMModel(eqx.Module):
                 where columns are given.
             steps: Times visited; None is 50, or all of them for "ancestral".
             eta: Noise of "solver" and "ddim", 0 to 1; None is that of the settings.
-            balanced: Whether every label is equally likely.
             given: (n, width) as the features encode it, NaN where a value is to be drawn.
             resamples: How often each step is walked when columns are given.
 
@@ -336,7 +334,7 @@ class TabDDPMModel(eqx.Module):
             raise InputError(f"n={n} rows cannot be drawn: give 0 or more")
         plan = self._plan(sampler, steps, eta, given, resamples)
         first, key = jax.random.split(key)
-        labels = self._labels(n, first, balanced, given)
+        labels = self._labels(n, first, given)
         known = self._known(n, given)
         head, groups = _numbers(self.diffused, self.settings), self.diffused.groups
         low, high = jnp.asarray(np.reshape(self.ranges, (-1, 2)).T, jnp.float32)
@@ -368,13 +366,10 @@ class TabDDPMModel(eqx.Module):
         way = walk(kept_variance(settings.schedule, settings.timesteps), sampler, steps, eta)
         return table(way, times, settings.timesteps)
 
-    def _labels(self, n: int, key: Array, balanced: bool, given: Matrix | None) -> Array:
+    def _labels(self, n: int, key: Array, given: Matrix | None) -> Array:
         if self.label is None:
-            if balanced:
-                raise InputError("balanced=True needs labels: fit with labels=<a column> first")
             return jnp.zeros(n, jnp.int32)
         shares = np.asarray(self.label_shares)
-        shares = (shares > 0).astype(float) if balanced else shares
         drawn = jax.random.choice(key, len(shares), (n,), p=jnp.asarray(shares / shares.sum()))
         if given is None:
             return drawn

@@ -378,20 +378,17 @@ def fit_gan(
     settings: GANSettings | None = None,
     *,
     key: Array,
-    labels: str | None = None,
     progress: Progress = silent,
     store: Path | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> GAN:
-    """Train a GAN on feature vectors.
+    """Train a GAN on feature vectors; its conditions are `conditional_columns`.
 
     Args:
         X: (rows, width), finite, numbers within -1 and 1 (``numeric="modes"`` gives such).
         blocks: What its columns are.
         settings: CTGAN's if None.
         key: A jax key, for everything random.
-        labels: The only column whose categories are conditions; all choices that are not a part
-            of a numeric column if None.
         progress: Called with a text and the share of the work that is done.
         store: Folder for checkpoints; a call that finds one continues from it.
         note: What shall be stored in the GAN's file, as JSON holds it.
@@ -402,7 +399,7 @@ def fit_gan(
     """
     settings = settings or GANSettings()
     layout = Layout(tuple(blocks))
-    seen = Seen.of(X, layout, conditional_columns(layout, labels) if settings.conditional else ())
+    seen = Seen.of(X, layout, conditional_columns(layout) if settings.conditional else ())
     nearest = settings.identifiability == "nearest"
     weights = entropy_weights(X, seen.heads) if nearest else ()
     return seen.fit(GANStep(settings, seen.heads, weights), key, progress, store, note)
@@ -452,10 +449,8 @@ class Seen:
         return GAN.of(settings, self.heads, self.conditions, state.average, key=c, note=note)
 
 
-def conditional_columns(layout: Layout, labels: str | None) -> tuple[str, ...]:
-    """Columns whose choices are conditions: `labels`, or all that have no number."""
-    if labels is not None:
-        return (layout.categorical_of(labels).column,)
+def conditional_columns(layout: Layout) -> tuple[str, ...]:
+    """Columns whose choices are conditions: all that have no number."""
     numbers = {b.column for b in layout.blocks if b.kind == "number"}
     return tuple(dict.fromkeys(b.column for b in layout.categoricals if b.column not in numbers))
 

@@ -228,8 +228,8 @@ class LatentDiffusion(eqx.Module):
         autoencoder cannot. `way` is as `LatentDistribution.sample` takes it.
 
         Raises:
-            InputError: For a sampler, `steps` or shape that cannot be used.
-            NotImplementedError: When another column than the label is given to an autoencoder.
+            InputError: For a sampler, `steps` or shape that cannot be used, or when another column
+                than the label is given to an autoencoder.
         """
         first, second = jax.random.split(key)
         if given is not None:

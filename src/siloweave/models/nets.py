@@ -72,7 +72,6 @@ class MLP(eqx.Module):
     act: str = eqx.field(static=True)  # name of the activation
     dropout: float = eqx.field(static=True)  # share of hidden units dropped when a key is given
     residual: bool = eqx.field(static=True)  # whether equally wide hidden layers add their input
-    norm: bool = eqx.field(static=True)  # whether hidden pre-activations are normalised
 
     def __init__(
         self,
@@ -84,7 +83,6 @@ class MLP(eqx.Module):
         act: str = "relu",
         dropout: float = 0.0,
         residual: bool = False,
-        norm: bool = False,
     ) -> None:
         activation(act)
         sizes = [fan_in, *hidden, fan_out]
@@ -92,7 +90,7 @@ class MLP(eqx.Module):
         self.layers = tuple(
             Dense(a, b, key=k) for a, b, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
         )
-        self.act, self.dropout, self.residual, self.norm = act, dropout, residual, norm
+        self.act, self.dropout, self.residual = act, dropout, residual
 
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         """Map (batch, fan_in) to (batch, fan_out); `key` switches dropout on."""
@@ -100,8 +98,7 @@ class MLP(eqx.Module):
         count = len(self.layers)
         keys = [None] * count if key is None or not self.dropout else jax.random.split(key, count)
         for layer, k in zip(self.layers[:-1], keys, strict=False):
-            pre = layer(x)
-            h = act(normalised(pre) if self.norm else pre)
+            h = act(layer(x))
             h = x + h if self.residual and x.shape == h.shape else h
             x = dropped(h, self.dropout, k)
         return self.layers[-1](x)
@@ -137,12 +134,6 @@ def activation(name: str) -> Activation:
     if name not in _ACTIVATIONS:
         raise InputError(f"act={name!r} is not known: choose one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
-
-
-def normalised(x: Array) -> Array:
-    """Layer normalisation without parameters: mean 0 and variance 1 over the last axis."""
-    centred = x - x.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5)
 
 
 def dropped(x: Array, share: float, key: Array | None) -> Array:

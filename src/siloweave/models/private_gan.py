@@ -180,7 +180,7 @@ class GANSteps(Stepwise):
     def heads(self) -> Heads:
         """Outputs of the generator."""
         layout = Layout(self.blocks)
-        return Heads(layout.blocks, conditional_columns(layout, None))
+        return Heads(layout.blocks, conditional_columns(layout))
 
     @cached_property
     def conditions(self) -> Conditions:

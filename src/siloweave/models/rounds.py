@@ -242,7 +242,7 @@ class GANLearner(Learner):
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns whose choices are conditions."""
-        return conditional_columns(self.layout, None) if self.settings.conditional else ()
+        return conditional_columns(self.layout) if self.settings.conditional else ()
 
     @cached_property
     def step(self) -> GANStep:

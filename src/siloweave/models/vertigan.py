@@ -318,10 +318,6 @@ class Head:
             part[:] = self.heads.vectors(np.asarray(rows)[: len(part)])
         return X
 
-    def encode_known(self, given: Matrix) -> Matrix:
-        """Refuse: a head cannot be turned around, and no column is given to VertiGAN."""
-        raise NotImplementedError("VertiGAN cannot find the hidden rows of given columns")
-
     def save(self, path: Path) -> None:
         """Write it as one safetensors file."""
         blocks = [asdict(block) for block in self.heads.blocks]

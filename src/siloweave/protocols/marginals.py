@@ -109,6 +109,8 @@ class MarginalSettings:
         for name in ("degree", "bins", "queries", "plan_sweeps", "sweeps", "final_sweeps"):
             if getattr(self, name, None) is not None:
                 whole(name, getattr(self, name), 1)
+        whole("tolerated", getattr(self, "tolerated", 1), 1)
+        whole("dropouts", getattr(self, "dropouts", 0), 0)
         number("shrinkage", getattr(self, "shrinkage", 0), 0, inf, "[)")
         workload: Any = self.workload
         if workload is None or (isinstance(workload, str) and workload != "auto"):

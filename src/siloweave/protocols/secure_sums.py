@@ -42,7 +42,7 @@ from siloweave.federation.messages import (
 )
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.models.junction_tree import tree_cells
+from siloweave.models.junction_tree import cells_in, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import NonPrivate, SharedGaussian
@@ -141,7 +141,6 @@ def unpacked(message: ModelMessage, domain: Domain) -> MRF:
 
 # Party
 
-_CELL_BYTES = 8  # of a model
 _CELLS = MAX_BYTES // 4  # numbers in a masked sum, at most: a reply holds no more
 _SEALED_BYTES = 250  # around a sealed share, sent and relayed, with names
 _MOST_TIMES = 2**20  # often enough, and a count times it stays within 64 bits
@@ -181,7 +180,7 @@ def checked_model(message: ModelMessage, domain: Domain, megabytes: float, party
         table.numpy()  # refuses numbers that are not finite
     if not 0 < message.total <= MOST_ROWS:
         raise WireError(f"party {party!r} was sent a model of {message.total:g} rows")
-    most = megabytes * 1e6 / _CELL_BYTES + sum(domain.sizes)
+    most = cells_in(megabytes) + sum(domain.sizes)
     if (cells := tree_cells(domain, message.cliques)) > most:
         raise WireError(
             f"party {party!r} was sent a model that takes {cells:,} cells; the study allows "

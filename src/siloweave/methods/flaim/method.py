@@ -67,8 +67,6 @@ def _check(synth: FLAIM) -> None:
     for name in ("rounds", "local_steps", "cap"):
         if getattr(synth, name) is not None:
             whole(name, getattr(synth, name), 1)
-    whole("tolerated", synth.tolerated, 1)
-    whole("dropouts", synth.dropouts, 0)
     number("size_share", synth.size_share, 0, 1, "()")
     if synth.cap is not None and not (synth.rounds and 1 <= synth.cap <= synth.rounds):
         raise InputError(

@@ -62,7 +62,7 @@ from siloweave.core.method import (
     Views,
     own_columns,
 )
-from siloweave.core.run import Synthesizer, merged, plain, settings_of
+from siloweave.core.run import Synthesizer, built, plain
 from siloweave.errors import InputError, number
 from siloweave.methods.silofuse.coordinator import (
     JointModel,
@@ -145,12 +145,6 @@ def _latents(schema: Schema, coder: AutoencoderSettings | SphereCodeSettings) ->
 
 
 def _check(synth: SiloFuse) -> None:
-    if synth.privacy == "training":
-        raise NotImplementedError(
-            "privacy='training' needs clipped gradients of latents that no one sees, summed under "
-            "secure multi-party computation, which is not built; use privacy='latents', which has "
-            "a bound today"
-        )
     noised = synth.privacy == "latents"
     if noised and (synth.coder != "points" or synth.target is not None):
         raise InputError(
@@ -228,8 +222,7 @@ class SiloFuse(Synthesizer):
             `PointDiff` however columns are split; or "autoencoders", the paper's, one per party.
         half: Whether latents travel in half precision.
         privacy: "none"; "latents" bounds latent rows and adds noise to them before they leave
-            (dp, neighbours replace a row); "training", DP-SGD on latents that nobody sees, needs
-            computation under encryption that is not built.
+            (dp, neighbours replace a row).
         clip: With "latents": radius of the ball that rows are shrunk into, as a share of the
             largest norm that the schema allows, in (0, 1].
 
@@ -251,7 +244,7 @@ class SiloFuse(Synthesizer):
     numbers: Literal["mean", "draw"] = "mean"
     coder: Literal["points", "autoencoders"] = "points"
     half: bool = True
-    privacy: Literal["none", "latents", "training"] = "none"
+    privacy: Literal["none", "latents"] = "none"
     clip: float = 1.0
 
     method: ClassVar[Method] = Method(
@@ -274,9 +267,11 @@ class SiloFuse(Synthesizer):
         """Settings of coder and diffusion, with the defaults that follow from other settings."""
         kind = _KINDS[self.coder]
         shown = self.coder == "points" and self.privacy == "none"
-        preset = {"loss_weight": 0.0 if shown else 0.5}
-        coder = _made(kind, self.autoencoder, {}, "autoencoder")
-        diffusion = _made(DiffusionSettings, self.diffusion, preset, "diffusion")
+        coder, diffusion = kind(), DiffusionSettings(loss_weight=0.0 if shown else 0.5)
+        if self.autoencoder is not None:
+            coder = built(kind, "autoencoder", self.autoencoder, coder)
+        if self.diffusion is not None:
+            diffusion = built(DiffusionSettings, "diffusion", self.diffusion, diffusion)
         return LatentSettings(coder, diffusion, scaled=self.scaled, numbers=self.numbers)
 
     def settings(self) -> dict[str, Any]:
@@ -284,19 +279,6 @@ class SiloFuse(Synthesizer):
         made = self.latent
         both = {"autoencoder": made.autoencoder, "diffusion": made.diffusion}
         return {**super().settings(), **plain({name: asdict(one) for name, one in both.items()})}
-
-
-def _made(kind: type[Any], given: Any, preset: Mapping[str, Any], name: str) -> Any:
-    """Settings from what differs from a preset; objects are taken as they are."""
-    if isinstance(given, kind):
-        return given
-    differs = {} if given is None else given
-    if not isinstance(differs, Mapping):
-        raise InputError(
-            f"{name}={given!r} must be {kind.__name__} at these settings, or a mapping of what "
-            "differs from its defaults"
-        )
-    return settings_of(kind, merged(preset, differs), name)
 
 
 # E2EDistr

@@ -43,7 +43,6 @@ from siloweave.core.method import (
     openings,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.errors import whole
 from siloweave.methods.two_round.coordinator import two_round
 from siloweave.protocols.marginals import (
     cuts_columns,
@@ -53,11 +52,6 @@ from siloweave.protocols.marginals import (
 )
 from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
-
-
-def _check(synth: TwoRound) -> None:
-    whole("tolerated", synth.tolerated, 1)
-    whole("dropouts", synth.dropouts, 0)
 
 
 def _visibility(synth: TwoRound) -> Views:
@@ -122,5 +116,4 @@ class TwoRound(Synthesizer, TwoRoundSettings):
             two_round, session, task, keys=task.setup.keys
         ),
         forecast=_forecast,
-        check=_check,
     )

@@ -41,7 +41,7 @@ from siloweave.models.carest import (
 )
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.field_graph import GraphLimits, grow_graph, most_useful_cells
-from siloweave.models.junction_tree import Array, tree_cells
+from siloweave.models.junction_tree import Array, cells_in, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy.mechanisms import kept_share
 from siloweave.protocols.columns import parts_of, rows_sent
@@ -50,7 +50,6 @@ from siloweave.tables.codes import Clique, Domain, Encoder
 if TYPE_CHECKING:
     from siloweave.methods.vertimrf.method import VertiMRF
 
-_CELL_BYTES = 8
 _POTENTIAL = 1e4  # the largest that a field has, far beyond any that was fitted
 _LOCAL = 1e3  # how much more a party's own edge counts than any estimated one, in rows
 Codewords = Mapping[str, npt.NDArray[Any]]
@@ -122,7 +121,7 @@ def _checked_field(party: CheckedReply, synth: VertiMRF, domain: Domain, sent: L
             raise party.wrong(f"the columns {clique}", "in the order of its columns, each once")
     party.items("columns of an edge", [len(edge) for edge in sent.edges], among=(2,))
     tables = party.items("tables", sent.model.tables, count=len(cliques))
-    most = synth.max_model_mb * 1e6 / _CELL_BYTES + sum(domain.sizes)
+    most = cells_in(synth.max_model_mb) + sum(domain.sizes)
     party.number("cells of its field", tree_cells(domain, cliques), most=most)
     party.number("noise of its field", sent.sigma, least=1e-9, most=MOST_ROWS)
     total = party.number("rows of its field", sent.model.total, least=1e-9, most=MOST_ROWS)
@@ -230,7 +229,7 @@ class _Server:
         for party in self.parties.values():
             own = [self.domain.canonical(edge) for edge in party.edges]
             scores |= dict.fromkeys(own, _LOCAL * self.rows)
-        limit = self.synth.max_model_mb * 1e6 / _CELL_BYTES
+        limit = cells_in(self.synth.max_model_mb)
         limits = GraphLimits(min(self.synth.clique_cells, limit), limit)
         return grow_graph(self.domain, scores, limits)[1]
 
@@ -249,7 +248,7 @@ class _Server:
         self, local: list[Measurement], left: dict[Clique, tuple[Array, float]], task: Task
     ) -> tuple[MRF, tuple[Measured, ...]]:
         """Fit to the local marginals, then add, in steps, the pairs that the model misses most."""
-        synth, limit = self.synth, self.synth.max_model_mb * 1e6 / _CELL_BYTES
+        synth, limit = self.synth, cells_in(self.synth.max_model_mb)
         chosen: list[Measurement] = []
         model = fit(self.domain, local, total=self.rows)
         number = min(len(left), round(synth.refined * len(self.domain.names)))

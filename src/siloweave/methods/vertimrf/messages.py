@@ -103,31 +103,44 @@ def binned(synth: VertiMRF, domain: Domain) -> tuple[str, ...]:
     return tuple(name for name, size, bins in pairs if bins < size)
 
 
-@dataclass(frozen=True)
-class VertiMRFPlan:
+@dataclass(frozen=True, kw_only=True)
+class _Shares:
+    """A budget's parts.
+
+    Attributes:
+        field_rho: zCDP of each party's field.
+        values_rho: zCDP of all histograms of binned columns.
+        rows: Event of the number of rows, at the first party; None where that is public.
+        noise: Phantoms and floor of sketches; None for answers.
+        response_epsilon: Of each randomised answer; 0 for sketches.
+        worth: Claimed and exact epsilon of all sketches; None for answers.
+        bare: Event of all sketches; None for answers.
+    """
+
+    field_rho: float
+    values_rho: float
+    rows: Laplace | None = None
+    noise: SketchNoise | None = None
+    response_epsilon: float = 0.0
+    worth: tuple[float, float] | None = None
+    bare: NonPrivate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertiMRFPlan(_Shares):
     """How a budget is divided, before anything is read.
 
     Attributes:
         field: Settings of each party's field.
-        field_rho: zCDP of each party's field.
-        rows: Event of the number of rows, at the first party; None where that is public.
         values: Events of the histograms of binned columns, by party.
         values_sigma: Their noise.
         encoding: Event of what each party encodes.
-        noise: Phantoms and floor of sketches; None for answers.
-        response_epsilon: Of each randomised answer; 0 for sketches.
-        worth: Claimed and exact epsilon of all sketches; None for answers.
     """
 
     field: FieldSettings
-    field_rho: float
-    rows: Laplace | None
     values: Mapping[str, Gaussian]
     values_sigma: float
     encoding: Mapping[str, Event]
-    noise: SketchNoise | None = None
-    response_epsilon: float = 0.0
-    worth: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, synth: VertiMRF, parts: Mapping[str, Schema], budget: Budget) -> VertiMRFPlan:
@@ -151,32 +164,17 @@ class VertiMRFPlan:
         if values:
             sigma = max(0.5, gaussian_sigma(own.values_rho, unit * sqrt(sum(wide.values()))))
         return cls(
-            field,
-            own.field_rho,
-            own.rows,
-            {n: Gaussian(sigma=sigma, sensitivity=unit * sqrt(k)) for n, k in wide.items() if k},
-            sigma,
-            {
+            **vars(own),
+            field=field,
+            values={
+                n: Gaussian(sigma=sigma, sensitivity=unit * sqrt(k)) for n, k in wide.items() if k
+            },
+            values_sigma=sigma,
+            encoding={
                 name: own.bare or RandomisedResponse(own.response_epsilon, len(domain.names))
                 for name, domain in domains.items()
             },
-            own.noise,
-            own.response_epsilon,
-            own.worth,
         )
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """A budget's parts."""
-
-    field_rho: float
-    values_rho: float
-    rows: Laplace | None = None
-    noise: SketchNoise | None = None
-    response_epsilon: float = 0.0
-    worth: tuple[float, float] | None = None
-    bare: NonPrivate | None = None
 
 
 def _for_answers(
@@ -192,8 +190,8 @@ def _for_answers(
             "secure marginals."
         )
     return _Shares(
-        rho * synth.field_share / parties,
-        rho * values,
+        field_rho=rho * synth.field_share / parties,
+        values_rho=rho * values,
         response_epsilon=min(response, MOST_RESPONSE),
     )
 
@@ -216,11 +214,12 @@ def _for_sketches(
         f"at delta = {delta:.3g}; composed exactly it is {exact:.4g}, and only towards a server "
         "that no party helps"
     )
+    of_field = Budget(epsilon * synth.field_share / parties, budget.delta / (2 * parties))
     return _Shares(
-        rho_for(Budget(epsilon * synth.field_share / parties, budget.delta / (2 * parties))),
-        rho_for(Budget(epsilon * values, delta)) if values else 0.0,
-        rows,
-        noise,
+        field_rho=rho_for(of_field),
+        values_rho=rho_for(Budget(epsilon * values, delta)) if values else 0.0,
+        rows=rows,
+        noise=noise,
         worth=(epsilon * left, exact),
         bare=bare,
     )
