@@ -34,6 +34,7 @@ from siloweave.errors import (
     RosterError,
     SchemaError,
     SiloweaveError,
+    StudyError,
     WireError,
 )
 from siloweave.federation import certificates
@@ -46,14 +47,21 @@ from tests.federation.engines import SuperLink
 from tests.synthesizers.networked import over_files
 
 
-def run(ends):
+def run(ends, noise="seeded"):
     office = office_in(ends["coordinator"])
     with ExitStack() as stack:
         names = [name for name in ends if name != "coordinator"]
         hosts = {n: stack.enter_context(party_at(ends[n], noise="seeded")) for n in names}
         folder = ends["coordinator"].parent / "spool"
         carrier = stack.enter_context(over_files(office.seals, hosts, folder))
-        return execute(office.study, parties=office.parties(carrier), noise="seeded")
+        return execute(office.study, parties=office.parties(carrier), noise=noise)
+
+
+def test_a_party_with_noise_from_a_seed_is_in_no_run_that_is_called_private(ends):
+    with pytest.raises(StudyError, match="report would say noise = 'os'"):
+        run(ends, noise="os")
+    assert Ledger.read(ends["north"] / "ledger.jsonl").entries == ()
+    assert not run(ends)[0].private
 
 
 def test_what_a_run_over_a_network_leaves_is_what_a_run_here_leaves(ends, folder):

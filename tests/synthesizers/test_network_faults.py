@@ -107,7 +107,7 @@ def asked(hosts, seals, facts, run="run", name=None):
 
 
 def facts_of(setup, **changed):
-    facts = StageFacts(STUDY, "method", setup.schema.to_json(), "")
+    facts = StageFacts(STUDY, "method", setup.schema.to_json(), "", "seeded")
     return msgspec.structs.replace(facts, **changed)
 
 

@@ -67,7 +67,7 @@ Facts = Mapping[str, Any]
 """Everything public that a study is, as plain values: both ends must have the same."""
 
 
-class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What comes with the first question of a stage.
 
     Attributes:
@@ -75,12 +75,14 @@ class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         stage: Its name.
         schema: As JSON, with what was learned.
         encoder: As JSON; empty where the stages before have made none.
+        noise: Where the coordinator says that noise comes from, as of `Job`.
     """
 
     study: bytes
     stage: str
     schema: str
     encoder: str
+    noise: str = "os"
 
     def found_in(self, setup: Setup) -> Setup:
         """A setup with what the stages before have found."""
@@ -244,6 +246,12 @@ class Host:
                 f"party {self.name!r} has another study than the coordinator: {'; '.join(odd[:5])}."
                 " Agree on one study.toml and schema.json, and start both ends again"
             )
+        if facts.noise != job.noise:  # else the coordinator's report would call it private
+            raise StudyError(
+                f"party {self.name!r}: its noise = {job.noise!r}, and the coordinator's report "
+                f"would say noise = {facts.noise!r}. Start all ends alike; seeded noise protects "
+                "nothing"
+            )
         if facts.stage == ALIGNMENT and self._aligned is not None:
             return self._alignment(run), with_closing(PARTY)
         setup, method = base, base.synth.method
@@ -356,7 +364,7 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> P
         setup: Setup, side: Method | Stage, job: Job
     ) -> Iterator[tuple[Session, Task, Recall | None]]:
         encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
-        facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder)
+        facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
         line = _Line(carrier, messages.encode(facts), set())
         transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
         status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
