@@ -223,6 +223,60 @@ def test_strangers_reach_only_what_nodes_talk_to():
     assert status("", kind="lifespan") is None
 
 
+def polled(*requests, status=200, body=b"", meanwhile=None):
+    """Whether a poll of node 7 has been answered, first and after each request; its header."""
+
+    async def flowers(scope, receive, send):
+        if scope["path"] == flower._POLL and meanwhile:
+            await ask(*meanwhile)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    async def ask(path, *headers):
+        async def send(part):
+            sent.append(part)
+
+        sent = []
+        await guarded({"type": "http", "path": path, "headers": [SIZE, *headers]}, None, send)
+        return sent
+
+    async def all_asked():
+        poll = asyncio.create_task(ask(flower._POLL, (WAITS, b"7")))
+        await asyncio.wait([poll], timeout=0.1)
+        found = [poll.done()]
+        for one in requests:
+            await ask(*one)
+            await asyncio.wait([poll], timeout=0.1)
+            found.append(poll.done())
+        poll.cancel()  # as where the SuperLink ends
+        return found, (WAITS, b"1") in (await poll)[0]["headers"]
+
+    guarded = flower._guarded(flowers, "secret")
+    return asyncio.run(all_asked())
+
+
+WAITS = b"x-siloweave-waits"
+
+
+def test_a_poll_waits_until_the_coordinator_has_a_message_for_this_node(monkeypatch):
+    def came(nodes, *more, path="/v1/runtime/pull-messages"):
+        return path, (b"x-siloweave-came", nodes), *more
+
+    strangers = came(b"7"), came(b"7", path="/v1/fleet/x"), came(b"7", SECRET, path="/v1/fleet/x")
+    others = came(b"", SECRET), came(b"5 77", SECRET)
+    answered = [False] * 6 + [True]
+    assert polled(*strangers, *others, came(b"5 7", SECRET)) == (answered, True)
+    assert polled() == ([False], True)
+    assert polled(meanwhile=came(b"7", SECRET)) == ([True], True)
+    monkeypatch.setattr(flower, "_HELD_S", 0.001)
+    assert polled() == ([True], True)
+
+
+def test_a_poll_that_found_a_message_or_was_refused_does_not_wait():
+    assert polled(body=b"a message") == ([True], False)
+    assert polled(status=401) == ([True], False)
+
+
 def test_clocks_that_are_apart_are_said():
     late = format_datetime(datetime.now(UTC) - timedelta(seconds=90), usegmt=True)
     text = flower._clocks(SimpleNamespace(headers={"date": late}), "office:9092")

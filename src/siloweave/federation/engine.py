@@ -62,6 +62,7 @@ _READY_S = 60.0  # for a SuperLink to listen
 _LOG_BYTES = 2**24  # of a log that a process adds to
 _PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed gives none
 _BYTES_PER_S = 1e6  # that a slow link carries
+_AT_ONCE = 16  # questions that the pairing is given before it reports again
 _REFUSALS = 3  # of one question, before it is given up
 _WHY = {
     flower.REFUSED: "refused the frame; its log says why",
@@ -369,7 +370,7 @@ class Engine:
             new, room = list[Question](), MAX_BYTES
             for number, one in self._open.items():
                 room -= len(one.frame)
-                if number not in known and (room >= 0 or not new):
+                if number not in known and (room >= 0 or not new) and len(new) < _AT_ONCE:
                     new.append(one)
             return msgspec.msgpack.encode(Orders(new, list(self._open)))
 

@@ -21,6 +21,7 @@ reaches of a SuperLink of ours is the part that nodes talk to, see `_guarded`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import io
@@ -31,7 +32,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -53,16 +54,21 @@ FATAL, FATAL_MARK = 2, "cannot go on: "
 _log = logging.getLogger("siloweave")
 _carrying = threading.Lock()  # a question, at a party
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
+_CAME_HEADER = "x-siloweave-came"  # of the pairing: nodes whose message is there
+_WAITS_HEADER = "x-siloweave-waits"  # of a poll: whose it is; of its answer: that it waited
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
+_POLL = _NODES + "pull-messages"
 _PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
 _HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
-_FIRST_S, _LONGEST_S = 0.05, 1.0  # between two looks for a message
-_IDLE_S = 5.0  # longest, at a party: a look costs the SuperLink 10 ms
-_SHARE = 0.1  # of the time since the last message that a look may wait
+_FIRST_S, _LONGEST_S = 0.05, 1.0  # between two polls for a message
+_IDLE_S = 5.0  # longest, at a party, where the SuperLink lets no poll wait
+_HELD_S = 10.0  # that a poll waits at a SuperLink of ours
+_SHARE = 0.1  # of the time since the last message that a poll may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S, _CARRIED_S = 5.0, 3.0  # for a process to end in good order, and a question before that
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
+_IDLE = "ControlEventLog ControlLicense ControlSensitiveResponse FleetEventLog RuntimeTracing"
 _NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
 _NO_TASK = "give the file of its --superexec-auth-secret-file with --join-secret"
 _APPLICATION = """[project]
@@ -151,28 +157,74 @@ class Orders(msgspec.Struct, frozen=True):
 # The SuperLink
 
 
+class _Polls:
+    """Long polling: the answer to a node that asks for messages waits for one, for a while.
+
+    Flower answers at once, so nodes would have to poll often. Only an answer without a message
+    waits, and only after Flower has authenticated the node.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._waiting: dict[asyncio.Event, bytes] = {}  # whose poll it is
+
+    def came(self, nodes: Sequence[bytes]) -> None:
+        """Let polls of these nodes end: there are messages for them."""
+        for event, node in self._waiting.items():
+            if node in nodes:
+                event.set()
+
+    async def answer(self, node: bytes, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a poll; an answer that waited has a header that says so."""
+        parts: list[Any] = []
+
+        async def kept(part: Any) -> None:
+            parts.append(part)
+
+        event = asyncio.Event()
+        self._waiting[event] = node  # before Flower answers, so that no message is missed
+        try:
+            await self._app(scope, receive, kept)
+            if parts[0]["status"] == 200 and not any(part.get("body") for part in parts):
+                parts[0]["headers"] = [*parts[0]["headers"], (_WAITS_HEADER.encode(), b"1")]
+                with suppress(TimeoutError, asyncio.CancelledError):  # cancelled: all ends
+                    await asyncio.wait_for(event.wait(), _HELD_S)
+        finally:
+            del self._waiting[event]
+        for part in parts:
+            await send(part)
+
+
 def _guarded(app: Any, secret: str) -> Any:
     """Flower's application, of which strangers see nothing but what nodes talk to.
 
     Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
     nodes and read logs. Here orders need the secret, which the pairing has.
     """
+    polls = _Polls(app)
 
-    def refused(scope: Mapping[str, Any]) -> int:
-        headers = dict(scope["headers"])
+    def refused(path: str, headers: Mapping[bytes, bytes]) -> int:
         known = hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
-        if not known and not scope["path"].startswith(_NODES):
+        if not known and not path.startswith(_NODES):
             return 404
         size = headers.get(b"content-length", b"")
         return 0 if size.isdigit() and int(size) <= _REQUEST_BYTES else 413
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        status = refused(scope) if scope["type"] == "http" else 404
-        if scope["type"] == "lifespan" or not status:
+        if scope["type"] == "lifespan":
             await app(scope, receive, send)
-        elif scope["type"] == "http":
+        if scope["type"] != "http":
+            return
+        path, headers = scope["path"], dict(scope["headers"])
+        if status := refused(path, headers):
             await send({"type": "http.response.start", "status": status, "headers": []})
             await send({"type": "http.response.body", "body": b"refused"})
+        elif path == _POLL and (node := headers.get(_WAITS_HEADER.encode())):
+            await polls.answer(node, scope, receive, send)
+        else:
+            if not path.startswith(_NODES):  # so it came with the secret
+                polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
+            await app(scope, receive, send)
 
     return guarded
 
@@ -197,17 +249,20 @@ def _link(facts: LinkFacts) -> None:
     sys.argv = words if facts.certificate else [*words, "--insecure"]
     config = _parse_superlink_lifespan_config()
     config.enable_supernode_auth = True  # which the command line refuses without TLS
-    app = _guarded(create_app(config, SuperLinkLifespan), facts.secret)
+    app = create_app(config, SuperLinkLifespan)
+    # Every request passes through all layers, and each takes a tenth of its time. These do nothing.
+    idle = {f"{name}Middleware" for name in _IDLE.split()}
+    app.user_middleware = [one for one in app.user_middleware if one.cls.__name__ not in idle]
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
-        app,
+        _guarded(app, facts.secret),
         host=facts.host,
         port=facts.port,
         ssl_certfile=facts.certificate or None,
         ssl_keyfile=facts.key or None,
         access_log=False,
         log_level="warning",
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=0,  # for polls that wait
     )
 
 
@@ -215,13 +270,17 @@ def _link(facts: LinkFacts) -> None:
 
 
 class _Secret:
-    """Shows the SuperLink the secret of its orders."""
+    """Shows the SuperLink the secret of its orders, and which nodes' messages are there."""
 
     def __init__(self, secret: str) -> None:
-        self._secret = secret
+        self._secret, self._sent = secret, list[str]()
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
         context.request.headers[_SECRET_HEADER] = self._secret
+        if context.rpc_method.endswith("Messages"):  # all pieces of those before are there
+            context.request.headers[_CAME_HEADER] = " ".join(self._sent)
+            new = getattr(context.message, "messages_list", ())
+            self._sent = [str(one.metadata.dst_node_id) for one in new]
         return call_next(context)
 
 
@@ -427,7 +486,7 @@ def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
 
 
 class _Pace:
-    """How long to wait before the next look: the longer, the longer there was nothing."""
+    """How long to wait before the next poll: the longer, the longer there was nothing."""
 
     def __init__(self, longest: float = _LONGEST_S) -> None:
         self._since, self._longest = time.monotonic(), longest
@@ -460,18 +519,32 @@ def _node(facts: NodeFacts) -> None:
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
     key: Any = load_pem_private_key(Path(facts.key).read_bytes(), None)
-    auth = NodeAuthHttpInterceptor(key, key.public_key())
-    with _client(FleetHttpClient, facts, auth) as client:
-        _Carrying(client, key.public_key(), facts).go_on()
+    auth, waits = NodeAuthHttpInterceptor(key, key.public_key()), _Waits()
+    with _client(FleetHttpClient, facts, auth, waits) as client:
+        _Carrying(client, key.public_key(), facts, waits).go_on()
+
+
+class _Waits:
+    """Lets a node's poll wait at a SuperLink of ours; `waited` says whether the last one did."""
+
+    waited = False
+
+    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        if context.request.url.path != _POLL:
+            return call_next(context)
+        context.request.headers[_WAITS_HEADER] = str(context.message.node.node_id)
+        response = call_next(context)
+        self.waited = _WAITS_HEADER in response.headers
+        return response
 
 
 class _Carrying:
     """A party's node at work."""
 
-    def __init__(self, client: Any, public: Any, facts: NodeFacts) -> None:
+    def __init__(self, client: Any, public: Any, facts: NodeFacts, waits: _Waits) -> None:
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-        self._client, self._facts = client, facts
+        self._client, self._facts, self._waits = client, facts, waits
         self._public = public_key_to_bytes(public)
         self._node: Any = None
         threading.Thread(target=self._beat, daemon=True).start()
@@ -550,7 +623,7 @@ class _Carrying:
                     self._client.DeactivateNode(order)
 
     def _carry_all(self) -> None:
-        """Look for messages, and carry each; HTTPStatusError if this node may not look."""
+        """Poll for messages, and carry each; HTTPStatusError if this node may not."""
         import httpx
         from flwr.proto.fleet_pb2 import PullMessagesRequest
         from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectPushError
@@ -566,7 +639,8 @@ class _Carrying:
                 except (httpx.HTTPStatusError, ObjectPullError, ObjectPushError) as error:
                     _log.warning("a message was given up: %s", error)
                 pace = _Pace(_IDLE_S)
-            time.sleep(pace.wait())
+            elif not self._waits.waited:
+                time.sleep(pace.wait())
 
     def _carry(self, run: int, tree: Any) -> None:
         """One question to the party and its answer back; one that is lost on the way comes again.
