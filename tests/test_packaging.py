@@ -131,8 +131,14 @@ def test_the_version_is_the_same_everywhere():
 
 def test_the_conda_recipe_asks_for_what_the_metadata_ask_for():
     """Names that conda has otherwise would need a table here; there are none."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = metadata["project"]
     recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    host = re.search(r"^  host:\n((?:    - .+\n)+)", recipe, re.MULTILINE)
+    python, pip, *backend = (one.replace(" ", "") for one in re.findall(r"- (.+)", host[1]))
+    assert (python, pip) == (f"python{project['requires-python']}", "pip")
+    assert backend == metadata["build-system"]["requires"]
+    assert f"license_file: [{', '.join(project['license-files'])}]" in recipe
     run = re.search(r"^  run:\n((?:    - .+\n)+)", recipe, re.MULTILINE)
     asked = re.findall(r"- (.+)", run[1])
     python, *others = (line.replace(" ", "") for line in asked)
