@@ -326,6 +326,13 @@ def test_counts_under_a_bound_are_shown_or_said_to_be_missing(load, tmp_path):
     assert text.count("not run") == 6
 
 
+def test_a_ratio_of_means_has_the_error_of_its_seeds(load):
+    ratio_of = load("private_counts").ratio_of
+    assert ratio_of([2.0, 6.0], [1.0, 3.0]) == (2.0, 0.0)
+    assert ratio_of([1.0, 3.0], [1.0, 1.0]) == (2.0, pytest.approx(1.0))
+    assert ratio_of([3.0], [2.0]) == (1.5, None)
+
+
 def split_line(method, parties, seed, distance, **more):
     row = {
         "table": "nltcs", "rows": 21574, "method": method, "parties": parties, "epsilon": 0.8,
