@@ -9,7 +9,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.scoring import score
 from siloweave.report import render, words
 from siloweave.report.page import render_comparison
-from siloweave.report.plots import distances, receiver_curves, strip
+from siloweave.report.plots import distances, receiver_curves
 from siloweave.tables import Table
 from tests.report.outline import Outline
 
@@ -75,18 +75,16 @@ def test_a_strip_only_where_a_shuffled_table_does_worse(found):
         one = {**part, "value": 80.0, "floor": floor, "ceiling": ceiling}
         page = render_comparison({**scores, "parts": [one]}, title="t", version="1")
         assert page.count("a shuffled table does as well</span>") == 1 - drawn
-    lower = {**part, "value": 20.0, "floor": 90.0, "ceiling": 10.0, "better": "lower"}
-    page = render_comparison({**scores, "parts": [lower]}, title="t", version="1")
-    assert "a shuffled table does as well</span>" not in page
+    lower = {**part, "floor": 90.0, "ceiling": 10.0, "better": "lower", "interval": (10.0, 30.0)}
+    for value, at in ((20.0, 87.5), (99.0, -7.0), (-99.0, 107.0)):
+        page = render_comparison(
+            {**scores, "parts": [{**lower, "value": value}]}, title="t", version="1"
+        )
+        assert "a shuffled table does as well</span>" not in page
+        assert f'<i style="left:75.0%;width:25.0%"></i><b style="left:{at}%"></b>' in page
 
 
 def test_what_is_drawn_is_where_it_belongs():
-    middle = strip(5.0, 0.0, 10.0, (4.0, 6.0), name="x", ends=("a", "b"))
-    assert 'cx="110"' in middle
-    outside = [strip(v, 0.0, 10.0, None, name="x", ends=("a", "b")) for v in (-99.0, 99.0)]
-    places = [float(re.search(r'cx="([\d.]+)"', one)[1]) for one in outside]
-    assert 4.5 < places[0] < 18
-    assert 202 < places[1] < 215.5
     curves = receiver_curves({"one": ([0.0, 0.005, 1.0], [0.0, 0.5, 1.0])})
     assert curves.count("<polyline") == 2 + 2
     assert "5 to training, 7 to control" in distances([0.0, 1.0, 2.0], [5, 1], [7, 2])

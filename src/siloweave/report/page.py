@@ -494,14 +494,12 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A score with its strip, where there is room between floor and ceiling."""
-    ceiling, floor, drawn = part["ceiling"], part["floor"], ""
+    """A score, and whether there is room for a strip between its floor and its ceiling."""
+    ceiling, floor, roomy = part["ceiling"], part["floor"], False
     if ceiling is not None and floor is not None:
         room = (ceiling - floor) * (1 if part["better"] == "higher" else -1)
-        if room > words.NO_ROOM * max(abs(ceiling), abs(floor)):
-            value, interval, ends = part["value"], part["interval"], ("floor", "ceiling")
-            drawn = plots.strip(value, floor, ceiling, interval, name=part["name"], ends=ends)
-    return {**part, "strip": drawn}
+        roomy = room > words.NO_ROOM * max(abs(ceiling), abs(floor))
+    return {**part, "strip": roomy}
 
 
 def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:
@@ -565,11 +563,7 @@ def _risks(risks: Mapping[str, Any]) -> dict[str, Any]:
     if closest:
         train, control = closest["to_train"], closest["to_control"]
         histogram = plots.distances(train["edges"], train["counts"], control["counts"])
-    parts = []
-    for part in sorted(risks["parts"], key=lambda part: (-part["low"], -part["risk"])):
-        name, interval = f"{part['attack']} ({part['variant']})", (part["low"], part["high"])
-        drawn = plots.strip(part["risk"], 0.0, 1.0, interval, name=name, ends=("none", "all"))
-        parts.append({**part, "strip": drawn})
+    parts = sorted(risks["parts"], key=lambda part: (-part["low"], -part["risk"]))
     tone, sentence = words.found_by_attacks(risks)
     return {
         **risks,

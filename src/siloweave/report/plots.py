@@ -38,8 +38,6 @@ LABELLED = 60
 """Heat maps up to this many columns have names beside them."""
 WIDEST = 100
 """Heat maps show the first columns up to this many."""
-STRIP = 220.0
-"""Width of the strip beside a number."""
 
 
 def figure(width: float, height: float, body: str, *, title: str, desc: str) -> str:
@@ -357,37 +355,7 @@ def byte_profile(parties: Sequence[PartyCost]) -> str:
     return figure(WIDTH, 214, body, title="Bytes on the wire by party", desc=desc)
 
 
-# Scores and attacks
-
-
-def strip(
-    value: float,
-    low_end: float,
-    high_end: float,
-    interval: Sequence[float] | None,
-    *,
-    name: str,
-    ends: tuple[str, str],
-) -> str:
-    """One number between two others that differ, with its interval; 220 by 22 pixels.
-
-    A number outside both ends is drawn in the margin. `ends` names what stands left and right.
-    """
-    margin = 18.0
-    span = STRIP - 2 * margin
-
-    def x(number: float) -> float:
-        share = (number - low_end) / (high_end - low_end)
-        return margin + span * min(max(share, -0.07), 1.07)
-
-    body = rect(margin, 9, span, 4, "track", rx=2) + line(margin, 4, margin, 18, "end")
-    body += line(margin + span, 4, margin + span, 18, "end")
-    if interval is not None:
-        first, last = sorted(x(end) for end in interval)
-        body += rect(first, 8, max(last - first, 1.0), 6, "spread", rx=3)
-    body += circle(x(value), 11, 4.5, "at")
-    desc = f"{value:.4g}; {ends[0]} {low_end:.4g}, {ends[1]} {high_end:.4g}"
-    return figure(STRIP, 22, body, title=name, desc=desc)
+# Attacks
 
 
 def receiver_curves(curves: Curves) -> str:
