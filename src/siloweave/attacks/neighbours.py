@@ -259,7 +259,9 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
         },
         unit,
         tuple(column in gaps for column in numeric),
-        len(numeric) + 2 * len(gaps) + sum(_held(c) for c in others if not c.numeric),
+        len(numeric)
+        + 2 * len(gaps)
+        + sum(len(c.labels) + _has_gaps(c) for c in others if not c.numeric),
     )
 
 
@@ -318,8 +320,3 @@ def _codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
     pooled = np.unique(np.concatenate(list(column.values.values())))  # one NaN, at the end
     kind = np.min_scalar_type(len(pooled) - 1)
     return {table: np.searchsorted(pooled, v).astype(kind) for table, v in column.values.items()}
-
-
-def _held(column: AlignedColumn) -> int:
-    """Categories of a column, and one for a missing value if there is any."""
-    return len(column.labels) + _has_gaps(column)

@@ -169,7 +169,9 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
         WireError: It is damaged, or of another study.
     """
     model: Any = fitted.model
-    synth = settings_of(METHODS[fitted.info.name], _own_settings(fitted))
+    kind = METHODS[fitted.info.name]
+    known = {one.name for one in fields(kind)}  # of its settings; others are what the run found
+    synth = settings_of(kind, {n: v for n, v in fitted.settings.items() if n in known})
     coded, modelled = [column.name for column in model.schema.coded], fitted.modelled
     own = dict(fitted.columns)
     if modelled is not None:
@@ -189,12 +191,6 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
             opened = opened_tables(plan, model.encoder.domain, rows, tables, replies)
             found += [NoisyMarginal(step, everyone, everyone, m) for m in opened.values()]
     return found
-
-
-def _own_settings(fitted: Fit) -> dict[str, Any]:
-    """The settings of the user's class, without what the run found."""
-    known = {one.name for one in fields(METHODS[fitted.info.name])}
-    return {name: value for name, value in fitted.settings.items() if name in known}
 
 
 def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:

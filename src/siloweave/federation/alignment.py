@@ -41,7 +41,7 @@ have. Assumed: the roster's own keys reached the party unaltered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,9 +69,9 @@ from siloweave.federation.curve import POINT
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Public, Request
 from siloweave.federation.session import Session
+from siloweave.progress import Progress, silent
 from siloweave.tables.ids import check_rules
 
-Progress = Callable[[str, float], None]
 _COUNTED = ("ids", "rows without id", "rows with a shared id")
 _LONGEST = 200  # characters in which a party describes its ids
 _FEW = 0.1  # share of the smallest party's ids below which formats may differ
@@ -122,7 +122,7 @@ def align(
     *,
     rules: Rules | None = None,
     chunk: int = CHUNK,
-    progress: Progress = lambda text, done: None,
+    progress: Progress = silent,
 ) -> Alignment:
     """Find the rows that all parties have; each keeps them, in one order, at its site.
 

@@ -53,8 +53,7 @@ def figure(width: float, height: float, body: str, *, title: str, desc: str) -> 
 
 def num(value: float) -> str:
     """A coordinate with at most one decimal."""
-    text = f"{value:.1f}"
-    return text[:-2] if text.endswith(".0") else text
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def text(x: float, y: float, content: str, cls: str = "", anchor: str = "start") -> str:

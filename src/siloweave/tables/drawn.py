@@ -107,7 +107,7 @@ def _column(
     whole = kind in ("whole numbers", "numbers") and form.longest < _DIGITS
     found = _different(form, count, rng, whole)
     while column.kind == "id" and len(found) < count:
-        form = form.with_digits(1)
+        form = form.with_digit()
         found = _different(form, count, rng, whole)
     found += form.texts(_numbers(form.size, count - len(found), rng)).tolist()
     if name == "iban" and column.kind == "text":

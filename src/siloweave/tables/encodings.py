@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -110,10 +110,7 @@ class Mixture(msgspec.Struct, frozen=True, tag="modes"):
 class _OneMode(msgspec.Struct, frozen=True):
     """A scale whose number is relative to nothing; `split` returns zeros for the modes."""
 
-    @property
-    def modes(self) -> int:
-        """How many modes there are."""
-        return 0
+    modes: ClassVar[int] = 0
 
 
 class Line(_OneMode, frozen=True, tag="line"):
@@ -429,10 +426,7 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
     sizes: tuple[int, ...]
     order: tuple[int, ...] = ()
 
-    @property
-    def number(self) -> bool:
-        """Whether the column has a number: never."""
-        return False
+    number: ClassVar[bool] = False
 
     def digits(self, codes: Ints) -> list[Ints]:
         """Return each block's options, one per row."""

@@ -153,9 +153,9 @@ class TextForm:
             numbers = numbers - size
         return found
 
-    def with_digits(self, count: int) -> TextForm:
-        """The form with so many digits at its end."""
-        return self.of((self, *[_one_of(digits)] * count), either=False) if count else self
+    def with_digit(self) -> TextForm:
+        """The form with one more digit at its end."""
+        return self.of((self, _one_of(digits)), either=False)
 
 
 _FIRST = np.zeros(1, dtype=np.int64)

@@ -118,19 +118,20 @@ def groups_of(columns: Sequence[CellValues]) -> tuple[_Array, _Array]:
 
 
 @dataclass(frozen=True)
-class _Merged:
+class _Kept:
+    """A constraint, the declared columns that are made so that it is kept, and others they need."""
+
+    rule: Constraint
+    targets: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Merged(_Kept):
     """Fixed combinations as one column of text, whose categories are combinations in JSON."""
 
     rule: FixedCombinations
     columns: tuple[Column, ...]
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self.rule.columns
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return ()
 
     @cached_property
     def column(self) -> Column:
@@ -224,20 +225,12 @@ class _Merged:
 
 
 @dataclass(frozen=True)
-class _Gap:
+class _Gap(_Kept):
     """An inequality: the gap instead of the larger column."""
 
     rule: Inequality
     low: Column
     high: Column
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return (self.rule.high,)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.rule.low,)
 
     @property
     def whole(self) -> bool:
@@ -318,21 +311,13 @@ class _Gap:
 
 
 @dataclass(frozen=True)
-class _Total:
+class _Total(_Kept):
     """A sum: the total is computed."""
 
     rule: ColumnSum
     parts: tuple[Column, ...]
     total: Column
     column: None = None
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return (self.rule.total,)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return self.rule.parts
 
     def decode(self, column: Any, drawn: Any, known: _Known) -> _Made:
         parts = [known[name] for name in self.rule.parts]
@@ -474,7 +459,8 @@ def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
         return _broken_range(rule, schema, table)
     cells = [cells_of(schema[name], table) for name in rule.columns]
     if isinstance(rule, FixedCombinations):
-        return _Merged(rule, tuple(schema[name] for name in rule.columns)).broken(cells)
+        columns = tuple(schema[name] for name in rule.columns)
+        return _Merged(rule, rule.columns, (), columns).broken(cells)
     if isinstance(rule, MissingTogether):
         gone = np.array([one.gone for one in cells])
         return np.asarray(gone.any(axis=0) & ~gone.all(axis=0))
@@ -538,15 +524,15 @@ class Modelled:
         """How a constraint is kept by what is learned, if it can be."""
         columns = tuple(self.declared[name] for name in rule.columns)
         if isinstance(rule, FixedCombinations):
-            return _Merged(rule, columns)
+            return _Merged(rule, rule.columns, (), columns)
         if isinstance(rule, ColumnSum):
-            return _Total(rule, columns[:-1], columns[-1])
+            return _Total(rule, (rule.total,), rule.parts, columns[:-1], columns[-1])
         if isinstance(rule, Inequality):
             low, high = columns
             dated = low.kind == "datetime"
             alike = low.kind == high.kind and (not dated or step_of(low) == step_of(high))
             if alike and None not in (low.low, low.high, high.low, high.high):
-                return _Gap(rule, low, high)
+                return _Gap(rule, (rule.high,), (rule.low,), low, high)
         return None
 
     @cached_property
