@@ -116,13 +116,16 @@ def test_a_party_that_nobody_asks_ends_by_itself(folder):
     assert not (made["north"] / "ledger.jsonl").exists()
 
 
-def test_a_study_that_its_owner_has_not_approved_yet_is_no_refusal(folder):
-    """The coordinator waits, since the owner may still say yes."""
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_study_that_its_owner_has_not_approved_yet_is_no_refusal(folder, fits):
+    """The coordinator waits, since the owner may still say yes; nor is it sent whether rows fit."""
     small(folder)
+    if not fits:
+        (folder.path / "north.csv").write_text(ROWS)
     made = provision(folder.path, folder.path / "ends", trial=True)
     replaced(made["north"] / "policy.toml", 'approval = "auto"', 'approval = "by hand"')
     words = "party", "start", made["north"], "--data", "north.csv", "--spool", "spool"
-    code, _, said = folder.call(*words)
+    code, _, said = folder.call(*words, "--wait", "0.2")
     assert code == OVER
     assert "has not approved" in told(said)
     assert not (folder.path / "spool").exists()

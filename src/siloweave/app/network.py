@@ -235,7 +235,9 @@ def party_in(
             raise StudyError(broken)
     own = _begun(folder, study, identity)
     seals = Seals(name, identity, roster, Nonces(folder / NONCES))
-    source = source_of(data)
+    source, plan = source_of(data), plan_in(folder, data)
+    if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
+        require_approved(folder, plan, identity)
     if not setup.columns:  # those of the study alone are read, where it names them
         columns = {name: columns_in(entry, source)}
         with _declining(_ROWS):
@@ -249,9 +251,6 @@ def party_in(
         used, others = setup.held.get(name, ()), other_studies(home, folder)
         policy.check(study, setup.declared, setup.synth, ledger.entries, used, others)
 
-    plan = plan_in(folder, data)
-    if policy.studies.approval == "by hand":
-        require_approved(folder, plan, identity)
     facts, common = agreed(study.facts()), None
     if (asked := study.alignment) is not None:
         rule = IdPolicy(asked.missing, asked.duplicates)
