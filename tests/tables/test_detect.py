@@ -490,6 +490,13 @@ def test_words_that_may_be_categories_or_names_are_no_missing_values():
 def test_durations_are_no_addresses_of_computers():
     lengths = [f"{i // 60 % 40}:{i % 60:02}:{i * 7 % 60:02}" for i in range(ROWS)]
     assert seen(lengths).format != "ip"
+    days = [f"{i % 40}:{i % 60:02}" for i in range(ROWS)]
+    for texts in (days, [f"{i % 40}h {i * 7 % 60:02}m" for i in range(ROWS)]):
+        column = seen(texts)
+        assert (column.kind, column.categories) == ("text", ())
+        assert "durations (write each as a number, such as minutes): not modelled" in column.why
+    codes = [f"{n % 97}a{n % 89}f" for n in NUMBERS]
+    assert "durations" not in seen(codes).why
     assert seen([f"2001:db8::{i:x}" for i in range(ROWS)]).format == "ip"
 
 
@@ -672,6 +679,8 @@ ZONED = "%Y-%m-%dT%H:%M:%S"
         ("Mon, 05 Jan 2024 10:00:00 GMT", "Mon, 06 Feb 2024 11:30:10 GMT",  # the wrong days
          "%a, %d %b %Y %H:%M:%S GMT", r"(Fri|Sat|Sun|Mon|Tue|Wed|Thu), \d\d .* GMT"),
         ("05 Jan 2024 10:00:00 GMT", "06 Feb 2024 11:30:10 GMT", "%d %b %Y %H:%M:%S GMT", ".*GMT"),
+        ("Fri 05 Jan 2024", "Tue 06 Feb 2024", "%a %d %b %Y", r"[MTWFS]\w\w \d\d (Jan|Feb) 2024"),
+        ("Fri, 01/05/2024", "Sat, 02/17/2024", "%a, %m/%d/%Y", r"[MTWFS]\w\w, 0[12]/\d\d/2024"),
         ("3.1.2020", "14.11.2021", "%-d.%-m.%Y", r"[1-9]\d?\.[1-9]\d?\.202\d"),
         ("03.01.2020", "14.11.2021", "%d.%m.%Y", r"\d\d\.\d\d\.202\d"),
         ("3.1.2020 09:05", "14.11.2021 10:30", "%-d.%-m.%Y %H:%M", r"[1-9].* \d\d:\d\d"),

@@ -302,7 +302,9 @@ def _learned(column: Column) -> list[str]:
 def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
     if on is None:
         pooled = stacked(tables)
-        found = _with_own_ids(Schema.detect(pooled), pooled, tables)
+        found = Schema.detect(pooled)
+        if len(tables) > 1:
+            found = _with_own_ids(found, pooled, tables)
         return Schema(found.columns, proposed(pooled, found))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
     apart = [Schema.detect(table) for table in own]

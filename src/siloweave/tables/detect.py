@@ -110,7 +110,16 @@ _NUMBER = re.compile(
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 _MARKS = 5  # of missing values that may stand among numbers
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
-_TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")  # 120/80
+_ADVISED: Mapping[str, re.Pattern[str]] = {  # 120/80, 25:10 and 5h 25m
+    "two numbers in one field (give each a column of its own)": re.compile(
+        r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?"
+    ),
+    "durations (write each as a number, such as minutes)": re.compile(
+        r"\d+:[0-5]\d(?::[0-5]\d)?|"
+        r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
+        re.IGNORECASE,
+    ),
+}
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
@@ -146,6 +155,10 @@ _DAYS = (
     "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y",
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
     "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
+)  # fmt: skip
+_NAMED_DAYS = tuple(
+    f"%a{gap}{day}" for gap in (" ", ", ")
+    for day in ("%d %b %Y", "%b %d, %Y", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d")
 )  # fmt: skip
 _DECADE, _EDGES = 3652, ((1, 1), (12, 30), (12, 31))  # in days; of years, such as 9999-12-31
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
@@ -541,11 +554,9 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
 
     if kinds > 1 and _most(probe, _MAC.fullmatch):
         return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
-    if kinds >= _SOME and _most(probe, _TWO.fullmatch):
-        return left_out(None, "two numbers in one field (give each a column of its own)")
-    for form, shape in _SHAPES.items():
-        if kinds > 1 and _most(probe, shape.fullmatch):
-            return left_out(form, f"each written like {_article(form)}")
+    form, what = _shaped(words, probe, kinds)
+    if what:
+        return left_out(form, what)
     if kinds > 1 and (personal := _personal(words, probe, share, _few_each(kinds, rows))):
         return left_out(personal, f"each written like {_article(personal)}")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
@@ -560,6 +571,17 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
     if rows >= _SOME and (share >= 0.5 or (long and share > 0.2)):
         return left_out(None, "free text" if long else "many of one row alone")
     return None
+
+
+def _shaped(words: set[str], probe: Sequence[str], kinds: int) -> tuple[str | None, str]:
+    """The semantic form of texts that all have one, and what is said of them; or an empty text."""
+    for advice, shape in _ADVISED.items():
+        if kinds >= _SOME and not _IDS & words and _most(probe, shape.fullmatch):
+            return None, advice
+    for form, shape in _SHAPES.items():
+        if kinds > 1 and _most(probe, shape.fullmatch):
+            return form, f"each written like {_article(form)}"
+    return None, ""
 
 
 def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
@@ -776,7 +798,7 @@ def _written_dates(
     probe = list(core)[:_PROBE]
     if not all(re.search(r"\d", text) and len(text) < 40 for text in probe):
         return None
-    forms = _MOMENTS if ":" in probe[0] else _DAYS
+    forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS
     forms = tuple(form for form in forms if all(_follows(text, form) for text in probe))
     plain = table.blanked(name, tuple(blanks))
     fits = [form for form in forms if _fits(plain, name, form)]
@@ -797,9 +819,13 @@ def _written_dates(
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
     """Times of which some have a zone and some have none, so that they cannot be compared."""
+    probe = [_ZONE.sub("", text) for text in texts[:_PROBE]]
+    forms = [form for form in _MOMENTS if all(_follows(text, form) for text in probe)]
+    if not forms:
+        return None
     bare = [_ZONE.sub("", text) for text in texts]
     zoned = sum(map(str.__ne__, bare, texts))
-    alike = any(all(_follows(text, form) for text in bare) for form in _MOMENTS)
+    alike = any(all(_follows(text, form) for text in bare) for form in forms)
     if not (alike and 0 < zoned < len(texts)):
         return None
     why = f"{zoned:,} of {len(texts):,} different times have a zone, such as Z, and the others have"

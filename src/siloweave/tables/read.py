@@ -1261,8 +1261,8 @@ def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
     for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f").replace("%z", "%#z"),):
         if not re.search(r"%[YymdbBjcxDFsUWGVuA]", one):  # a time of day: of 1970-01-01
             text, one = "1970-01-01 " + text, f"%Y-%m-%d {one}"
-        if one.startswith("%a, "):  # the date says which day of the week it is
-            text, one = text.str.replace(r"^\w+, ", ""), one[4:]
+        if one.startswith("%a"):  # the date says which day of the week it is
+            text, one = text.str.replace(r"^\w+,? ", ""), one[2:].lstrip(", ")
         try:
             found = text.str.to_datetime(one, strict=False, time_unit="us", exact=True)
         except pl.exceptions.PolarsError:
