@@ -87,13 +87,11 @@ class NoisyMarginal:
     """A noisy marginal as the coordinator has it.
 
     Attributes:
-        step: Step of the run.
         cohort: Who added noise to the sum.
         contributors: Whose rows are in it: the cohort, or those of it who chose this marginal.
         measurement: Clique, noisy counts, and the standard deviation of their noise.
     """
 
-    step: int
     cohort: tuple[str, ...]
     contributors: tuple[str, ...]
     measurement: Measurement
@@ -111,7 +109,7 @@ def noisy_marginals(
     found: list[NoisyMarginal] = []
     records: list[TranscriptRecord] = []
     chosen: Mapping[str, set[Clique]] = {}
-    for _, tag, answers in _steps(path):
+    for tag, answers in _steps(path):
         before, records = records, answers
         if tag == "flaim/select":
             chosen = _choices(records) or chosen
@@ -125,11 +123,11 @@ def noisy_marginals(
     return found
 
 
-def _steps(path: Path) -> Iterator[tuple[int, str, list[TranscriptRecord]]]:
-    """Number, kind of question and answers of every step."""
-    for (_, step), answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
+def _steps(path: Path) -> Iterator[tuple[str, list[TranscriptRecord]]]:
+    """Kind of question and answers of every step."""
+    for _, answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
         records = list(answers)
-        yield step, _tag(records), records
+        yield _tag(records), records
 
 
 def _tag(records: Sequence[TranscriptRecord]) -> str:
@@ -145,7 +143,7 @@ def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
     domain, found, joined = model.encoder.domain, [], []
     places = places_of(domain, model.workload)
     sums = np.zeros(max(place.stop for place in places.values()), dtype=np.uint32)
-    for step, tag, records in _steps(path):
+    for tag, records in _steps(path):
         if tag == "distaim/share":
             joined += [r.party for r in records]
             for r in records:
@@ -157,7 +155,7 @@ def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
                 continue
             replies = {r.party: messages.decode(r.answer, ServerWords) for r in records}
             opened = opened_by_servers(domain, places, sums, asked, replies)
-            found += [NoisyMarginal(step, tuple(joined), tuple(joined), m) for m in opened]
+            found += [NoisyMarginal(tuple(joined), tuple(joined), m) for m in opened]
     return found
 
 
@@ -182,14 +180,14 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
     }
     plan = SecurePlan(synth, model.schema.select(coded), parts, fitted.budget)
     everyone, found, rows = tuple(parts), [], 0
-    for step, tag, records in _steps(path):
+    for tag, records in _steps(path):
         if tag == "secure/share":
             rows = messages.decode(records[0].question, ShareRows).rows
         if tag == "secure/measure" and len(records) == len(parts):
             tables = messages.decode(records[0].question, MeasureTables).tables
             replies = {r.party: messages.decode(r.answer, Tables) for r in records}
             opened = opened_tables(plan, model.encoder.domain, rows, tables, replies)
-            found += [NoisyMarginal(step, everyone, everyone, m) for m in opened.values()]
+            found += [NoisyMarginal(everyone, everyone, m) for m in opened.values()]
     return found
 
 
@@ -222,12 +220,13 @@ def _marginals(
     absent = sorted({a for c in cliques for a in c} - set(domain.names))
     if absent:
         raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
-    shapes, step = [domain.shape(c) for c in cliques], records[0].step
+    shapes = [domain.shape(c) for c in cliques]
     if opened is None:
         tables = summed(replies.items(), shapes)
     else:
         plan, shares = opened
-        tables = opened_sum(f"{records[0].run}/{step}/1", replies, shares, plan, shapes)
+        context = f"{records[0].run}/{records[0].step}/1"
+        tables = opened_sum(context, replies, shares, plan, shapes)
     sigma = request.share_sigma * sqrt(len(replies))
     cohort = tuple(name for name in request.keys if name in replies)
     for clique, table, k in zip(cliques, tables, times, strict=True):
@@ -235,7 +234,7 @@ def _marginals(
         if isinstance(request, MeasureQueries):
             contributors = tuple(name for name in cohort if clique in chosen.get(name, ()))
         measurement = Measurement(clique, table / k, sigma / k)
-        yield NoisyMarginal(step, cohort, contributors, measurement)
+        yield NoisyMarginal(cohort, contributors, measurement)
 
 
 def sent_latents(path: Path) -> dict[str, Matrix]:
