@@ -10,13 +10,11 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import DataError, InputError, RosterError
-from siloweave.federation import FolderStore, InProcess, messages
-from siloweave.federation.messages import Envelope
 from siloweave.privacy import Ledger
+from tests.core.kills import WHERE, KilledError, Tap
 
 BANK = pl.DataFrame({"id": [3, 1, 2, 7], "credit": [30, 10, 20, 70]})
 SHOP = pl.DataFrame({"id": [2, 9, 3, 7, 8], "spent": [2.0, 9.0, 3.0, 7.0, 8.0]})
-WHERE = ("before the answer", "before the reply is kept", "after the answer")
 
 
 def test_tables_come_back_with_common_rows_in_one_order():
@@ -124,36 +122,6 @@ def test_bad_input_names_what_is_wrong(arguments, kind, words):
     data, on = given.pop("data"), given.pop("on")
     with pytest.raises(kind, match=words):
         sw.align_rows(data, on, **given)
-
-
-class KilledError(RuntimeError):
-    """The process is gone."""
-
-
-class Tap:
-    """Counts messages, keeps what was answered, and kills at one of them."""
-
-    def __init__(self, patch, at=None, where=WHERE[0]):
-        self.count, self.answers = 0, {}
-        send, put = InProcess.send, FolderStore.put
-
-        def sent(transport, name, frame):
-            self.count += 1
-            if self.count == at and where == WHERE[0]:
-                raise KilledError
-            answer = send(transport, name, frame)
-            if self.count == at and where == WHERE[2]:
-                raise KilledError
-            self.answers[name, messages.decode(frame, Envelope).step] = answer
-            return answer
-
-        def kept(store, name, data):
-            if self.count == at and where == WHERE[1] and name.startswith("reply/"):
-                raise KilledError
-            put(store, name, data)
-
-        patch.setattr(InProcess, "send", sent)
-        patch.setattr(FolderStore, "put", kept)
 
 
 THREE = [pl.DataFrame({"id": list(range(start, start + 9))}) for start in (0, 2, 4)]
