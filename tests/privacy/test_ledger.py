@@ -21,6 +21,7 @@ from siloweave.privacy import (
 )
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.budget import gaussian_sigma, rho_for
+from tests.privacy.left import left
 
 LIMIT = Budget(epsilon=1.0, delta=1e-6)
 EVENTS = [
@@ -95,7 +96,6 @@ def test_the_limit_can_be_spent_to_the_end_and_not_beyond():
     for number in range(10):
         charge(ledger, Gaussian(sigma=sigma, sensitivity=1.0), str(number))
     assert 0.9999 < ledger.epsilon() <= 1.0
-    assert ledger.remaining() < 1e-9
     with pytest.raises(BudgetError):
         charge(ledger, Gaussian(sigma=100 * sigma, sensitivity=1.0), "more")
 
@@ -113,7 +113,6 @@ def test_a_ledger_without_a_limit_records_everything():
     ledger = Ledger("curator")
     charge(ledger, NonPrivate(reason="baseline"), "0")
     assert ledger.epsilon(1e-6) == math.inf
-    assert ledger.remaining() == math.inf
     with pytest.raises(InputError, match="delta"):
         ledger.epsilon()
 
@@ -134,7 +133,6 @@ def test_releases_without_protection_are_totalled_wherever_they_stand(limit, bar
         charge(ledger, event, f"s{number}")
         whole = Tally(events[: number + 1])
         assert (ledger.rho, ledger.epsilon(1e-6)) == (whole.rho, whole.epsilon(1e-6))
-    assert ledger.remaining() == math.inf
     ledger.limit = LIMIT  # as for scores of a fit whose ledgers are in memory
     if bare:
         with pytest.raises(BudgetError, match="has spent epsilon = inf"):
@@ -156,13 +154,11 @@ def test_the_probability_of_an_escape_comes_out_of_the_limit():
     ledger = Ledger("clinic", limit=LIMIT)
     with pytest.raises(BudgetError, match="would have spent inf"):
         charge(ledger, ThresholdGaussian(sigma=20.0, sensitivity=1.0, threshold=60), "low")
-    before = ledger.remaining()
     charge(ledger, ThresholdGaussian(sigma=20.0, sensitivity=1.0, threshold=100), "enough")
-    left = ledger.remaining()
-    assert left < before - (1 / 20.0) ** 2 / 2
-    charge(ledger, Gaussian(sigma=gaussian_sigma(left, 1.0), sensitivity=1.0), "rest")
+    rest = left(ledger)
+    assert rest < rho_for(LIMIT) - (1 / 20.0) ** 2 / 2
+    charge(ledger, Gaussian(sigma=gaussian_sigma(rest, 1.0), sensitivity=1.0), "rest")
     assert 0.999 < ledger.epsilon() <= 1.0
-    assert ledger.remaining() < 1e-6
 
 
 def test_a_retry_gets_the_entry_that_is_there(path):
@@ -463,11 +459,11 @@ def test_what_remains_beside_steps_on_samples_can_be_spent():
     ledger = Ledger("clinic", limit=LIMIT)
     charge(ledger, SampledSharedGaussian(200.0, 1, 0, 100.0, 1, 0.002, count=20), "steps")
     assert ledger.rho > rho_for(LIMIT)
-    left = ledger.remaining()
-    assert left > 0.3 * rho_for(LIMIT)
-    charge(ledger, Gaussian(sigma=gaussian_sigma(left, 1.0), sensitivity=1.0), "rest")
+    rest = left(ledger)
+    assert rest > 0.3 * rho_for(LIMIT)
+    charge(ledger, Gaussian(sigma=gaussian_sigma(rest, 1.0), sensitivity=1.0), "rest")
     assert 0.99 < ledger.epsilon() <= 1.0
-    assert ledger.remaining() < 0.01 * left
+    assert left(ledger) < 0.01 * rest
 
 
 def test_steps_of_a_training_in_rounds_are_refused_where_one_reading_of_all_would_be(monkeypatch):

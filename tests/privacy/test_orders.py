@@ -23,6 +23,7 @@ from siloweave.privacy import events as ev
 from siloweave.privacy.budget import falls_to, rho_for
 from siloweave.privacy.shared_steps import moved, order_for, plan_steps
 from tests.guarantees.exact import float_masses
+from tests.privacy.left import left
 
 DELTA = 1e-5
 OTHERS = [Gaussian(sigma=40.0, sensitivity=1.0), Exponential(epsilon=0.02, count=9)]
@@ -265,13 +266,13 @@ def test_a_ledger_stops_at_the_reading_of_the_order():
     with pytest.raises(BudgetError, match="Nothing was released"):
         ledger.charge(cheap, run="r", step="0", what="w", to="c")
     ledger.charge(alone(10), run="r", step="1", what="w", to="c")
-    left = ledger.remaining()
-    assert 0 < left < rho_for(limit)
+    rest = left(ledger)
+    assert 0 < rest < rho_for(limit)
     with pytest.raises(BudgetError, match="Nothing was released"):
         ledger.charge(
-            Gaussian(0.99 / math.sqrt(2 * left), 1.0), run="r", step="2", what="w", to="c"
+            Gaussian(0.99 / math.sqrt(2 * rest), 1.0), run="r", step="2", what="w", to="c"
         )
-    ledger.charge(Gaussian(1 / math.sqrt(2 * left), 1.0), run="r", step="3", what="w", to="c")
+    ledger.charge(Gaussian(1 / math.sqrt(2 * rest), 1.0), run="r", step="3", what="w", to="c")
     assert 1.99 < ledger.epsilon() <= 2.0
 
 

@@ -172,7 +172,6 @@ def test_a_ledger_takes_as_many_steps_as_were_planned_and_no_more():
         ledger.charge(step, run="r", step=str(number), what="step", to="coordinator")
     assert 1.98 < ledger.epsilon() <= 2.0
     assert ledger.epsilon() == ac.epsilon(ledger.events, DELTA)
-    assert 0 <= ledger.remaining() < 1e-3
     with pytest.raises(BudgetError, match="Nothing was released"):
         ledger.charge(step, run="r", step="30", what="step", to="coordinator")
 

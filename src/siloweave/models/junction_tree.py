@@ -367,9 +367,7 @@ class Link:
         return sums
 
 
-@lru_cache(maxsize=4096)
-def _small_link(domain: Domain, clique: Clique, subset: Clique) -> Link:
-    return Link(domain, clique, subset)
+_small_link = lru_cache(maxsize=4096)(Link)
 
 
 class Propagation:

@@ -60,7 +60,7 @@ from siloweave.errors import BudgetError, InputError, LedgerError
 from siloweave.privacy import journal
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import Budget, rho_for
-from siloweave.privacy.events import UNREADABLE, Event, Gaussian, known
+from siloweave.privacy.events import UNREADABLE, Event, known
 
 KEY_FILE = "party.key"
 """What the file with a party's private key is called."""
@@ -604,36 +604,6 @@ class Ledger:
                 raise InputError("Ledger.epsilon: delta is needed for a ledger without a limit.")
             delta = self.limit.delta
         return self._total.epsilon(delta)
-
-    def remaining(self) -> float:
-        """The zCDP that a further release may cost before the limit; infinite without one.
-
-        Beside steps on samples it is less than what `rho` leaves of the limit's zCDP, or more: it
-        is found with the accountant that reads `epsilon`.
-        """
-        if self.limit is None or not self.limit.private:
-            return math.inf
-        left = self.limit.delta - self._total.delta
-        if left <= 0:
-            return 0.0
-        if any(event.step is not None for event in self.events):
-            return self._beside_samples(self.limit)
-        return max(0.0, rho_for(msgspec.structs.replace(self.limit, delta=left)) - self._total.rho)
-
-    def _beside_samples(self, limit: Budget) -> float:
-        """The largest zCDP, within 0.1 percent, that fits beside what is in the ledger."""
-
-        def fits(rho: float) -> bool:
-            asked = self._total.copy()
-            asked.add(Gaussian(sigma=1.0, sensitivity=math.sqrt(2 * rho)))
-            return asked.epsilon(limit.delta) <= limit.epsilon
-
-        low, high = 0.0, rho_for(limit)
-        least = 1e-6 * high
-        while high - low > max(1e-3 * low, least):
-            middle = (low + high) / 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
 
     def verify(self, hashes: Iterable[str] = ()) -> None:
         """Check the file once more, and that entries with these ``hashes`` are still in it.

@@ -290,18 +290,14 @@ def _round(
             max(1.0, run.unit / sqrt(2 * size_rho)),
             run.settings.local_steps,
         )
-        _choose_and_measure(run, request, cohort, rows)
+        asked, vanish = dict.fromkeys(cohort, request), run.session.plan(cohort).vanish
+        replies = run.session.ask_present(asked, vanish)
+        chosen = {name: sorted(chosen_by(name, reply, request)) for name, reply in replies.items()}
+        run.measure(chosen, budget.sigma, rows * (len(chosen) / len(cohort)))
     new = run.fit(model, run.settings.sweeps)
     if run.settings.rounds is None and _quiet(run, before, model, new):
         budget.sigma, budget.epsilon = budget.sigma / 2, budget.epsilon * 2
     return new
-
-
-def _choose_and_measure(run: _Run, request: Select, cohort: Sequence[str], rows: float) -> None:
-    asked, vanish = dict.fromkeys(cohort, request), run.session.plan(cohort).vanish
-    replies = run.session.ask_present(asked, vanish)
-    chosen = {name: sorted(chosen_by(name, reply, request)) for name, reply in replies.items()}
-    run.measure(chosen, request.sigma, rows * (len(chosen) / len(cohort)))
 
 
 def _quiet(run: _Run, before: int, old: MRF, new: MRF) -> bool:
