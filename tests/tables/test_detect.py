@@ -62,6 +62,8 @@ def test_codes_are_known_by_name_by_gaps_and_by_order_in_other_columns():
     assert seen(few, "ward_code").kind == "categorical"
     assert seen(few, "Type").kind == "categorical"
     assert seen(few, "num_types").kind == "integer"
+    assert seen(few, "age_group").kind == "categorical"
+    assert seen(few, "num_product").kind == "integer"
     assert seen(random().choice([1, 3, 11, 25], ROWS)).kind == "categorical"
     assert seen(random().poisson(2, ROWS)).kind == "integer"
     assert seen(np.where(random().random(ROWS) < 0.6, 0, random().geometric(0.1, ROWS))).kind == (
@@ -252,6 +254,7 @@ def test_names_and_phones_of_people_with_several_rows_are_not_listed():
     for column, form in (("patient_name", "name"), ("Name", "name"), ("x", "phone")):
         found = seen(visits(phones if form == "phone" else names), column)
         assert (found.kind, found.format, found.categories) == ("text", form, ())
+    assert seen(visits(names), "Manager").format == "name"
     many = [name for name in names[:5] for _ in range(80)]
     assert seen(many, "patient_name").format == "name"
     assert seen(many).kind == "categorical"

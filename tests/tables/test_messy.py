@@ -1,4 +1,4 @@
-"""44 files as people have them: what is proposed is what a person would declare."""
+"""50 files as people have them: what is proposed is what a person would declare."""
 
 import inspect
 import json

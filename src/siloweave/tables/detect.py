@@ -59,7 +59,7 @@ _NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero n
 _FIRST = _lexicon("id nr numéro numero número codigo código code")  # before what they number
 _PEOPLE = re.compile(
     r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|member|mitglied|proband|"
-    r"particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|caller|benutz|assignee|mitarb|versichert|insured|assur|"
+    r"particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|caller|benutz|assignee|manager|supervisor|physician|mitarb|versichert|insured|assur|"
     r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
@@ -70,13 +70,14 @@ _CODES = _lexicon(
     "code codes recode type class category cat group status state sex gender race region district "
     "zone ward dept department product method mode reason source kind branch store site room id "
     "country occupation industry workclass marital relationship ethnicity religion nationality "
-    "diagnosis procedure"
+    "diagnosis procedure centre center"
 )
 _COUNTS = _lexicon(
     "num number count counts n age year years month months day days hour hours week weeks minute "
     "minutes second seconds time times amount total sum qty quantity size score rate rank "
     "percent pct length width height weight distance price cost timestamp epoch"
 )
+_HOW_MANY = _lexicon("num number count n no")
 _THINGS = _lexicon(
     "article artikel item sku produkt produit line model version county commune gemeinde fips drug "
     "hospital clinic company brand medication medicine substance test course"
@@ -385,7 +386,8 @@ def _are_codes(
         return ""
     if kinds == 2:
         return "just two"
-    if _COUNTS & {*words} or kinds > 256:
+    counted = _COUNTS & {*words} and (words[-1] not in _CODES or words[0] in _HOW_MANY)
+    if counted or kinds > 256:
         return ""
     if _CODES & {*words}:
         return "named as one"

@@ -1,4 +1,4 @@
-"""Make the 44 files from benchmark tables and invented people.
+"""Make the 50 files from benchmark tables and invented people.
 
     python -m tests.tables.messy.make FOLDER_OF_PARQUET_FILES
 
@@ -493,6 +493,25 @@ def b22_visits(m):
     }, {"separator": ";"}
 
 
+def b23_payroll(m):
+    pay = [f"{abs(x):,.2f}{'-' if x < 0 else ''}" for x in m.rng.normal(2500, 2000, ROWS)]
+    sort = [f"{a}-{b}-{c}" for a, b, c in m.rng.integers(10, 99, (ROWS, 3)).tolist()]
+    return {
+        "Employee": (m.again([f"E{n:06d}" for n in range(120, 900)]), IDENTITY),
+        "Manager": (m.again(m.names()), text("name")),
+        "Period": (m.pick([f"2023-{n:02d}" for n in range(1, 13)]), CATEGORICAL),
+        "Gross": (pay, real(2, "1,234.5")),
+        "Hours": (m.pick([37.5, 40.0, 20.0, 30.0]), real(1)),
+        "Overtime": ([f"{n / 4:.2f} h" for n in m.whole(0, 90)], real(2, "1234.5 h")),
+        "Cost centre": (m.pick([4100, 4120, 4200, 5100, 6300]), CATEGORICAL),
+        "Sort code": (sort, IDENTITY),
+        "Account": (m.unique(10_000_000, 99_999_999), IDENTITY),
+        "Start": (m.dates("%d-%b-%Y"), date("%d-%b-%Y")),
+        "Grade": (m.pick(["A1", "B1", "B2", "C2"]), CATEGORICAL),
+        "Leaver": (m.pick(["Y", "N"], [0.1, 0.9]), BOOLEAN),
+    }, {}
+
+
 # To judge by
 
 
@@ -916,6 +935,110 @@ def j22_follow_up(m):
         "score": (m.rng.binomial(30, 0.6, ROWS).tolist(), INTEGER),
         "weight": ([f"{x:.1f}" for x in m.rng.normal(75, 12, ROWS)], real(1)),
     }, {}
+
+
+def j23_results(m):
+    def measured(mean, digits, below):
+        texts = [eu(x, digits) for x in m.rng.lognormal(np.log(mean), 0.5, ROWS)]
+        return m.gaps(texts, below, 0.15)
+
+    order = [f"2023-{n:06d}" for n in m.unique(0, 999_999)]
+    senders = [f"A{n:03d}" for n in (4, 11, 17, 23, 31, 48, 52, 60)]
+    return {
+        "Auftrag": (order, kind("id", format="2023-[0-9]{6}")),
+        "Einsender": (m.pick(senders), CATEGORICAL),
+        "Kreatinin": (measured(1.1, 2, "<0,20"), gap(real(2, "1234,5"), "<0,20")),
+        "CRP": (measured(8, 1, "< 0,6 mg/l"), gap(real(1, "1234,5"), "< 0,6 mg/l")),
+        "eGFR": (m.gaps(m.whole(20, 90), ">90", 0.3), gap(INTEGER, ">90")),
+        "Kalium": (m.gaps(measured(4.2, 2, "hämolyt."), "folgt", 0.05),
+                   gap(real(2, "1234,5"), "folgt", "hämolyt.")),
+        "Befund": (m.dates("%d.%m.%Y %H:%M", seconds=True), date("%d.%m.%Y %H:%M")),
+        "Material": (m.pick(["Serum", "EDTA", "Urin"]), CATEGORICAL),
+        "Geschlecht": (m.pick(["m", "w"]), CATEGORICAL),
+        "Kommentar": (m.gaps(m.notes(), "", 0.7), gap(TEXT)),
+    }, {"separator": ";", "encoding": "cp1252"}  # fmt: skip
+
+
+def j25_clinique(m):
+    codes = [f"{a}{n:02d}{k}" for a in "CEFIJKMN" for n in (10, 22, 48) for k in ("", ".1", ".9")]
+    share = 1 / np.arange(1, len(codes) + 1)
+    tension = [f"{a}/{b}" for a, b in zip(m.whole(9, 19), m.whole(5, 11), strict=True)]
+    length = [f"{a}h {b:02d}min" for a, b in zip(m.whole(0, 9), m.whole(0, 60), strict=True)]
+    return {
+        "IPP": (m.again(m.unique(10_000_000, 89_999_999)), IDENTITY),
+        "Date d'entrée": (m.dates("%d/%m/%Y %H:%M", seconds=True), date("%d/%m/%Y %H:%M")),
+        "Sexe": (m.pick("MF"), CATEGORICAL),
+        "Poids": ([f"{eu(x, 1)} kg" for x in m.rng.normal(72, 12, ROWS)], real(1, "1234,5 kg")),
+        "TA": (tension, TEXT),
+        "Diabète": (m.pick(["O", "N"], [0.2, 0.8]), BOOLEAN),
+        "CIM10": (m.pick(codes, share / share.sum()), CATEGORICAL),
+        "Code postal": (m.pick([38_000, 38_100, 69_003, 69_007, 73_000]), CATEGORICAL),
+        "Durée": (length, TEXT),
+        "Médecin": (m.pick([f"Dr {n}" for n in LAST[:9]]), CATEGORICAL),
+        "Tabac": (m.pick(["oui", "non", "NSP"]), CATEGORICAL),
+    }, {"separator": ";", "encoding": "cp1252"}
+
+
+def j26_ankieta(m):
+    media = [
+        "|".join(w for w in ("TV", "Prasa", "Radio") if m.rng.random() < 0.6) for _ in range(ROWS)
+    ]
+    return {
+        "Nr ankiety": (list(range(3001, 3001 + ROWS)), IDENTITY),
+        "Płeć": (m.pick("KM"), CATEGORICAL),
+        "Wiek": (m.gaps(m.whole(18, 85), "odmowa"), gap(INTEGER, "odmowa")),
+        "Zadowolenie": (m.pick([1, 2, 3, 4, 5], [0.1, 0.2, 0.4, 0.2, 0.1]), INTEGER),
+        "Zatrudniony": (m.pick(["tak", "nie"]), BOOLEAN),
+        "Media": (media, gap(CATEGORICAL)),
+        "Uwagi": (m.gaps(m.notes(), "", 0.5), gap(TEXT)),
+        "Kod pocztowy": ([f"{n // 1000:02d}-{n % 1000:03d}" for n in m.unique(1, 99_999)],
+                         kind("text")),
+        "Data wywiadu": (m.dates("%Y/%m/%d"), date("%Y/%m/%d")),
+        "Dochód": ([f"{int(x):,} zł".replace(",", " ") for x in m.money(4500)],
+                   kind("integer", format="1 234 zł")),
+    }, {}  # fmt: skip
+
+
+def j27_fleet(m):
+    letters = list("ABCDEFGHJKLMNPRSTUVWXYZ0123456789")
+    vins = ["WVW" + "".join(m.rng.choice(letters, 14)) for _ in range(ROWS)]
+    faults = m.gaps(m.pick(["P0420", "P0300", "P0171", "U0100"]), "", 0.8)
+    return {
+        "vin": (m.again(vins), IDENTITY),
+        "timestamp": ((1_698_800_000 + np.cumsum(m.rng.integers(1, 900, ROWS))).tolist(), INTEGER),
+        "odometer": ([f"{n:,} km".replace(",", " ") for n in m.whole(900, 240_000)],
+                     kind("integer", format="1 234 km")),
+        "outside": ([f"{x:.1f}".replace("-", "\u2212") for x in m.rng.normal(2, 6, ROWS)],
+                    real(1, "1234.5")),
+        "gear": (m.pick(["R", "N", "1", "2", "3", "4", "5"]), CATEGORICAL),
+        "fault": (faults, gap(CATEGORICAL)),
+        "lat": ([f"{x:.5f}" for x in m.rng.normal(52.5, 0.1, ROWS)], real(5)),
+        "ignition": (m.pick(["on", "off"]), BOOLEAN),
+        "firmware": (m.pick(["v2.3.1", "v2.3.4", "v2.4.0-rc1"]), CATEGORICAL),
+        "bluetooth": ([":".join(h[i : i + 2] for i in range(0, 12, 2)) for h in m.hexes(12)],
+                      IDENTITY),
+        "heading": (m.pick(["N", "NE", "E", "SE", "S", "SW", "W", "NW"]), CATEGORICAL),
+    }, {}  # fmt: skip
+
+
+def j28_sales(m):
+    done = m.gaps(m.dates("%d.%m.%Y"), "00.00.0000", 0.3)
+    names = [n.lower().replace(" ", ".") for n in m.names()]
+    return {
+        "Beleg": ([f"SO-2023-{n:06d}" for n in m.unique(0, 99_999)],
+                  kind("id", format="SO-2023-0[0-9]{5}")),
+        "Pos": (m.pick([10, 20, 30, 40], [0.5, 0.3, 0.1, 0.1]), CATEGORICAL),
+        "Kunde": (m.again([f"C{n:05d}" for n in m.unique(40, 99_999)]), IDENTITY),
+        "Artikel": (m.pick([f"SKU {n}" for n in range(1040, 1060)]), CATEGORICAL),
+        "Menge": ([eu(x, 3) for x in m.rng.gamma(3, 4, ROWS)], real(3, "1234,5")),
+        "Preis": ([f"{eu(x)} EUR" for x in m.rng.gamma(3, 20, ROWS)], real(2, "1234,5 EUR")),
+        "Rabatt": ([f"{eu(x, 1)}%" for x in m.rng.uniform(0, 30, ROWS)], real(1, "1234,5%")),
+        "Wunsch": (m.pick([f"2023-W{n}" for n in range(40, 50)]), CATEGORICAL),
+        "Geliefert": (done, gap(date("%d.%m.%Y"), "00.00.0000")),
+        "Bezahlt": (m.pick(["X", ""], [0.7, 0.3]), gap(CATEGORICAL)),
+        "Ziel": (m.pick(["30 Tage netto", "sofort", "14 Tage 2 %"]), CATEGORICAL),
+        "E-Mail": ([f"{n}@firma.example" for n in names], text("email")),
+    }, {"separator": ";"}  # fmt: skip
 
 
 def write(folder, name, columns, *, separator=",", encoding="utf-8", header=True, suffix=".csv"):
