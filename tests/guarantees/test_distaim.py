@@ -21,6 +21,7 @@ from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWor
 from siloweave.methods.distaim.method import DistAIM
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.privacy import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import SharedCoins
@@ -28,6 +29,7 @@ from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from siloweave.statistics.marginals import marginal
+from siloweave.tables import Column, Schema, Table
 from tests.guarantees.lying import at, changed, changes, fields_of
 from tests.guarantees.whole import (
     BUDGET,
@@ -186,6 +188,24 @@ def test_who_never_takes_part_pays_nothing_and_who_does_pays_once():
             assert prices(opening(run))[0] > 0.7 * ledger.rho  # coins of narrow noise cost less
     servers = {n for n, r, _ in run.messages() if isinstance(r, OpenTables)}
     assert servers == {"p00", "p11"}
+
+
+@pytest.mark.parametrize("tolerated", [1, 3])
+def test_the_sum_that_cuts_columns_withstands_the_helpers_that_are_named(tolerated):
+    """Parties that do not serve may help the coordinator; their shares of that noise are gone."""
+    rows = Table.from_columns(
+        {"age": (np.arange(200) % 97, None), "old": (np.arange(200) % 2, None)}
+    )
+    columns = Column("age", "integer", low=0, high=9999), Column("old", "integer", low=0, high=1)
+    settings = DistAIM(rounds=1, participation=1.0, final_sweeps=2, tolerated=tolerated)
+    fitted = settings.fit([rows] * 5, Schema(columns), budget=Budget(1.0, 1e-6))
+    sum_, paid = (entry.event for entry in fitted.ledgers["party-3"])
+    assert (sum_.shares, sum_.tolerated) == (5, tolerated)
+    for helpers in range(1, 5):
+        one = msgspec.structs.replace(sum_, tolerated=helpers)
+        assert (epsilon([one, paid], 1e-6) <= 1.0) is (helpers <= tolerated)
+    seen = " ".join(view.protected_by for view in fitted.info.visibility)
+    assert f"enough even if {tolerated} of them help" in seen
 
 
 def test_servers_open_no_more_than_was_paid(monkeypatch):

@@ -14,12 +14,15 @@ rounds in which few parties take part.
 
 **Guarantee** (dp; `selection="simulated"`: none): rows, add/remove or replace-one as each party's
 budget says, towards one of coordinator, first server and last server, together with any other
-parties, and towards everyone who sees the model. With the first server, the coordinator has exact
-counts of every party; with the last one, exact sums of what is opened. Both servers together know
-all noise (z, S and G), so a model shows them such sums. Coordinator and servers are assumed to
-follow the protocol; a party that sends wrong counts makes tables wrong, which is mostly refused,
-and learns no more by it. A row lives at one party, which pays, when it shares its counts, for all
-that is opened later (`PaidAhead`); who never takes part pays nothing.
+parties, and towards everyone who sees the model. Where columns are cut, and facts learned, masked
+sums are counted before, whose noise is enough if `tolerated` parties help at most; with k more, of
+n, they cost (n - tolerated) / (n - tolerated - k) times the zCDP. With the first server, the
+coordinator has exact counts of every party; with the last one, exact sums of what is opened. Both
+servers together know all noise (z, S and G), so a model shows them such sums. Coordinator and
+servers are assumed to follow the protocol; a party that sends wrong counts makes tables wrong,
+which is mostly refused, and learns no more by it. A row lives at one party, which pays, when it
+shares its counts, for all that is opened later (`PaidAhead`); who never takes part pays for the
+sums before alone.
 Assumed public: domain (where numbers are cut into bins is paid for before, see
 protocols/histograms.py), workload, roster, who takes part.
 
@@ -89,7 +92,8 @@ def _guarantee(synth: DistAIM) -> Guarantee:
         "dp",
         "Every row of every party, from the coordinator, from the parties, and from readers, as "
         "long as no two of three put together what they know: the coordinator, and the two parties "
-        "that serve, the first and the last of the roster.",
+        "that serve, the first and the last of the roster. Sums that are counted before, to cut "
+        "columns, withstand `tolerated` parties that help any of them.",
     )
 
 
@@ -117,7 +121,7 @@ def _asked(synth: DistAIM, columns: int, case: Case) -> Asked:
 
 
 def _visibility(synth: DistAIM) -> Views:
-    cuts = masked_sums(1, "counts of columns that are cut")
+    cuts = masked_sums(synth.tolerated, "counts of columns that are cut")
     if synth.selection == "simulated":
         why = "nothing: exact counts decide what is measured"
         exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
@@ -141,6 +145,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         participation: Probability p with which a party joins a round.
         selection: "planned", from noisy counts of all pairs; or "simulated", as published, which
             is without any guarantee.
+        tolerated: Parties that may pool what they know about sums that are counted before.
         gaussian_share, sweeps: Of "simulated": share of the budget for measurements, and sweeps of
             the fit in a round.
 
@@ -160,6 +165,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
     selection: Literal["planned", "simulated"] = "planned"
     gaussian_share: float = 0.9
     sweeps: int = 10
+    tolerated: int = 1
 
     method: ClassVar[Method] = marginal_method(
         name="distaim",
