@@ -554,11 +554,11 @@ class MRF:
             plan, [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
         )
 
-    def marginal(self, clique: Clique) -> Floats:
+    def marginal(self, clique: Clique, *, keep: bool = True) -> Floats:
         """Expected counts of the cells of a clique, whose attributes are in domain order.
 
         They need not lie in one clique of the tree. The float64 array sums to `total`; it is
-        read-only, and the same object when asked again.
+        read-only, and if it is to be kept the same object when asked again.
         """
         if clique not in self._known:
             home = self.tree.home(clique)
@@ -568,6 +568,8 @@ class MRF:
                 table = self.beliefs[home].sum(axis=_gone(self.tree.cliques[home], clique))
             table = table * self.total
             table.flags.writeable = False
+            if not keep:
+                return table
             self._known[clique] = table
         return self._known[clique]
 

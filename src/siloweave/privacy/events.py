@@ -32,7 +32,7 @@ _Order = int | msgspec.UnsetType
 
 _LARGEST_ORDER = 2048
 _LARGEST_COIN_ORDER = 2**20
-_LARGEST_HALF = 2**24  # of coins: their masses are computed one by one
+_LARGEST_HALF, _MOST_COINS = 2**20, 2**11  # of a number: their masses take half a second
 _LARGEST_TAIL = 2.0**-20
 
 
@@ -511,10 +511,12 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
             _counting("SharedCoins", weights=weight)
         _counting("SharedCoins", weights=len(self.weights), copies=self.copies, count=self.count)
         _positive("SharedCoins", tail=self.tail)
-        if self.copies % 2 or self.coins.half > _LARGEST_HALF:
+        made = self.coins
+        if self.copies % 2 or made.half > _LARGEST_HALF or made.number > _MOST_COINS:
             raise InputError(
                 f"SharedCoins: copies = {self.copies} of weights = {self.weights} must be an even "
-                f"number, and all weights together at most {2 * _LARGEST_HALF:,}."
+                f"number, of at most {_MOST_COINS:,} coins, and all weights together at most "
+                f"{2 * _LARGEST_HALF:,}."
             )
         if self.tail > _LARGEST_TAIL or not 2 <= self.largest_order <= _LARGEST_COIN_ORDER:
             raise InputError(

@@ -59,6 +59,7 @@ from siloweave.federation.messages import (
 from siloweave.federation.session import Session
 from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
+from siloweave.models.junction_tree import cells_in
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation, enough_epsilon, marginal_sensitivity, rho_for
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
@@ -88,6 +89,7 @@ _SLACK = 1e-9  # relative, of sums of prices
 _SLAB, _FULL = 0.9, 0.96  # of a message, for masked rows or planned tables; for tables, at most
 _MANY_CELLS = 2**18  # of pairs of two parties: with fewer, their coins fit into a message
 _MOST_CODES = 2**13  # of all columns
+_MOST_DEALT = MAX_BYTES  # to a party, in one message
 _MOST_WORDS = 2**31  # of all tables of shifted codes together: rows times cells
 _MOST_CELLS, _NARROW = 2**12, 3 * 2**14  # of one of them, and rows whose words have mostly 16 bits
 _MOST_BATCHES = 3  # of planned tables: they fit into one message, with words of half the width
@@ -331,6 +333,15 @@ class SecurePlan:
         """The parties that open a table; one party twice where it has all columns."""
         holders = self.holders(clique)
         return self.servers if self.is_shifted(clique) else (holders[0], holders[-1])
+
+    def dealt(
+        self, tables: Sequence[NoisyTable], domain: Domain, rows: int
+    ) -> tuple[Sequence[NoisyTable], int, int]:
+        """Tables that are opened by shifted codes; bytes dealt for them without coins; words."""
+        wide = [table for table in tables if self.is_shifted(table.clique)]
+        moduli = [products.modulus_for(rows, table.coins) for table in wide]
+        widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
+        return wide, *_dealt(domain, [t.clique for t in wide], rows, widths, coins=0)
 
     def is_shifted(self, clique: Clique) -> bool:
         """Whether a table is opened by shifted codes."""
@@ -751,6 +762,7 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
     """Check what all tables cost together, then pay for this party's, and count."""
     party = _party(synth, site)
     checked_cliques([table.clique for table in request.tables], party.domain, site.name)
+    _check_size(party, request.tables)
     _check_price(party, request.tables)
     if party.shared != party.agreed.rows:
         raise party.refused(f"was asked to count after {party.shared:,} of its rows were shared")
@@ -820,6 +832,22 @@ class _Dealt:
             raise self._party.refused(f"was dealt too few {what.partition('/')[0]}")
         self._held[what] = held[size:]
         return np.frombuffer(held, dtype, count).reshape(shape)
+
+
+def _check_size(party: _Party, tables: Sequence[NoisyTable]) -> None:
+    """Refuse tables of more cells than the study implies, or for which a message has no room."""
+    plan, domain = party.plan, party.domain
+    wide, dealt, words = plan.dealt(tables, domain, party.agreed.rows)
+    cells = sum(domain.size(table.clique) for table in tables)
+    coins = sum(domain.size(table.clique) * table.coins.number for table in tables)
+    most = max(sum(map(domain.size, plan.closure)), cells_in(plan.synth.max_model_mb))
+    widest = max((domain.size(table.clique) for table in wide), default=0)
+    fits = cells <= most and words <= _MOST_WORDS and widest <= _MOST_CELLS
+    if not fits or 4 * coins + dealt > _MOST_DEALT:
+        raise party.refused(
+            f"was asked for {len(tables):,} marginals of {cells:,} cells with {coins:,} coins, "
+            "which is more than its study implies, or a message holds"
+        )
 
 
 def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
@@ -1191,19 +1219,14 @@ class SecureMarginals:
             joint = len(self.plan.holders(table.clique)) > 1
             own = 4 * self.domain.size(table.clique) * table.coins.number if joint else 0
             shifted = [table] if self.plan.is_shifted(table.clique) else []
-            if batch and coins + own + self._dealt([*wide, *shifted]) > room:
+            _, dealt, _ = self.plan.dealt([*wide, *shifted], self.domain, self.rows)
+            if batch and coins + own + dealt > room:
                 yield tuple(batch)
                 batch, wide, coins, room = [], [], 0, _FULL * MAX_BYTES
             batch.append(table)
             wide, coins = [*wide, *shifted], coins + own
         if batch:
             yield tuple(batch)
-
-    def _dealt(self, wide: Sequence[NoisyTable]) -> int:
-        """Bytes of what is dealt for tables of shifted codes, without their coins."""
-        moduli = [products.modulus_for(self.rows, table.coins) for table in wide]
-        widths = [2 if modulus == 2**16 else 4 for modulus in moduli]
-        return _dealt(self.domain, [t.clique for t in wide], self.rows, widths, coins=0)[0]
 
     @property
     def _last_rows(self) -> int:

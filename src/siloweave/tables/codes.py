@@ -39,6 +39,7 @@ from siloweave.tables.bins import (
     edges_of,
     last_of,
     numbers_of,
+    value_count,
 )
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
@@ -48,7 +49,7 @@ Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
 _Mask = Bools
-_MOST_BINS = 2**22  # of a column: tables of them are made
+_MOST_BINS, _MOST_IN_ALL = 2**22, 2**24  # of a column: tables of them are made; and of all
 
 
 @dataclass(frozen=True)
@@ -292,6 +293,13 @@ class Encoder:
                     f"column {column.name!r} has no declared low and high; add both (Schema.detect "
                     "proposes them from data), or let the run learn them (learn = 0.1)"
                 )
+        binned = [c for c in self.schema.coded if c.kind in BINNED and c.name not in cuts]
+        made = sum(min(per.get(c.name, self.bins), value_count(c)) for c in binned)
+        if made > _MOST_IN_ALL:
+            raise SchemaError(
+                f"bins: all columns together have {made:,.0f}; give fewer for each, and "
+                f"{_MOST_IN_ALL:,} or less in all"
+            )
         self._edges  # noqa: B018  bounds that float64 cannot bin are found here, not later
 
     @cached_property
