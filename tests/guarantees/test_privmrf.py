@@ -265,7 +265,7 @@ HALF = SimpleNamespace(add_gaussian=half)
 ERRORS, SCORES, RELEASE = (
     random_fields.noisy_errors,
     random_fields.noisy_scores,
-    random_fields._release,
+    random_fields.release_noisy,
 )
 
 
@@ -280,8 +280,9 @@ def charged_later(self, event, what, draw):
     return Released(value, entry, self._sealed(entry, value))
 
 
-def charged_as_one(exact, unit, sigma, what, site):
-    return RELEASE(exact, float(unit / np.sqrt(exact.size)), sigma, what, site)
+def charged_as_one(site, event, what, exact):
+    unit = event.sensitivity / float(np.sqrt(exact.size))
+    return RELEASE(site, msgspec.structs.replace(event, sensitivity=unit), what, exact)
 
 
 def errors_at_exact_n(model, cliques, sigma, site):
@@ -304,8 +305,8 @@ def scores_that_name_n(pairs, sigma, site):
 
 MUTANTS = {
     "half the noise of counts": (site_file, "mechanisms", HALF),
-    "half the noise of scores": (random_fields, "mechanisms", HALF),
-    "many scores charged as one": (random_fields, "_release", charged_as_one),
+    "half the noise of scores": (secure_sums, "mechanisms", HALF),
+    "many scores charged as one": (random_fields, "release_noisy", charged_as_one),
     "r-scores move by one": (random_fields, "r_score_sensitivity", lambda relation: 1.0),
     "scores are not charged": (Site, "release", free),
     "scores are charged after the draw": (Site, "release", charged_later),

@@ -35,7 +35,6 @@ from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import Gaussian, SharedGaussian
 from siloweave.protocols.schema import coded_part
@@ -49,6 +48,7 @@ from siloweave.protocols.secure_sums import (
     masked_reply,
     noisy_sums,
     relation_of,
+    release_noisy,
     send_key,
     with_openings,
 )
@@ -184,13 +184,8 @@ def release_counts(
     `event` is that of `counts_event` for so many tables.
     """
     levels, codes = ResolutionLevels(encoder), encoder.encode(table)
-
-    def counts() -> Array:
-        exact = levels.count(codes)
-        return Array.of(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy), "<i8")
-
     what = f"counts of {len(codes.columns)} columns in {levels.number} tables"
-    return site.release(event, what, counts)
+    return release_noisy(site, event, what, levels.count(codes))
 
 
 HANDLERS: Handlers = {

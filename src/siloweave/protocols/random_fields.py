@@ -52,9 +52,9 @@ from siloweave.privacy.budget import (
 )
 from siloweave.privacy.events import Gaussian
 from siloweave.progress import Progress, silent
-from siloweave.protocols.secure_sums import relation_of
+from siloweave.protocols.secure_sums import relation_of, release_noisy
 from siloweave.statistics.marginals import marginal, r_score
-from siloweave.tables.arrays import Floats, Ints
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -328,7 +328,8 @@ def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[CountedRows])
     """
     exact = np.array([r_score(site.rows, pair) for pair in pairs], dtype=np.int64)
     unit = r_score_sensitivity(relation_of(site))
-    return _release(exact, unit, sigma, f"R-scores of {len(pairs)} pairs of columns", site)
+    event = Gaussian(sigma=sigma, sensitivity=sqrt(len(pairs)) * unit)
+    return release_noisy(site, event, f"R-scores of {len(pairs)} pairs of columns", exact)
 
 
 def noisy_errors(
@@ -345,18 +346,8 @@ def noisy_errors(
     for i, q in enumerate(cliques):  # one by one, as each may be as large as a model
         exact[i] = np.abs(marginal(site.rows, q) - np.rint(model.marginal(q, keep=False))).sum()
     unit = l1_score_sensitivity(relation_of(site))
-    return _release(exact, unit, sigma, f"L1 errors of {len(cliques)} marginals", site)
-
-
-def _release(
-    exact: Ints, unit: float, sigma: float, what: str, site: Site[CountedRows]
-) -> Released[Array]:
-    event = Gaussian(sigma=sigma, sensitivity=sqrt(exact.size) * unit)
-
-    def draw() -> Array:
-        return Array.of(mechanisms.add_gaussian(exact, sigma, entropy=site.entropy), "<i8")
-
-    return site.release(event, what, draw)
+    event = Gaussian(sigma=sigma, sensitivity=sqrt(len(cliques)) * unit)
+    return release_noisy(site, event, f"L1 errors of {len(cliques)} marginals", exact)
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,12 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.models.junction_tree import cells_in, tree_cells
 from siloweave.models.mrf import MRF
+from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
-from siloweave.privacy.events import NonPrivate, SharedGaussian
+from siloweave.privacy.events import Gaussian, NonPrivate, SharedGaussian
 from siloweave.protocols.workload import known_weights, most_counted
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Clique, CountedRows, Domain
 from siloweave.tables.keys import Key, fold_in, generator
 
@@ -238,6 +240,15 @@ def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
 def relation_of(site: Site[Any]) -> Relation:
     """The neighbouring relation that this party's budget is stated in."""
     return site.ledger.limit.relation if site.ledger.limit else Relation.ADD_REMOVE
+
+
+def release_noisy(site: Site[Any], event: Gaussian, what: str, exact: Ints) -> Released[Array]:
+    """Pay for whole numbers of a party's own, then add the noise of `event` to each."""
+
+    def draw() -> Array:
+        return Array.of(mechanisms.add_gaussian(exact, event.sigma, entropy=site.entropy), "<i8")
+
+    return site.release(event, what, draw)
 
 
 def masked_reply(

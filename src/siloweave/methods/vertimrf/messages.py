@@ -133,13 +133,11 @@ class VertiMRFPlan(_Shares):
     Attributes:
         field: Settings of each party's field.
         values: Events of the histograms of binned columns, by party.
-        values_sigma: Their noise.
         encoding: Event of what each party encodes.
     """
 
     field: FieldSettings
     values: Mapping[str, Gaussian]
-    values_sigma: float
     encoding: Mapping[str, Event]
 
     @classmethod
@@ -169,7 +167,6 @@ class VertiMRFPlan(_Shares):
             values={
                 n: Gaussian(sigma=sigma, sensitivity=unit * sqrt(k)) for n, k in wide.items() if k
             },
-            values_sigma=sigma,
             encoding={
                 name: own.bare or RandomisedResponse(own.response_epsilon, len(domain.names))
                 for name, domain in domains.items()

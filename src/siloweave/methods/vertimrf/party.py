@@ -35,7 +35,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.sketches import encode_rows
 from siloweave.protocols.columns import release_rows
 from siloweave.protocols.random_fields import OwnAnswers, private_field
-from siloweave.protocols.secure_sums import ModelMessage
+from siloweave.protocols.secure_sums import ModelMessage, release_noisy
 from siloweave.tables.codes import Codes
 
 if TYPE_CHECKING:
@@ -100,8 +100,10 @@ def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encode
     paid, known = release_rows(site, rows.num_rows, plan.rows)
     values: tuple[Released[Array], ...] = ()
     if event := plan.values.get(site.name):
-        what = f"counts of the values of {len(binned(synth, rows.domain))} columns"
-        values = (site.release(event, what, partial(_values, synth, plan, site)),)
+        wide = [(rows.column(a), rows.domain.size_of(a)) for a in binned(synth, rows.domain)]
+        exact = np.concatenate([np.bincount(codes, minlength=size) for codes, size in wide])
+        what = f"counts of the values of {len(wide)} columns"
+        values = (release_noisy(site, event, what, exact),)
     what, draw = "a randomised answer for each value", partial(_answers, synth, plan, site)
     if plan.noise:
         what = f"{synth.repetitions} sketches of each value"
@@ -121,16 +123,6 @@ def _field(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Released[L
     sigma = max(m.sigma for m in found.measured)
     message = LocalField(ModelMessage.of(found.model), tuple(found.edges), sigma)
     return site.release_derived(lambda: message)
-
-
-def _values(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Array:
-    domain = site.rows.domain
-    exact = [
-        np.bincount(site.rows.column(name), minlength=domain.size_of(name))
-        for name in binned(synth, domain)
-    ]
-    flat = np.concatenate(exact)
-    return Array.of(mechanisms.add_gaussian(flat, plan.values_sigma, entropy=site.entropy), "<i8")
 
 
 def _binned_columns(synth: VertiMRF, rows: Codes) -> list[npt.NDArray[np.int64]]:
