@@ -45,7 +45,7 @@ RESULTS = HERE / "results" / "network.jsonl"
 PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
 NODES, MEGABYTES = (2, 10, 20, 100), (20, 100, 250)
 SUM, VANISH = 100, (0, 10)  # parties of a sum, and of those that vanish
-DEADLINE_S = 60.0  # for a party of a sum
+WAIT_S = 60.0  # deadline of a party of a sum, unless another is given
 IDLE_S = 30.0
 Names = tuple[str, ...]
 Groups = dict[str, set[int]]
@@ -144,7 +144,7 @@ def of_message(megabytes: int) -> dict[str, Any]:
     return {"megabytes": megabytes, **work, "peak_mb": max(peaks), "peaks_mb": sum(peaks)}
 
 
-def of_sum(gone: int, count: int = SUM) -> dict[str, Any]:
+def of_sum(gone: int, count: int = SUM, wait: float = WAIT_S) -> dict[str, Any]:
     """Keys, one masked sum of 100,000 integers, and what opens it, once all nodes are there."""
     names = names_of(count)
     sums = MaskedSum(names, gone)
@@ -166,13 +166,14 @@ def of_sum(gone: int, count: int = SUM) -> dict[str, Any]:
         there = Session(names, transport, run="first", at_once=count, dropouts=gone)
         exchange_keys(there, DOMAIN)  # once all nodes are there
         session = Session(names, transport, run="sum", at_once=count, dropouts=gone)
-        link._seconds = DEADLINE_S
+        link._seconds = wait
         made: dict[str, float] = {}
         spent = measured(groups, lambda: made.update(sums.run(session)))
         traffic = session.traffic[names[-1]]
     return {
-        "sum": count, "vanish": gone, "keys": made["keys"], **spent, "messages": traffic.messages,
-        "sent": traffic.bytes_from_party, "got": traffic.bytes_to_party,
+        "sum": count, "vanish": gone, "wait": wait, "keys": made["keys"], **spent,
+        "messages": traffic.messages, "sent": traffic.bytes_from_party,
+        "got": traffic.bytes_to_party,
     }  # fmt: skip
 
 
@@ -202,13 +203,13 @@ def tables(found: list[dict[str, Any]]) -> str:
         for r in sorted((r for r in found if "megabytes" in r), key=lambda r: r["megabytes"])
     ]  # fmt: skip
     second = table(head, rows)
-    head = ["parties", "that vanish", "seconds", "for keys", "processor s", "messages",
-            "kB sent", "kB received", "load"]  # fmt: skip
+    head = ["parties", "that vanish", "deadline, s", "seconds", "for keys", "processor s",
+            "messages", "kB sent", "kB received", "load"]  # fmt: skip
     rows = [
-        [f"{r['sum']}", f"{r['vanish']}", f"{r['seconds']:.0f}", f"{r['keys']:.0f}",
-         f"{total(r):.0f}", f"{r['messages']}", f"{r['sent'] / 1e3:.0f}", f"{r['got'] / 1e3:.0f}",
-         f"{r['load']:.0f}"]
-        for r in found if "sum" in r
+        [f"{r['sum']}", f"{r['vanish']}", f"{r['wait']:.0f}", f"{r['seconds']:.0f}",
+         f"{r['keys']:.0f}", f"{total(r):.0f}", f"{r['messages']}", f"{r['sent'] / 1e3:.0f}",
+         f"{r['got'] / 1e3:.0f}", f"{r['load']:.0f}"]
+        for r in sorted((r for r in found if "sum" in r), key=lambda r: (r["sum"], r["vanish"]))
     ]  # fmt: skip
     return f"{first}\n\n{second}\n\n{table(head, rows)}"
 
@@ -222,15 +223,20 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="*", default=NODES)
     parser.add_argument("--megabytes", type=int, nargs="*", default=MEGABYTES)
     parser.add_argument("--sums", type=int, nargs="*", default=VANISH)
+    parser.add_argument("--parties", type=int, default=SUM, help="of a sum")
+    parser.add_argument("--wait", type=float, default=WAIT_S, help="deadline of a party of a sum")
     wanted = parser.parse_args()
     text = RESULTS.read_text() if RESULTS.exists() else ""
     found = [json.loads(line) for line in text.splitlines()]
     points: list[tuple[str, str, int, Callable[[int], dict[str, Any]]]]
     points = [("start", "nodes", n, of_nodes) for n in wanted.nodes]
     points += [("megabytes", "megabytes", n, of_message) for n in wanted.megabytes]
-    points += [("sum", "vanish", gone, of_sum) for gone in wanted.sums]
+    summed = partial(of_sum, count=wanted.parties, wait=wanted.wait)
+    points += [("sum", "vanish", gone, summed) for gone in wanted.sums]
+    this = {"sum": wanted.parties, "wait": wanted.wait}
     for mark, field, number, work in points:
-        if any(mark in r and r[field] == number for r in found):
+        same = {field: number} | (this if mark == "sum" else {})
+        if any(mark in r and same.items() <= r.items() for r in found):
             continue
         found.append(work(number))
         with RESULTS.open("a") as file:
