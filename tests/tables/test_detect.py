@@ -284,6 +284,8 @@ def test_postcodes_that_are_whole_numbers_are_categories_or_not_modelled():
         assert "6 different whole numbers in 400 rows, named as a postcode: cat" in column.why
         many = seen(random().integers(10_115, 99_999, ROWS), name)
         assert (many.kind, many.format, many.low) == ("text", "postcode", None)
+    country = random().choice(random(1).integers(10_115, 99_999, 600), 5 * ROWS)
+    assert seen(country, "zip").format == "postcode"  # too many to be categories
     assert seen(random().poisson(60, ROWS), "zip_count").kind == "integer"
     assert seen([*random().choice(towns, ROWS).astype(float), None], "zip").missing
 

@@ -28,6 +28,7 @@ _SOME = 20  # rows from which shares of distinct values mean something
 _NEAR = 0.95  # share of distinct values from which a column is nearly unique
 _STRAY = 0.02  # share of rows that may hold something else in a column of numbers
 _FEW_CODES = 40  # whole numbers that are codes have no more different values, unless the name says
+_MOST_CODES = 256  # whole numbers that are codes by their name
 _HUGE = 2**62  # from which on a schema has no bounds
 _LONG = 4  # digits of identifiers that are no running numbers
 _EACH = 0.1  # share of distinct values from which each has few rows, as people have visits
@@ -111,16 +112,6 @@ _NUMBER = re.compile(
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 _MARKS = 5  # of missing values that may stand among numbers
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
-_ADVISED: Mapping[str, re.Pattern[str]] = {  # 120/80, 25:10 and 5h 25m
-    "two numbers in one field (give each a column of its own)": re.compile(
-        r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?"
-    ),
-    "durations (write each as a number, such as minutes)": re.compile(
-        r"\d+:[0-5]\d(?::[0-5]\d)?|"
-        r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
-        re.IGNORECASE,
-    ),
-}
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
     "url": re.compile(r"(?:https?|ftp)://\S+|www\.\S+", re.IGNORECASE),
@@ -132,6 +123,11 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     ),
     "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I),
 }
+_TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")  # 120/80
+_LASTS = re.compile(  # 25:10, 5h 25m
+    r"\d+:[0-5]\d(?::[0-5]\d)?|(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
+    re.I,
+)
 _PHONE = re.compile(
     r"(?:\+|00?|\()?\d[\d\s()/.\u2013-]{5,20}\d(?:\s?(?:x|ext\.?)\s?\d{1,6})?", re.IGNORECASE
 )
@@ -157,10 +153,7 @@ _DAYS = (
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
     "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
 )  # fmt: skip
-_NAMED_DAYS = tuple(
-    f"%a{gap}{day}" for gap in (" ", ", ")
-    for day in ("%d %b %Y", "%b %d, %Y", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d")
-)  # fmt: skip
+_NAMED_DAYS = tuple(f"%a{gap}{day}" for gap in (" ", ", ") for day in _DAYS)
 _DECADE, _EDGES = 3652, ((1, 1), (12, 30), (12, 31))  # in days; of years, such as 9999-12-31
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 _MOMENTS = (
@@ -279,7 +272,7 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         return ColumnEvidence(name, "datetime", why, format="%Y%m%d")
     if _POST & {*words} and not _COUNTS & {*words}:
         why = f"{spread}, named as a postcode: "
-        if kinds > 0.2 * rows:
+        if kinds > min(0.2 * rows, _MOST_CODES):
             why += f"not modelled; {_if_not('categorical')}"
             return ColumnEvidence(name, "text", why, format="postcode")
         return ColumnEvidence(name, "categorical", f"{why}categories; {_if_not('integer')}")
@@ -387,7 +380,7 @@ def _are_codes(
     if kinds == 2:
         return "just two"
     counted = _COUNTS & {*words} and (words[-1] not in _CODES or words[0] in _HOW_MANY)
-    if counted or kinds > 256:
+    if counted or kinds > _MOST_CODES:
         return ""
     if _CODES & {*words}:
         return "named as one"
@@ -509,7 +502,7 @@ def _two_words(table: Table, name: str, core: Mapping[str, int]) -> ColumnEviden
 def _others(core: Mapping[str, int]) -> tuple[str, list[str]]:
     """What most texts are, numbers or dates, and those that are no such; or none."""
     probe = list(core)[:_PROBE]
-    texts = [text for text in probe[:6] if re.search(r"\d", text)]  # one is a date, if most are
+    texts = [text for text in probe[:6] if re.search(r"\d\W.*\d|\d{8}", text)]  # as dates have
     form = max(_MOMENTS + _DAYS, key=lambda form: sum(_follows(text, form) for text in texts))
     tests: dict[str, Callable[[str], Any]]
     tests = {"numbers": _NUMBER.fullmatch, "dates": partial(_follows, form=form)}
@@ -556,11 +549,15 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
 
     if kinds > 1 and _most(probe, _MAC.fullmatch):
         return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
-    form, what = _shaped(words, probe, kinds)
-    if what:
-        return left_out(form, what)
-    if kinds > 1 and (personal := _personal(words, probe, share, _few_each(kinds, rows))):
-        return left_out(personal, f"each written like {_article(personal)}")
+    form = next((f for f, shape in _SHAPES.items() if _most(probe, shape.fullmatch)), None)
+    form = form or _personal(words, probe, share, _few_each(kinds, rows))
+    if form and kinds > 1:
+        return left_out(form, f"each written like {_article(form)}")
+    if kinds >= _SOME and not _IDS & words:
+        if _most(probe, _TWO.fullmatch):
+            return left_out(None, "two numbers in one field (give each a column of its own)")
+        if _most(probe, _LASTS.fullmatch):
+            return left_out(None, "durations (write each as a number, such as minutes)")
     if kinds == whole > 1 or (share >= _NEAR and rows >= _SOME):
         pattern, named = _pattern(texts), _IDS & words or _numbers_people(parts)
         code = pattern or _most(probe, re.compile(r"\d").search)
@@ -573,17 +570,6 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
     if rows >= _SOME and (share >= 0.5 or (long and share > 0.2)):
         return left_out(None, "free text" if long else "many of one row alone")
     return None
-
-
-def _shaped(words: set[str], probe: Sequence[str], kinds: int) -> tuple[str | None, str]:
-    """The semantic form of texts that all have one, and what is said of them; or an empty text."""
-    for advice, shape in _ADVISED.items():
-        if kinds >= _SOME and not _IDS & words and _most(probe, shape.fullmatch):
-            return None, advice
-    for form, shape in _SHAPES.items():
-        if kinds > 1 and _most(probe, shape.fullmatch):
-            return form, f"each written like {_article(form)}"
-    return None, ""
 
 
 def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
@@ -909,17 +895,14 @@ def _words(name: str) -> list[str]:
 
 
 def _words_in(table: Table, name: str) -> list[str]:
-    """The words of a column's name; a subject is nobody where there are more pupils than subjects.
-
-    Pupils are in another column, as in a table of marks.
-    """
+    """The words of a column's name, without a subject that is taught to more pupils than these."""
     words = _words(name)
-    if words[0] != "subject":
-        return words
-    kinds = len(table.counts(name)[0])
-    pupils = (other for other in table.names if _TAUGHT.match(_words(other)[0]))
-    taught = any(len(table.counts(other)[0]) > kinds for other in pupils)
-    return words[1:] or [""] if taught else words
+    if words[0] == "subject":
+        pupils = [one for one in table.names if _TAUGHT.match(_words(one)[0])]
+        most = max((len(table.counts(one)[0]) for one in pupils), default=0)
+        if most > len(table.counts(name)[0]):
+            return words[1:] or [""]
+    return words
 
 
 def _different(count: int, what: str = "whole numbers") -> str:
