@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from siloweave.errors import WireError
 from siloweave.evaluate.predictive import SHORT, Trees
 from siloweave.tables import Column, Encoder, Schema, Table
 
@@ -518,3 +519,40 @@ def test_pictures_of_split_columns_are_of_runs_with_times(load, tmp_path):
         pictures.append([(tmp_path / one).read_text() for one in
                          (module.PICTURE, module.PARTIES, module.COLUMNS)])  # fmt: skip
     assert pictures[0] == pictures[1]
+
+
+def test_the_page_of_refusals_has_what_was_measured_and_nothing_was_accepted(load):
+    module = load("refusals")
+    found = [json.loads(text) for text in module.RESULTS.read_text("utf-8").splitlines()]
+    assert module.lines(found) in module.PAGE.read_text("utf-8")
+    assert not [one for one in found if one["accepted"] or one["crashed"]]
+    assert max(one["longest_ms"] for one in found) < 1000
+
+
+@pytest.mark.parametrize(
+    ("does", "counted"),
+    [
+        (WireError("as it must be"), (0, 0)),
+        (WireError("for another reason"), (0, 1)),
+        (KeyError("as it must be"), (0, 1)),
+        (None, (1, 0)),
+    ],
+)
+def test_a_refusal_for_another_reason_counts_as_a_crash(load, does, counted):
+    def refused(i):
+        if does is not None:
+            raise does
+
+    found = load("refusals").measured("a kind", "it must be", 3, refused, lambda: None)
+    assert (found["accepted"], found["crashed"]) == tuple(3 * one for one in counted)
+
+
+def test_every_kind_of_refusal_is_for_its_own_reason(load, tmp_path):
+    """Each is tried twice; a party that refuses goes on."""
+    module = load("refusals")
+    module.TIMES = 2
+    tmp_path.chmod(0o700)
+    found = list(module.run(tmp_path, set()))
+    written = [json.loads(text)["what"] for text in module.RESULTS.read_text("utf-8").splitlines()]
+    assert [one["what"] for one in found] == written
+    assert not [one for one in found if one["accepted"] or one["crashed"]]

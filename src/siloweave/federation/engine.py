@@ -65,7 +65,7 @@ _BYTES_PER_S = 1e6  # that a slow link carries
 _AT_ONCE = 16  # questions that the pairing is given before it reports again
 _REFUSALS = 3  # of one question, before it is given up
 _WHY = {
-    flower.REFUSED: "refused the frame; its log says why",
+    flower.REFUSED: "refused the frame, as where its roster.json is another; its log says why",
     flower.ABSENT: "has an engine node that is connected, and does not run itself",
     flower.AWAY: "has no engine node that is connected",
 }
