@@ -94,9 +94,10 @@ plan fewer pairs that noise alone relates since decision 0051: every table was r
 Cells whose ratio was 1.03 and more after five runs have ten or fifteen. Since then plans of more
 than 120 pairs are made in larger steps, a pair that was left out for want of room may come in after
 all (both decision 0036; br2000 was run again with it), and SecureTwoRound's last question closes
-the run, so that it is asked four instead of the five questions of most runs here.
-Runs before these are kept in `columns_split_before.jsonl` with a label, and not shown. No other run
-is left out: some seeds were run twice, with fresh noise, and both runs count.
+the run, so that it is asked four instead of the five questions of most runs here. AIM's runs with
+its own workload were repeated on nltcs, br2000 and churn when its triples came to weigh less
+(decision 0042). Runs before these are kept in `columns_split_before.jsonl` with a label, and not
+shown. No other run is left out: some seeds were run twice, with fresh noise, and both runs count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
 and its costs on Adult stand below beside ours.
