@@ -96,7 +96,7 @@ _POST = _lexicon("zip zipcode postcode postal plz postleitzahl postnummer postnr
 
 _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
-    r"k?Wh?|[kMGT]?B|[a-z]{1,4}/[a-z]{1,4}"
+    r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}"
 )
 _WORD = r"[^\W\d_]{1,12}\.?"  # a unit, whatever it is, behind a space
 _MONEY = (
