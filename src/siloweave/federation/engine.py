@@ -183,17 +183,19 @@ class _Supervised:
         """The process's number, by which the system knows it; 0 before it was started."""
         return self._process.pid if self._process else 0
 
-    def stop(self) -> None:
-        """Let the process end, and end it if it does not."""
+    def stop(self, *, carried: bool = False) -> None:
+        """Let the process end, a node once its answer was `carried`, and end it if it does not."""
         with self._lock:
             self._stopped.set()
         process = self._process
         if process is not None:
             assert process.stdin is not None
             with suppress(OSError):
+                if carried:
+                    process.stdin.write(b"carry\n")
                 process.stdin.close()  # which it watches
             try:
-                process.wait(_ENDING_S)
+                process.wait(_ENDING_S + carried * flower.CARRIED_S)
             except subprocess.TimeoutExpired:
                 process.kill()
         self._thread.join()
@@ -497,7 +499,7 @@ def answering(
     try:
         yield server
     finally:
-        node.stop()
+        node.stop(carried=seals.refused is not None)
         server.close()
     if seals.refused is not None:
         raise seals.refused

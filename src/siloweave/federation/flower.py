@@ -51,6 +51,9 @@ ANSWERED, REFUSED, ABSENT, AWAY = range(4)
 FATAL, FATAL_MARK = 2, "cannot go on: "
 """Exit code of a process that must not be started again as it was, and what its log ends with."""
 
+CARRIED_S = 60.0
+"""For a party's last answer to be sent, once its node is asked to end with that."""
+
 _log = logging.getLogger("siloweave")
 _carrying = threading.Lock()  # a question, at a party
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
@@ -66,7 +69,7 @@ _HELD_S = 10.0  # that a poll waits at a SuperLink of ours
 _SHARE = 0.1  # of the time since the last message that a poll may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _REFUSED_S = 60.0  # for which a node asks to be let in
-_ENDING_S, _CARRIED_S = 5.0, 3.0  # for a process to end in good order, and a question before that
+_ENDING_S = 5.0  # for a process to end in good order
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
 _IDLE = "ControlEventLog ControlLicense ControlSensitiveResponse FleetEventLog RuntimeTracing"
 _NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
@@ -722,10 +725,9 @@ def _clocks(response: Any, address: str) -> str:
 def _watch(started: io.FileIO) -> None:
     """End this process when its standard input closes: who started it has ended.
 
-    A party that ends with its answer, as of what it refuses, is answered for first.
+    A last line on it asks for the answer in hand, as of what a party refuses, to be sent first.
     """
-    started.read()
-    _carrying.acquire(timeout=_CARRIED_S)
+    _carrying.acquire(timeout=CARRIED_S if started.read() else 0)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ENDING_S)
     os._exit(1)
