@@ -42,12 +42,25 @@ def other(end, rows):
     replaced(end / "study.toml", "epsilon = 1", "epsilon = 0.5")
 
 
+def provisioned_anew(end, whose):
+    """Provision again with a new key for a party; what north had before, its key included."""
+    before = {name: (end / name).read_bytes() for name in ("roster.json", "party.key")}
+    (end.parent / whose / "party.key").unlink()
+    provision(end.parent.parent, end.parent, trial=True)
+    return before
+
+
+def outdated(end, rows):
+    (end / "roster.json").write_bytes(provisioned_anew(end, "south")["roster.json"])
+
+
 FIXED = "party 'north' does not take part: its {} study. "
 REASONS = {
     "policy": (forbidden, FIXED.format("policy does not allow this"), "smallest_roster = 7: it"),
     "rows": (misfit, FIXED.format("rows do not fit this"), "'age': 1 rows are outside"),
     "ledger": (lost, FIXED.format("ledger does not allow this"), "ledger.jsonl: is gone"),
     "study": (other, "party 'north' has another study than the coordinator: budget.epsilon", ""),
+    "roster": (outdated, "party 'north' has another roster than the coordinator: ", ""),
 }
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
 
@@ -129,3 +142,28 @@ def test_a_study_that_its_owner_has_not_approved_yet_is_no_refusal(folder, fits)
     assert code == OVER
     assert "has not approved" in told(said)
     assert not (folder.path / "spool").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_party_whose_key_is_another_than_the_coordinators_roster_has_is_named_at_both_ends(
+    folder, way
+):
+    """Neither end can trust the other, so the coordinator goes on waiting."""
+    small(folder)
+    network = way == "network"
+    addresses = ["127.0.0.1"] if network else []
+    made = provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
+    for name, data in provisioned_anew(made["north"], "north").items():
+        (made["north"] / name).write_bytes(data)
+    files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
+    way = over_network(free_port()) if network else files
+    seen = "a frame came to 'coordinator' that 'north' did not sign"
+    with Ends(folder.path, made, way, wait=40 if network else 15) as ends:
+        ends.start_all()
+        assert ends.over("north") == OVER
+        assert "'north' has the key" in told(ends.said("north"))
+        until(lambda: seen in told(ends.said("coordinator")))
+        until(lambda: seen in status_of(made["coordinator"]).parties[0].refused)
+        assert ends.running["coordinator"].poll() is None
+        assert ends.ended() == OVER
+        assert seen in told(ends.said("coordinator")).rpartition("did not answer within")[2]

@@ -21,11 +21,11 @@ import pytest
 
 from siloweave.app.cli import main
 from siloweave.app.status import LOG, status_of
-from siloweave.federation import spool
 from siloweave.federation.records import FINISHED
 from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from tests.app.processes import Ends
+from tests.federation.spooled import stop
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -226,7 +226,7 @@ def test_a_party(ends_of, capsys):
 
     def ended():
         made.ended()
-        spool.stop(files, "north")
+        stop(files, "north")
 
     threading.Thread(target=ended, daemon=True).start()
     own = made.made["north"]

@@ -13,7 +13,7 @@ from threading import Thread
 from siloweave.federation import FolderStore, Session
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
 from siloweave.federation.session import with_closing
-from siloweave.federation.spool import Spool, serve, stop
+from siloweave.federation.spool import STOP, Spool, _to, serve
 from siloweave.privacy import Budget, Ledger
 from tests.federation.rosters import identity_of, site_with, terms_of
 from tests.federation.small import HANDLERS, KNOWN, Ask
@@ -53,6 +53,13 @@ def serve_from(folder, *, name="clinic", spool=None):
         handlers = with_closing(HANDLERS)
         folder = spool or folder / "spool"
         serve(folder, seals, lambda question: site.answer(question.data, handlers), pause=0.004)
+
+
+def stop(folder: Path, party: str) -> None:
+    """End the party's `serve` over this folder, as an owner does by a file of this name."""
+    box = _to(folder, party)
+    box.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (box / STOP).touch(mode=0o600)
 
 
 def entries_of(folder):

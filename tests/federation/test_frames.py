@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.errors import RosterError, WireError
+from siloweave.errors import RosterError, StudyError, WireError
 from siloweave.federation import frames, messages
 from siloweave.federation.frames import (
     FRAME,
@@ -48,8 +48,15 @@ def question(step=0, body=b"how many?", sender="coordinator", to="clinic"):
 
 
 def taken(seals, sealed):
-    with seals.taken(sealed) as opened:
-        return opened
+    """The question that a party opens, and answers with its own bytes."""
+    found = []
+
+    def reply(opened):
+        found.append(opened)
+        return opened.data
+
+    with seals.answered(sealed, reply):
+        return found[0]
 
 
 def test_a_question_and_its_answer_cross():
@@ -102,7 +109,65 @@ def test_a_frame_of_another_study_or_another_roster_is_refused():
     for other in (roster_of("asthma"), roster_of(parties=("clinic",))):
         office, _ = ends(other)
         with pytest.raises(WireError, match="of another study, or of another roster"):
-            taken(clinic, office.seal("clinic", FRAME, question()))
+            clinic.open(office.seal("clinic", FRAME, question()), "coordinator")
+
+
+def never(question):
+    raise AssertionError("a question of another roster reached the party's side")
+
+
+def answer_in(seals, sealed, reply=never):
+    with seals.answered(sealed, reply) as answer:
+        return answer
+
+
+def changed_since(name):
+    """The coordinator's seals, once this party has another key than in `roster_of()`."""
+    keys = {n: keys_for("flu", identity_of("new " * (n == name) + n)) for n in PARTIES}
+    return Seals("coordinator", OFFICE, signed_roster("flu", OFFICE, keys))
+
+
+def test_a_party_with_another_roster_says_so_in_an_answer_that_its_coordinator_opens():
+    office, (_, clinic) = changed_since("lab"), ends()
+    sealed = office.seal("clinic", FRAME, question())
+    nonce = office.checked(sealed, "coordinator", "clinic").nonce
+    answer = office.open(answer_in(clinic, sealed), "clinic", nonce)
+    here, there = (one.digest[16:].hex()[:16] for one in (clinic.roster, office.roster))
+    with pytest.raises(StudyError, match=f"another roster than the .*: {here}, and there {there}"):
+        answer.envelope()
+    assert str(here) in str(clinic.refused)
+    with pytest.raises(WireError, match="comes again"):
+        answer_in(clinic, sealed)
+
+
+def test_a_party_whose_key_is_another_one_says_so_and_is_not_believed():
+    office, (_, clinic) = changed_since("clinic"), ends()
+    sealed = office.seal("clinic", FRAME, question())
+    answer = answer_in(clinic, sealed)
+    assert "'clinic' has the key" in str(clinic.refused)
+    with pytest.raises(WireError, match=r"'clinic' did not sign; .* another key than the roster"):
+        office.open(answer, "clinic", office.checked(sealed, "coordinator", "clinic").nonce)
+
+
+def test_only_the_coordinator_of_this_study_can_make_a_party_say_that_its_roster_is_another():
+    _, clinic = ends()
+    office, _ = ends(roster_of("asthma"))
+    with pytest.raises(WireError, match="of another study"):
+        answer_in(clinic, office.seal("clinic", FRAME, question()))
+    sealed = changed_since("lab").seal("clinic", FRAME, question())
+    with pytest.raises(WireError, match="did not sign"):
+        answer_in(clinic, bytes(64) + sealed[64:])
+    assert clinic.refused is None
+
+
+def test_a_question_of_an_earlier_roster_ends_no_party_that_gets_one_of_its_own():
+    """Such a question may lie in a folder since before the party got its new roster."""
+    office, clinic = ends()
+    answer_in(clinic, changed_since("lab").seal("clinic", FRAME, question()))
+    assert clinic.refused is not None
+    reply = question(sender="clinic", to="coordinator")
+    answer_in(clinic, office.seal("clinic", FRAME, question()), lambda asked: reply)
+    assert clinic.refused is None
 
 
 def test_a_frame_of_another_sender_is_refused():
@@ -245,7 +310,7 @@ def test_ten_thousand_frames_that_come_again_are_refused(tmp_path):
 def test_a_question_whose_answer_was_not_written_may_come_again():
     office, clinic = ends()
     sealed = office.seal("clinic", FRAME, question())
-    with suppress(OSError), clinic.taken(sealed):
+    with suppress(OSError), clinic.answered(sealed, lambda opened: opened.data):
         raise OSError
     assert taken(clinic, sealed).data == question()
 
@@ -269,16 +334,15 @@ def test_the_same_question_in_a_new_frame_gets_the_stored_bytes():
     office, clinic = ends()
     site = site_of()
     asked = frame(Ask(50.0))
-    answers = []
+    answers, opened = [], set()
     for _ in range(3):
         sealed = office.seal("clinic", FRAME, asked)
-        with clinic.taken(sealed) as opened:
-            answer = site.answer(opened.data, HANDLERS)
-            answers.append(clinic.seal("coordinator", FRAME, answer, opened.nonce))
+        answers.append(answer_in(clinic, sealed, lambda one: site.answer(one.data, HANDLERS)))
         nonce = office.checked(sealed, "coordinator", "clinic").nonce
-        assert office.open(answers[-1], "clinic", nonce).data == answer
-        assert reply_in(answer, Size)
+        opened.add(office.open(answers[-1], "clinic", nonce).data)
     assert len(set(answers)) == 3
+    assert len(opened) == 1
+    assert reply_in(*opened, Size)
     assert len(site.ledger.entries) == 1
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import rmtree
 from threading import Thread
@@ -17,9 +18,9 @@ import pytest
 
 from siloweave.errors import InputError, LedgerError, RosterError, SiloweaveError, WireError
 from siloweave.federation import messages
-from siloweave.federation.frames import Seals
+from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.messages import Envelope
-from siloweave.federation.spool import Spool, _Box, stop
+from siloweave.federation.spool import Spool, _Box
 from tests.federation.rosters import identity_of
 from tests.federation.small import Ask, Hello, Size, frame, reply_in
 from tests.federation.spooled import (
@@ -32,6 +33,7 @@ from tests.federation.spooled import (
     run,
     serve_from,
     spool_of,
+    stop,
 )
 
 
@@ -212,6 +214,22 @@ def test_a_file_that_was_whole_by_the_time_it_was_ignored_is_read_again(tmp_path
     assert box.read(path.name) == b"half and half"
     box.ignore(path.name, "it is no frame")
     assert box.read(path.name) is None
+
+
+def test_a_question_of_an_earlier_roster_does_not_end_a_party_that_has_another_to_answer(tmp_path):
+    earlier = {name: keys_for("flu", identity_of(name)) for name in ("clinic", "lab")}
+    office = identity_of("coordinator")
+    stale = Seals("coordinator", office, signed_roster("flu", office, earlier))
+    box = tmp_path / "spool" / "to-clinic"
+    box.mkdir(parents=True)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(run, spool_of(tmp_path), 1)
+        while not any(box.glob("?" * 40)):
+            time.sleep(0.001)
+        (box / ("0" * 40)).write_bytes(stale.ask("clinic", frame(ASK)))
+        with party(tmp_path):
+            assert len(asked.result()) == 1
+            assert len(run(spool_of(tmp_path), 2)) == 2
 
 
 def test_what_an_end_was_writing_when_it_was_killed_is_removed(tmp_path):

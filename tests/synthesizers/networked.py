@@ -9,9 +9,10 @@ from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import columns_of, job_for, parties_of, run_over
 from siloweave.errors import StudyError
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
-from siloweave.federation.spool import Spool, serve, stop
+from siloweave.federation.spool import Spool, serve
 from siloweave.privacy.ledger import Identity
 from siloweave.tables import read, write
+from tests.federation.spooled import stop
 
 
 class Direct:

@@ -52,7 +52,7 @@ LOG = "log.txt"
 class PartyLine(msgspec.Struct, frozen=True):
     """One party as the coordinator sees it; `waited` seconds for an answer that is still due.
 
-    `refused` is why it did not answer the last question; empty if it did, or still may.
+    `refused` is why it did not answer the last question, or what hinders it; empty if it did.
     """
 
     name: str
@@ -266,11 +266,10 @@ def log_into(folder: Path) -> logging.Handler:
     Warnings, as of what a party refuses, are shown in the terminal too.
     """
     (folder / LOG).touch(mode=0o600)
+    log, shown = logging.getLogger("siloweave"), logging.StreamHandler()
     handler = _Log(folder / LOG, encoding="utf-8")
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    log = logging.getLogger("siloweave")
     log.addHandler(handler)
-    shown = logging.StreamHandler()
     shown.setFormatter(_OneLine())
     shown.setLevel(logging.WARNING)
     log.addHandler(shown)

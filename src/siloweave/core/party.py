@@ -329,7 +329,13 @@ def _shown(facts: bytes) -> bytes:
 
 
 class Carrier(Protocol):
-    """A transport that carries sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
+    """A transport that carries sealed frames. Conforming: `spool.Spool`, `engine.Engine`.
+
+    Attributes:
+        noticed: Called with a party and what hinders it, while its answer is awaited.
+    """
+
+    noticed: Callable[[str, str], object]
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it."""
@@ -368,6 +374,8 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> P
         line = _Line(carrier, messages.encode(facts), set())
         transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
         status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
+        if status is not None:
+            carrier.noticed = status.refused
         session = session_with(
             line, keys, job, run, transcribed=transcribed, at_once=len(keys), status=status
         )

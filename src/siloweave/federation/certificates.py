@@ -83,52 +83,47 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
     authority, path = _key(folder / AUTHORITY_KEY), folder / AUTHORITY
     if not path.exists() or _read(path).public_key() != authority.public_key():
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")])
-        made = _begun(name, name, authority.public_key(), 10 * days)
-        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        made = made.add_extension(_usage(sign_certificates=True), critical=True)
-        _store(path, made, authority)
+        limits = x509.BasicConstraints(ca=True, path_length=0), _usage(sign_certificates=True)
+        _issue(path, name, name, authority.public_key(), authority, 10 * days, limits)
     issuer = _read(path)
     key = _key(folder / SERVER_KEY)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave coordinator")])
-    made = _begun(name, issuer.subject, key.public_key(), days)
-    alternatives = [_alternative(one) for one in dict.fromkeys([*names, *LOCAL])]
-    made = made.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    made = made.add_extension(_usage(sign_certificates=False), critical=True)
-    purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    made = made.add_extension(purpose, critical=False)
-    of_issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-    made = made.add_extension(of_issuer, critical=False)
-    _store(folder / SERVER, made, authority)
-
-
-def _begun(
-    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SLACK)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    limits = x509.BasicConstraints(ca=False, path_length=None), _usage(sign_certificates=False)
+    more = (
+        x509.SubjectAlternativeName([_alternative(one) for one in dict.fromkeys([*names, *LOCAL])]),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
     )
+    _issue(folder / SERVER, name, issuer.subject, key.public_key(), authority, days, limits, more)
+
+
+def _issue(
+    path: Path,
+    name: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int,
+    critical: Sequence[x509.ExtensionType],
+    others: Sequence[x509.ExtensionType] = (),
+) -> None:
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(issuer, name, key, x509.random_serial_number())
+    made = made.not_valid_before(now - _SLACK).not_valid_after(now + timedelta(days=days))
+    for one in critical:
+        made = made.add_extension(one, critical=True)
+    for one in (x509.SubjectKeyIdentifier.from_public_key(key), *others):
+        made = made.add_extension(one, critical=False)
+    write_whole(path, made.sign(signer, hashes.SHA384()).public_bytes(Encoding.PEM))
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    others = "content_commitment key_encipherment data_encipherment key_agreement encipher_only"
     return x509.KeyUsage(
         digital_signature=not sign_certificates,
         key_cert_sign=sign_certificates,
         crl_sign=sign_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+        **dict.fromkeys([*others.split(), "decipher_only"], False),
     )
 
 
@@ -141,10 +136,6 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
     except ValueError as error:
         raise InputError(f"names={name!r} must be a DNS name in ASCII, or an IP address") from error
-
-
-def _store(path: Path, made: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> None:
-    write_whole(path, made.sign(key, hashes.SHA384()).public_bytes(Encoding.PEM))
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -247,10 +238,11 @@ _NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATC
 
 
 def _why(error: ssl.SSLCertVerificationError, host: str, authority: Path) -> str:
+    clock = f"by this machine's clock, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     if error.verify_code == _EXPIRED:
-        return "its certificate has expired; ask the coordinator for a new one"
+        return f"its certificate has expired ({clock}); ask the coordinator for a new one"
     if error.verify_code == _NOT_YET:
-        return "its certificate is not valid yet; compare this machine's clock with the time"
+        return f"its certificate is not valid yet ({clock}); compare that with the time"
     if error.verify_code in _NAMES:
         return (
             f"its certificate is not for {host!r}; use a name that it has, or ask the coordinator "

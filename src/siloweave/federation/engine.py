@@ -64,8 +64,9 @@ _PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed giv
 _BYTES_PER_S = 1e6  # that a slow link carries
 _AT_ONCE = 16  # questions that the pairing is given before it reports again
 _REFUSALS = 3  # of one question, before it is given up
+_SAID_S = 60.0  # between two times that something which hinders a party is said
 _WHY = {
-    flower.REFUSED: "refused the frame, as where its roster.json is another; its log says why",
+    flower.REFUSED: "refused the frame, as of a coordinator that it does not know; see its log",
     flower.ABSENT: "has an engine node that is connected, and does not run itself",
     flower.AWAY: "has no engine node that is connected",
 }
@@ -213,6 +214,9 @@ class Engine:
         plaintext: No TLS; on this machine alone, for trials. Frames are sealed all the same.
         joined: Whether others run the SuperLink; `engine/ca.crt` is then its authority.
 
+    Attributes:
+        noticed: Called with a party and what hinders it, while its answer is awaited.
+
     Raises:
         InputError: Flower is not installed, the port is in use, a certificate does not hold or is
             not for this host, a party has no node, or there is no SuperLink that can be joined.
@@ -247,6 +251,8 @@ class Engine:
         self._done: dict[int, Outcome] = {}
         self._count, self._heard = 0, time.monotonic()
         self._seen = dict.fromkeys(self._parties, "was not asked yet")
+        self.noticed: Callable[[str, str], object] = lambda name, why: None
+        self._hindered: dict[str, tuple[float, str]] = {}  # by party, when it is said again
         host, port = _parted(address)
         _check_plaintext(host, plaintext=plaintext, joined=joined)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -305,15 +311,26 @@ class Engine:
             if refusals == _REFUSALS:
                 raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")
             if time.monotonic() >= end:
+                _, odd = self._hindered.get(name, (0.0, ""))
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
                     f"{self._seen[name]}. See that the party runs and reaches this machine, then "
-                    "start again: the study continues where it was"
+                    f"start again: the study continues where it was{odd and '. Noticed: '}{odd}"
                 )
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, _LONGEST_S)
         self._seen[name] = "answered"
+        self._hindered.pop(name, None)
         return opened.envelope()
+
+    def _hinders(self, name: str, why: str) -> None:
+        """Say what hinders a party, once a minute at most, and at its deadline."""
+        (due, _), now = self._hindered.get(name, (0.0, "")), time.monotonic()
+        if now >= due:
+            due = now + _SAID_S
+            _log.warning("party %r: %s", name, why)
+            self.noticed(name, why)
+        self._hindered[name] = due, why
 
     def _asked(self, name: str, frame: bytes, facts: bytes, end: float) -> Opened | None:
         """What the party sealed; None where it did not, or the frame was lost."""
@@ -332,7 +349,7 @@ class Engine:
         try:
             return self._seals.open(outcome.frame, name, nonce)
         except WireError as error:
-            _log.warning("party %r: %s", name, error)
+            self._hinders(name, str(error))
             self._seen[name] = "sent what it did not sign, or someone else did"
             return None
 

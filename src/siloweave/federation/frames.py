@@ -46,6 +46,7 @@ _PURPOSE, _ROSTER, _SEALING = (
     b"siloweave sealing secret",  # a signature for this purpose is secret
 )
 _ROSTER_BYTES = 2**20
+_NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
 
 ROSTER_FILE = "roster.json"
 """What a file with a study's roster is called."""
@@ -80,8 +81,9 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def digest(self) -> bytes:
-        """What frames name the study by."""
-        return blake2b(msgspec.msgpack.encode(self), digest_size=32).digest()
+        """What frames name the study by: a digest of its name, then one of the whole roster."""
+        named = blake2b(self.study.encode(), digest_size=_NAMED, person=b"siloweave study")
+        return named.digest() + blake2b(msgspec.msgpack.encode(self), digest_size=32).digest()
 
     def unsigned(self) -> bytes:
         """What the signature is of."""
@@ -287,11 +289,9 @@ class Seals:
         >>> sender, receiver = Seals("coordinator", office, roster), Seals("clinic", clinic, roster)
         >>> question = Envelope("run", 0, "coordinator", "clinic", b"...")
         >>> frame = sender.seal("clinic", FRAME, messages.encode(question))
-        >>> with receiver.taken(frame) as opened:
-        ...     messages.decode(opened.data, Envelope) == question
-        True
-        >>> with receiver.taken(frame):
-        ...     pass
+        >>> with receiver.answered(frame, lambda opened: opened.data):
+        ...     pass  # here its answer is sent
+        >>> receiver.open(frame, "coordinator")
         Traceback (most recent call last):
         siloweave.errors.WireError: 'clinic' has answered this frame before: it comes again; ...
     """
@@ -305,6 +305,7 @@ class Seals:
     ) -> None:
         self.name, self.roster = name, roster
         self.refused: StudyError | None = None
+        self._outdated = False  # whether that was for a roster
         self._identity, self._nonces = identity, nonces or Nonces()
         if roster is None:
             return
@@ -328,16 +329,20 @@ class Seals:
         self._known()
         return blake2b(frame, key=self._own, digest_size=10, person=b"siloweave mark").hexdigest()
 
-    def seal(self, to: str, kind: bytes, data: bytes, answers: bytes = b"") -> bytes:
+    def seal(
+        self, to: str, kind: bytes, data: bytes, answers: bytes = b"", study: bytes = b""
+    ) -> bytes:
         """A frame of these data to another end; `answers` is the nonce of the question.
 
-        WireError if it would be over `MAX_BYTES`, or `to` is unknown.
+        `study` is the digest of the receiver's roster, where that is another one. WireError if the
+        frame would be over `MAX_BYTES`, or `to` is unknown.
         """
         keys = self._known().keys.get(to)
         if keys is None:
             raise WireError(f"{to!r} is not in the roster, so nothing can be sealed to it")
         secret = masking.new_secret()
-        frame = SealedFrame(self._study, self.name, to, masking.public_key(secret), answers, b"")
+        study = study or self._study
+        frame = SealedFrame(study, self.name, to, masking.public_key(secret), answers, b"")
         shared = masking.agree_with(secret, {to: keys.sealing})[to]
         data = masking.sealed(kind + data, shared, frame.context())
         body = messages.encode(msgspec.structs.replace(frame, data=data))
@@ -345,8 +350,12 @@ class Seals:
             raise WireError(f"a sealed frame of {len(body):,} bytes exceeds {MAX_BYTES:,}")
         return self._identity.sign(_PURPOSE, _digest(body)) + body
 
-    def checked(self, frame: bytes, sender: str, to: str, answers: bytes = b"") -> SealedFrame:
+    def checked(
+        self, frame: bytes, sender: str, to: str, answers: bytes = b"", *, any_roster: bool = False
+    ) -> SealedFrame:
         """A frame, not yet opened, if `sender` sealed it to `to` as an answer to that nonce.
+
+        With `any_roster` its sender may have another roster of this study.
 
         Raises:
             WireError: as of `open`.
@@ -358,7 +367,8 @@ class Seals:
             )
         body = frame[_SIGNATURE:]
         sealed = messages.decode(body, SealedFrame)
-        due = {"study": self._study, "sender": sender, "to": to, "answers": answers}
+        study = self._study[:_NAMED] + sealed.study[_NAMED:] if any_roster else self._study
+        due = {"study": study, "sender": sender, "to": to, "answers": answers}
         for field, wrong in _MIXED_UP.items():
             if getattr(sealed, field) != due[field]:
                 raise WireError(f"a frame came to {self.name!r}, and {wrong}; it was discarded")
@@ -366,7 +376,12 @@ class Seals:
         if keys is None or not verify(keys.signing, _PURPOSE, _digest(body), frame[:_SIGNATURE]):
             raise WireError(
                 f"a frame came to {self.name!r} that {sender!r} did not sign; it was changed on "
-                "its way, or made by someone else, and was discarded"
+                f"its way, or made with another key than the roster has of {sender!r}, and was "
+                "discarded"
+            )
+        if sealed.nonce in self._nonces:
+            raise WireError(
+                f"{self.name!r} has answered this frame before: it comes again; it was discarded"
             )
         return sealed
 
@@ -377,13 +392,14 @@ class Seals:
             WireError: There is no roster yet; or the frame is too long, malformed or changed, of
                 another study, sender or question, for someone else, or was answered before.
         """
-        sealed = self.checked(frame, sender, self.name, answers)
-        if sealed.nonce in self._nonces:
-            raise WireError(
-                f"{self.name!r} has answered this frame before: it comes again; it was discarded"
-            )
-        shared = masking.agree_with(self._own, {sender: sealed.nonce})[sender]
-        data = masking.unsealed(sealed.data, shared, sealed.context())
+        return self._opened(self.checked(frame, sender, self.name, answers))
+
+    def _unsealed(self, sealed: SealedFrame) -> bytes:
+        shared = masking.agree_with(self._own, {sealed.sender: sealed.nonce})[sealed.sender]
+        return masking.unsealed(sealed.data, shared, sealed.context())
+
+    def _opened(self, sealed: SealedFrame) -> Opened:
+        data, sender, answers = self._unsealed(sealed), sealed.sender, sealed.answers
         opened = Opened(data[:1], data[1:], sealed.nonce)
         if opened.kind == BEGINNING and not answers:
             first = messages.decode(opened.data, Beginning)
@@ -406,32 +422,48 @@ class Seals:
         return self.seal(to, BEGINNING, messages.encode(Beginning(facts, frame)))
 
     @contextmanager
-    def taken(self, frame: bytes) -> Iterator[Opened]:
-        """A party's way to open the coordinator's question.
-
-        It counts as answered where the block ends without an error: by then the answer must be
-        stored, or sent. WireError as of `open`.
-        """
-        opened = self.open(frame, self._known().coordinator)
-        yield opened
-        self._nonces.add(opened.nonce)
-
-    @contextmanager
     def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:
         """The sealed answer to the coordinator's sealed question, or what `reply` refuses it with.
 
-        The question counts as answered where the block ends without an error, as of `taken`.
+        It counts as answered where the block ends without an error: by then the answer must be
+        stored, or sent. It is refused without `reply` where the coordinator has another roster of
+        the study: in an answer that it can trust if that has this party's key. WireError as of
+        `open`.
         """
         to = self._known().coordinator
-        with self.taken(frame) as question:
-            try:
-                answer = self.seal(to, FRAME, reply(question), question.nonce)
-            except SiloweaveError as error:
-                if isinstance(error, StudyError):
-                    self.refused = error
-                refusal = messages.encode(Refusal(type(error).__name__, str(error)))
-                answer = self.seal(to, REFUSED, refusal, question.nonce)
-            yield answer
+        sealed = self.checked(frame, to, self.name, any_roster=True)
+        question = self._opened(sealed) if sealed.study == self._study else None
+        if question is not None and self._outdated:  # that was a question of long ago
+            self.refused, self._outdated = None, False
+        try:
+            if question is None:
+                raise self._other_roster(sealed)
+            answer = self.seal(to, FRAME, reply(question), sealed.nonce)
+        except SiloweaveError as error:
+            if isinstance(error, StudyError):
+                self.refused = error
+            refusal = messages.encode(Refusal(type(error).__name__, str(error)))
+            answer = self.seal(to, REFUSED, refusal, sealed.nonce, sealed.study)
+        yield answer
+        self._nonces.add(sealed.nonce)
+
+    def _other_roster(self, sealed: SealedFrame) -> StudyError:
+        """What a question is refused with whose sender has another roster."""
+        self._outdated = True
+        here, there = (one[_NAMED:].hex()[:16] for one in (self._study, sealed.study))
+        try:
+            self._unsealed(sealed)
+        except WireError:
+            return StudyError(
+                f"party {self.name!r} has the key {spelled_key(self._identity.public)}, and the "
+                f"coordinator's roster {there} has another for it, so that neither end trusts the "
+                "other. Put the party's earlier key back, or let the coordinator provision with "
+                "this one and send its roster.json again"
+            )
+        return StudyError(
+            f"party {self.name!r} has another roster than the coordinator: {here}, and there "
+            f"{there}. Send it the coordinator's roster.json again, then start both ends again"
+        )
 
 
 def _digest(body: bytes) -> bytes:

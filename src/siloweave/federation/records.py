@@ -251,7 +251,7 @@ class Status(msgspec.Struct):
         questions: How many were asked in all stages, this one included.
         asked: When each party was asked it.
         answered: When each party answered it.
-        refused: Why a party has not answered it, and will not.
+        refused: Why a party has not answered it, and will not; or what hinders it at the moment.
         traffic: What crossed to and from each party, in all stages.
         ended: Empty while it runs; `FINISHED`, or the kind of error that ended it.
         written: When this was written.
@@ -299,6 +299,7 @@ class StatusFile:
         """A party has answered it."""
         with self._changed() as now:
             now.answered[party] = time.time()
+            now.refused.pop(party, None)
             now.traffic[party] = now.traffic.get(party, Traffic()) + Traffic(1, sent, received)
         _log.info(
             "run %s, step %d: %s answered, %d bytes there and %d back",
@@ -306,7 +307,7 @@ class StatusFile:
         )
 
     def refused(self, party: str, why: str) -> None:
-        """A party has refused it, or did not answer in time: an error that no other one hides."""
+        """A party has refused it, is late, or is hindered: an error that no other one hides."""
         with suppress(OSError), self._changed() as now:
             now.refused[party] = why
         _log.info("run %s, step %d: %s", now.run, now.step, why)

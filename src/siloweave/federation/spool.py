@@ -151,6 +151,9 @@ class Spool:
         seconds: For which an answer is awaited.
         pause: Longest time between two looks for it, in seconds.
 
+    Attributes:
+        noticed: Called with a party and what hinders it, while its answer is awaited.
+
     Raises:
         WireError: There is no roster yet.
     """
@@ -159,6 +162,7 @@ class Spool:
         if seals.roster is None:
             raise WireError("a spool folder needs the study's roster; sign one first")
         self._seals, self._seconds, self._pause = seals, seconds, pause
+        self.noticed: Callable[[str, str], object] = lambda name, why: None
         self._boxes = {
             name: (_Box(_to(folder, name)), _Box(_from(folder, name)))
             for name in seals.roster.parties
@@ -215,7 +219,7 @@ class Spool:
     def _answer(self, name: str, called: str, nonce: bytes) -> Opened:
         """The answer to the question of this nonce, or RosterError in the end."""
         questions, answers = self._boxes[name]
-        end, wait = time.monotonic() + self._seconds, _FIRST_S
+        end, wait, odd = time.monotonic() + self._seconds, _FIRST_S, ""
         while True:
             late = time.monotonic() >= end
             data = answers.read(called)
@@ -224,11 +228,15 @@ class Spool:
                     return self._seals.open(data, name, nonce)
                 except WireError as error:
                     answers.ignore(called, error)
+                    odd = f" An answer was ignored: {error}."
+                    self.noticed(name, str(error))
             if late:
+                if odd:
+                    answers.finish(called)  # so that the question is asked anew
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s. Its question lies "
                     f"in {questions.path}; see that the party runs and that files are carried, "
-                    "then start again: the study continues where it was"
+                    f"then start again: the study continues where it was.{odd}"
                 )
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, self._pause)
@@ -264,11 +272,11 @@ def serve(
     wait, end = _FIRST_S, time.monotonic() + seconds
     try:
         while not (questions.path / STOP).exists() and time.monotonic() < end:
-            if seals.refused is not None:
-                raise seals.refused
             if any(_taken(questions, answers, name, seals, reply) for name in questions.names()):
                 wait = _FIRST_S
                 continue
+            if seals.refused is not None:  # and no other question lies there
+                raise seals.refused
             time.sleep(wait)
             wait = min(2 * wait, pause)
         (questions.path / STOP).unlink(missing_ok=True)
@@ -279,13 +287,6 @@ def serve(
             "more was sent. Free space or repair the disk, then start the party again: its "
             "question is still there"
         ) from error
-
-
-def stop(folder: Path, party: str) -> None:
-    """End the party's `serve` over this folder, once it has answered what it is at."""
-    box = _to(folder, party)
-    box.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (box / STOP).touch(mode=0o600)
 
 
 def _taken(
