@@ -1,5 +1,7 @@
 import json
+import logging
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +95,19 @@ class Folder:
         code, out, err = self.call(*words, "--json")
         assert code == 0, err
         return json.loads(out)
+
+
+@pytest.fixture(autouse=True)
+def log():
+    """What a party or a coordinator adds to the log of its process is gone after a test."""
+    log = logging.getLogger("siloweave")
+    before, level = list(log.handlers), log.level
+    yield
+    for one in [one for one in log.handlers if one not in before]:
+        log.removeHandler(one)
+        with suppress(OSError):  # a disk that a test filled
+            one.close()
+    log.setLevel(level)
 
 
 @pytest.fixture

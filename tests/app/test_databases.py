@@ -123,7 +123,7 @@ def test_a_trial_hands_each_party_its_database(stored, monkeypatch):
     @contextmanager
     def process(*words):
         started.append(words)
-        yield SimpleNamespace(poll=lambda: 0, returncode=0)
+        yield SimpleNamespace(poll=lambda: 0, wait=lambda seconds: 0, returncode=0)
 
     monkeypatch.setattr(network_cli, "_process", process)
     assert stored.call("poc", "--out", "poc")[0] == 0

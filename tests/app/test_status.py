@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pytest
 
@@ -149,15 +149,8 @@ def test_a_coordinator_that_was_killed_is_seen(ends):
 
 
 def test_the_log_has_steps_names_and_sizes(ends):
-    log = logging.getLogger("siloweave")
-    level = log.level
-    handler = log_into(ends["north"])
-    try:
-        run(ends, "north", "south")
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
-        handler.close()
+    log_into(ends["north"])
+    run(ends, "north", "south")
     text = (ends["north"] / LOG).read_text()
     assert "asked north sum/count" in text
     assert "a question of" in text
@@ -165,21 +158,12 @@ def test_the_log_has_steps_names_and_sizes(ends):
 
 
 def test_a_log_that_cannot_be_written_says_so_once_and_stops_nothing(tmp_path, capsys):
-    log = logging.getLogger("siloweave")
-    level, before = log.level, list(log.handlers)
-    try:
-        handler = log_into(tmp_path)
-        handler.close()
-        handler.baseFilename, named = "/dev/full", handler.baseFilename
-        handler.stream = None  # which the next record opens
-        log.info("one")
-        log.info("two")
-    finally:
-        for one in [one for one in log.handlers if one not in before]:
-            log.removeHandler(one)
-            with suppress(OSError):
-                one.close()
-        log.setLevel(level)
+    log, handler = logging.getLogger("siloweave"), log_into(tmp_path)
+    handler.close()
+    handler.baseFilename, named = "/dev/full", handler.baseFilename
+    handler.stream = None  # which the next record opens
+    log.info("one")
+    log.info("two")
     said = capsys.readouterr().err
     assert named == str(tmp_path / LOG)
     assert said == "/dev/full: nothing more is logged there (No space left on device)\n"
@@ -188,17 +172,9 @@ def test_a_log_that_cannot_be_written_says_so_once_and_stops_nothing(tmp_path, c
 def test_what_a_coordinator_sends_adds_no_line_to_the_log_of_a_party(ends, capsys):
     run_name = "x\n2026-01-01 00:00:00,000 INFO approved \x1b[2J"
     question = messages.encode(Envelope(run_name, 0, "coordinator", "north", b""))
-    log = logging.getLogger("siloweave")
-    level, before = log.level, list(log.handlers)
     log_into(ends["north"])
-    try:
-        with party_at(ends["north"]) as (host, _), pytest.raises(WireError):
-            host.reply(Opened(FRAME, question, bytes(32)))
-    finally:
-        for one in [one for one in log.handlers if one not in before]:
-            log.removeHandler(one)
-            one.close()
-        log.setLevel(level)
+    with party_at(ends["north"]) as (host, _), pytest.raises(WireError):
+        host.reply(Opened(FRAME, question, bytes(32)))
     (line,) = (ends["north"] / LOG).read_text().splitlines()
     assert r"run x\n2026-01-01" in line
     assert "\x1b" not in line + capsys.readouterr().err

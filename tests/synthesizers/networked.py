@@ -9,7 +9,7 @@ from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import columns_of, job_for, parties_of, run_over
 from siloweave.errors import StudyError
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
-from siloweave.federation.spool import Spool, serve
+from siloweave.federation.spool import STOP, Spool, serve
 from siloweave.privacy.ledger import Identity
 from siloweave.tables import read, write
 from tests.federation.spooled import stop
@@ -53,6 +53,8 @@ def over_files(seals, hosts, folder):
             stop(folder, name)
         for thread in threads:
             thread.join(20)
+        for name in hosts:  # of a party that had ended before
+            (folder / f"to-{name}" / STOP).unlink(missing_ok=True)
 
 
 def jobs_of(case, **more):

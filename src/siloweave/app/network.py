@@ -305,11 +305,15 @@ def answers_in(
 
 @contextmanager
 def _declining(why: str) -> Iterator[None]:
-    """Let the coordinator know of an error in here, by words that name no row and no bound."""
+    """Let the coordinator know of an error in here, by words that name no row and no bound.
+
+    Not of a file or disk that cannot be used: its owner mends that, and starts the party again.
+    """
     try:
         yield
     except SiloweaveError as error:
-        error.declined = why
+        if not isinstance(error.__cause__, OSError):
+            error.declined = why
         raise
 
 

@@ -46,7 +46,9 @@ def read_lines(path: Path, *, follows: Follows) -> Lines:
     try:
         *lines, tail = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise LedgerError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise LedgerError(
+            f"{path}: cannot be read ({error.strerror}). See that this user may read it"
+        ) from error
     size = sum(len(line) + 1 for line in lines)
     if not tail:
         return Lines(lines, size, "")
