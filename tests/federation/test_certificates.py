@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from siloweave.errors import InputError
@@ -284,3 +285,46 @@ def test_clocks_that_are_apart_are_said():
     late = format_datetime(datetime.now(UTC) - timedelta(seconds=90), usegmt=True)
     text = flower._clocks(SimpleNamespace(headers={"date": late}), "office:9092")
     assert "This machine's clock is +90 s" in text or "is +91 s" in text
+
+
+def told(*requests):
+    """What the pairing is answered with beside what it asked, after requests of nodes.
+
+    Each has a status that Flower answers with, and who has signed it, a name for a key.
+    """
+
+    async def flowers(scope, receive, send):
+        await send({"type": "http.response.start", "status": scope["status"], "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask(path, status, *headers):
+        async def send(part):
+            sent.append(part)
+
+        sent = []
+        scope = {"type": "http", "path": path, "headers": [SIZE, *headers], "status": status}
+        await guarded(scope, None, send)
+        return [msgspec.json.decode(v) for k, v in sent[0]["headers"] if k == REFUSED]
+
+    async def all_asked():
+        for path, status, who in requests:
+            assert await ask(path, status, (b"flwr-public-key", who)) == []
+        return [await ask("/v1/control/list-runs", 200, SECRET) for _ in range(2)]
+
+    guarded = flower._guarded(flowers, "secret")
+    return asyncio.run(all_asked())
+
+
+REFUSED, ACTIVATE = b"x-siloweave-refused", "/v1/fleet/activate-node"
+
+
+def test_nodes_that_were_refused_are_named_to_the_pairing_once(monkeypatch):
+    monkeypatch.setattr(
+        flower, "_signed", lambda headers: (headers[b"flwr-public-key"].decode(), -9.0)
+    )
+    asked = (ACTIVATE, 401, b"late"), (ACTIVATE, 412, b"unknown"), (ACTIVATE, 200, b"fine")
+    forged = (ACTIVATE, 401, b"")
+    assert told(*asked, forged) == [[{"late": -9.0, "unknown": 0.0}], []]
+    assert told() == [[], []]
+    (found,), _ = told(*((ACTIVATE, 412, b"%d" % i) for i in range(50)))
+    assert len(found) == 20

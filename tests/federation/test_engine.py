@@ -16,9 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import certificates, engine, flower, local
@@ -137,7 +139,8 @@ def test_an_unknown_node_is_not_let_in_and_says_so(tmp_path):
         with pytest.raises(InputError, match="has refused this node's key for 60 s"):
             serve(tmp_path / "lab", seals_of("lab"), echo, f"127.0.0.1:{port}")
         assert time.monotonic() - began < 90
-        with pytest.raises(RosterError, match=r"'lab' did not answer.*has no engine node"):
+        match = r"'lab' did not answer.*has no engine node.*Noticed: a node whose key the coord"
+        with pytest.raises(RosterError, match=match):
             link.send("lab", envelope("lab"))
 
 
@@ -160,8 +163,41 @@ def test_a_wrong_clock_is_named_with_how_wrong_it_is(tmp_path, monkeypatch):
             flower._node(
                 flower.NodeFacts(f"127.0.0.1:{port}", str(trusted), str(home / "no"), str(key))
             )
-        with pytest.raises(RosterError, match="'lab' did not answer within 4 s"):
+        said = {}
+        link.noticed = said.__setitem__
+        match = r"'lab' did not answer within 4 s.*Noticed: its clock is 1(19|2\d) s ahead of this"
+        with pytest.raises(RosterError, match=match):
             link.send("lab", envelope("lab"))
+        assert said.keys() == {"lab"}
+        assert "set both by the network's time" in said["lab"]
+
+
+def signed(key):
+    """Headers of a node's request, as Flower's own code signs it."""
+    request = SimpleNamespace(headers={})
+    theirs = pytest.importorskip("flwr.supernode.node_auth_http_interceptor")
+    theirs.NodeAuthHttpInterceptor(key, key.public_key()).intercept(
+        SimpleNamespace(request=request), lambda context: None
+    )
+    return {name.encode(): value.encode() for name, value in request.headers.items()}
+
+
+def test_a_clock_counts_only_if_the_node_has_signed_it(monkeypatch):
+    node, other = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    monkeypatch.setattr(
+        "flwr.supernode.node_auth_http_interceptor.now",
+        lambda: datetime.now(UTC) - timedelta(hours=1),
+    )
+    headers = signed(node)
+    key, ahead = flower._signed(headers)
+    assert key == headers[b"flwr-public-key"].decode()
+    assert -3610 < ahead <= -3600
+    theirs = signed(other)
+    for name in (b"flwr-signature", b"flwr-public-key"):
+        assert flower._signed(headers | {name: theirs[name]}) == ("", 0.0)
+        assert flower._signed(headers | {name: b"?"}) == ("", 0.0)
+    assert flower._signed(headers | {b"flwr-timestamp": b"2026-01-01T00:00:00+00:00"}) == ("", 0.0)
+    assert flower._signed({}) == ("", 0.0)
 
 
 def test_every_process_of_the_engine_has_telemetry_and_updates_switched_off(tmp_path):

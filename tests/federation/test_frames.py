@@ -222,18 +222,6 @@ def test_an_answer_to_another_question_is_refused():
         taken(clinic, office.seal("clinic", FRAME, question(), nonces[0]))
 
 
-def test_no_frame_is_opened_before_the_roster():
-    office, _ = ends()
-    newcomer = Seals("clinic", identity_of("clinic"))
-    for use in (
-        lambda: taken(newcomer, office.seal("clinic", FRAME, question())),
-        lambda: newcomer.seal("coordinator", FRAME, b""),
-        lambda: newcomer.mark(b""),
-    ):
-        with pytest.raises(WireError, match="knows no roster yet"):
-            use()
-
-
 def test_a_frame_that_is_too_long_is_not_read(monkeypatch):
     office, clinic = ends()
     sealed = office.seal("clinic", FRAME, question(body=bytes(5_000)))

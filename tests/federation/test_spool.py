@@ -20,7 +20,7 @@ from siloweave.errors import InputError, LedgerError, RosterError, SiloweaveErro
 from siloweave.federation import messages
 from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.messages import Envelope
-from siloweave.federation.spool import Spool, _Box
+from siloweave.federation.spool import _Box
 from tests.federation.rosters import identity_of
 from tests.federation.small import Ask, Hello, Size, frame, reply_in
 from tests.federation.spooled import (
@@ -93,11 +93,9 @@ def test_a_question_whose_answer_was_lost_is_written_anew(tmp_path):
     assert len(entries_of(tmp_path)) == 1
 
 
-def test_an_unknown_party_is_not_asked_and_no_roster_no_spool(tmp_path):
+def test_an_unknown_party_is_not_asked(tmp_path):
     with pytest.raises(RosterError, match=r"party 'lab' is not there; present are \['clinic'\]"):
         spool_of(tmp_path).send("lab", b"")
-    with pytest.raises(WireError, match="needs the study's roster"):
-        Spool(tmp_path, Seals("coordinator", identity_of("coordinator")), seconds=1.0)
 
 
 def test_a_refusal_comes_back_as_it_was_and_holds_once(tmp_path):

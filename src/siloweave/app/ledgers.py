@@ -19,14 +19,7 @@ from siloweave.app.study import Study, close_match
 from siloweave.core.fit import epsilon_of_row
 from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError, number
-from siloweave.federation.records import (
-    ABSENCES,
-    RECEIPTS,
-    Absences,
-    Receipt,
-    Traffic,
-    read_receipts,
-)
+from siloweave.federation import records
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, spelled_key
 from siloweave.report.record import spelled
@@ -147,7 +140,7 @@ def ledger_files(folder: str | Path) -> dict[str, Path]:
 
 
 def party_summaries(
-    folder: Path, names: Sequence[str], traffic: Mapping[str, Traffic], delta: float
+    folder: Path, names: Sequence[str], traffic: Mapping[str, records.Traffic], delta: float
 ) -> tuple[PartySummary, ...]:
     """What every party spent and sent in a run, or in its alignment, whose folder is given."""
     files = ledger_files(folder)
@@ -239,9 +232,9 @@ def check_receipts(
         LedgerError: A ledger is gone, was cut or written anew, is an old copy, or is signed with
             another key; or the receipts are damaged.
     """
-    by_party = dict[str, list[Receipt]]()
-    vanished = Absences(folder / ABSENCES).names
-    for one in read_receipts(folder / RECEIPTS):
+    by_party = dict[str, list[records.Receipt]]()
+    vanished = records.Absences(folder / records.ABSENCES).names
+    for one in records.read_receipts(folder / records.RECEIPTS):
         if names is None or one.party in names:
             by_party.setdefault(one.party, []).append(one)
     for name, receipts in by_party.items():
@@ -253,14 +246,14 @@ def check_receipts(
                 f"the ledger of party {name!r} is gone or empty; the coordinator saw "
                 f"{len(paid)} payments from it. Put back the file from the last backup."
             )
-        ledger = _read(name, files[name], receipts[0].key, str(RECEIPTS))
+        ledger = _read(name, files[name], receipts[0].key, str(records.RECEIPTS))
         here = {entry.hash for entry in ledger.entries}
         for one in paid:
             if one.entry not in here:
                 raise LedgerError(
                     f"{files[name]}: lacks entry {one.entry[:16]}, which paid for the reply to "
-                    f"step {one.step} of run {one.run} ({RECEIPTS}). Its end was cut off, or "
-                    "another copy was put in its place. Put back the file from the last backup."
+                    f"step {one.step} of run {one.run} ({records.RECEIPTS}). Its end was cut off, "
+                    "or another copy was put in its place. Put back the file from the last backup."
                 )
     return set(by_party)
 
@@ -399,7 +392,7 @@ def _compared(
         ended = summary.alignment.parties if summary and summary.alignment else ()
     verify_ledgers(ended, files, names)
     seen = check_receipts(home, files, names)
-    receipts = f"{(home / RECEIPTS).relative_to(folder).as_posix()} (key, payments seen)"
+    receipts = f"{(home / records.RECEIPTS).relative_to(folder).as_posix()} (key, payments seen)"
     in_summary = {one.name for one in ended}
     return {
         name: (*([_SUMMARY] if name in in_summary else []), *([receipts] if name in seen else []))

@@ -40,19 +40,8 @@ from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
 from siloweave.core.run import Parties, lost_ledger
 from siloweave.errors import InputError, RosterError, SiloweaveError, StudyError, naming_party
-from siloweave.federation import engine
+from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
-from siloweave.federation.frames import (
-    ROSTER_FILE,
-    Nonces,
-    Opened,
-    PublicKeys,
-    Roster,
-    Seals,
-    keys_for,
-    read_roster,
-    signed_roster,
-)
 from siloweave.federation.masking import KEY
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
@@ -81,18 +70,18 @@ _log = logging.getLogger("siloweave")
 # Keys and folders
 
 
-def spelled_keys(keys: PublicKeys) -> str:
+def spelled_keys(keys: frames.PublicKeys) -> str:
     """Both public keys of an end as one word.
 
     Example:
-        >>> keys = keys_for("flu", Identity.seeded(b"only for an example"))
+        >>> keys = frames.keys_for("flu", Identity.seeded(b"only for an example"))
         >>> keys_in(spelled_keys(keys)) == keys
         True
     """
     return b64encode(keys.signing + keys.sealing).decode()
 
 
-def keys_in(word: str) -> PublicKeys:
+def keys_in(word: str) -> frames.PublicKeys:
     """What `spelled_keys` wrote; InputError for another word."""
     try:
         both = b64decode(word, validate=True)
@@ -103,7 +92,7 @@ def keys_in(word: str) -> PublicKeys:
             f"{word[:40]!r} is no pair of public keys. Give the whole word that `siloweave party "
             "key` printed at the party"
         )
-    return PublicKeys(both[:KEY], both[KEY:])
+    return frames.PublicKeys(both[:KEY], both[KEY:])
 
 
 def provision(
@@ -157,11 +146,11 @@ def provision(
             public[name] = keys_in(keys[name])
         else:
             own = Identity.load_or_create(folders[name] / KEY_FILE)
-            public[name] = keys_for(study.study.name, own)
-    roster = signed_roster(study.study.name, office, public, COORDINATOR)
+            public[name] = frames.keys_for(study.study.name, own)
+    roster = frames.signed_roster(study.study.name, office, public, COORDINATOR)
     for name, folder in folders.items():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        roster.store(folder / ROSTER_FILE)
+        roster.store(folder / frames.ROSTER_FILE)
         write_whole(folder / STUDY_FILE, source.read_bytes())
         write_whole(folder / schema.name, declared.encode())
         if name != COORDINATOR:
@@ -174,12 +163,12 @@ def provision(
     return folders
 
 
-def _roster(folder: Path, study: Study, coordinator: bytes) -> Roster:
+def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
     """The roster in a folder; RosterError where it is not the study's."""
-    roster = read_roster(folder / ROSTER_FILE, coordinator)
+    roster = frames.read_roster(folder / frames.ROSTER_FILE, coordinator)
     if (roster.study, tuple(roster.parties)) != (study.study.name, study.names):
         raise RosterError(
-            f"{folder / ROSTER_FILE}: is of study {roster.study!r} with the parties "
+            f"{folder / frames.ROSTER_FILE}: is of study {roster.study!r} with the parties "
             f"{', '.join(roster.parties)}; study.toml is {study.study.name!r} with "
             f"{', '.join(study.names)}. Ask the coordinator for both again"
         )
@@ -205,7 +194,7 @@ def public_key_in(path: Path) -> bytes:
 @contextmanager
 def party_in(
     folder: Path, data: str | Path | None = None, *, noise: str = "os"
-) -> Iterator[tuple[Host, Seals]]:
+) -> Iterator[tuple[Host, frames.Seals]]:
     """A party, from its folder: what answers, and what opens and seals frames.
 
     Args:
@@ -234,7 +223,7 @@ def party_in(
         if broken:
             raise StudyError(broken)
     own = _begun(folder, study, identity)
-    seals = Seals(name, identity, roster, Nonces(folder / NONCES))
+    seals = frames.Seals(name, identity, roster, frames.Nonces(folder / NONCES))
     source, plan = source_of(data), plan_in(folder, data)
     if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
         require_approved(folder, plan, identity)
@@ -277,7 +266,7 @@ def party_in(
 @contextmanager
 def answers_in(
     folder: Path, data: str | Path | None = None, *, noise: str = "os"
-) -> Iterator[tuple[Seals, Callable[[Opened], bytes], str]]:
+) -> Iterator[tuple[frames.Seals, Callable[[frames.Opened], bytes], str]]:
     """A party as of `party_in`; or where it declines the study, what refuses the first question.
 
     The third is why, for the owner alone; empty if it takes part. What it would be refused for, and
@@ -291,13 +280,14 @@ def answers_in(
             if not error.declined:
                 raise
             _, _, roster, identity, entry = member(folder)
-            seals, why = Seals(entry.name, identity, roster, Nonces(folder / NONCES)), str(error)
+            seals = frames.Seals(entry.name, identity, roster, frames.Nonces(folder / NONCES))
+            why = str(error)
             refusal = StudyError(
                 f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "
                 "there; once that is mended, start both ends again"
             )
 
-            def reply(question: Opened) -> bytes:
+            def reply(question: frames.Opened) -> bytes:
                 raise refusal
 
         yield seals, reply, why
@@ -348,7 +338,7 @@ def require_ledger(folder: Path) -> None:
         raise lost_ledger(ledger, "is gone, or is another than this party began with")
 
 
-def member(folder: Path) -> tuple[Study, Path, Roster, Identity, PartyTable]:
+def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTable]:
     """A party's study, the folder of its key, the roster, its key, and its entry in the study."""
     study, home = Study.load(folder), home_of(folder)
     roster = _roster(folder, study, public_key_in(folder / COORDINATOR_PUBLIC))
@@ -444,11 +434,10 @@ class Office:
     """The coordinator's end: the study, and what seals its frames."""
 
     study: Study
-    seals: Seals
+    seals: frames.Seals
 
     def parties(self, carrier: Any) -> Parties:
         """Opens sessions with the parties over a carrier."""
-        assert self.seals.roster is not None
         return parties_over(carrier, agreed(self.study.facts()), self.seals.roster.parties)
 
 
@@ -461,4 +450,4 @@ def office_in(folder: Path) -> Office:
     """
     study, identity = Study.load(folder), Identity.load(folder / COORDINATOR_KEY)
     roster = _roster(folder, study, identity.public)
-    return Office(study, Seals(roster.coordinator, identity, roster))
+    return Office(study, frames.Seals(roster.coordinator, identity, roster))

@@ -19,30 +19,14 @@ from typing import Any
 
 import msgspec
 
+from siloweave.app import network
 from siloweave.app.ledgers import ALIGNED, find_run
-from siloweave.app.network import (
-    COORDINATOR_PUBLIC,
-    NONCES,
-    home_of,
-    member,
-    plan_in,
-    refusal_in,
-    require_ledger,
-)
 from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
 from siloweave.errors import InputError, LedgerError, of_system
+from siloweave.federation import records
 from siloweave.federation.masking import KEY
-from siloweave.federation.records import (
-    FINISHED,
-    RECEIPTS,
-    STATUS,
-    Status,
-    Traffic,
-    read_receipts,
-    read_status,
-)
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
 LOG = "log.txt"
@@ -131,21 +115,22 @@ def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus
         LedgerError: A party's ledger was edited.
     """
     study = Study.load(folder)
-    if (folder / COORDINATOR_PUBLIC).exists():
+    if (folder / network.COORDINATOR_PUBLIC).exists():
         return _at_party(folder, study, data)
     return _at_coordinator(study)
 
 
 def _at_coordinator(study: Study) -> CoordinatorStatus:
     places = (study.folder, study.folder / ALIGNED)  # the second before there is the first
-    found = next(filter(None, (read_status(folder / STATUS) for folder in places)), None)
+    seen = (records.read_status(folder / records.STATUS) for folder in places)
+    found = next(filter(None, seen), None)
     ended = find_run(study.folder)
     setup = study.setup()
     rows = [2] * len(study.names)
     planned = forecast_of(setup, study.schema.learn, rows)
     most = plan_of(study, setup, study.names[0], rows, planned)
     at = time.time()
-    now = found or Status("", 0, at)
+    now = found or records.Status("", 0, at)
     if found is not None and (now.ended or not _alive(now.process)):
         at = now.written
     due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
@@ -156,7 +141,7 @@ def _at_coordinator(study: Study) -> CoordinatorStatus:
     stage = now.run.removeprefix(study.run_name).removeprefix("-")
     return CoordinatorStatus(
         study=study.study.name,
-        state=FINISHED if done else _state(found),
+        state=records.FINISHED if done else _state(found),
         stage=stage or ("method" if now.run else ""),
         question=now.question,
         step=now.step if found else 0,
@@ -170,11 +155,11 @@ def _at_coordinator(study: Study) -> CoordinatorStatus:
     )
 
 
-def _lines(study: Study, now: Status, due: Mapping[str, float]) -> Iterator[PartyLine]:
-    receipts = read_receipts(study.folder / RECEIPTS)
+def _lines(study: Study, now: records.Status, due: Mapping[str, float]) -> Iterator[PartyLine]:
+    receipts = records.read_receipts(study.folder / records.RECEIPTS)
     paid = Counter(one.party for one in receipts if one.entry)
     for name in study.names:
-        seen, why = now.traffic.get(name, Traffic()), now.refused.get(name, "")
+        seen, why = now.traffic.get(name, records.Traffic()), now.refused.get(name, "")
         counts = seen.messages, seen.bytes_from_party, seen.bytes_to_party
         yield PartyLine(name, *counts, paid[name], due.get(name), why)
 
@@ -183,7 +168,7 @@ def _state(now: Any) -> str:
     if now is None:
         return "not begun"
     if now.ended:
-        return "finishing" if now.ended == FINISHED else f"ended by {now.ended}"
+        return "finishing" if now.ended == records.FINISHED else f"ended by {now.ended}"
     return "running" if _alive(now.process) else "stopped"
 
 
@@ -199,10 +184,10 @@ def _alive(process: int) -> bool:
 
 
 def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatus:
-    plan = plan_in(folder, data)
+    plan = network.plan_in(folder, data)
     unknown = data is None and any(one.guessed for one in plan.messages)
     state, why = _hindrance(folder)
-    file, nonces = folder / LEDGER_FILE, folder / NONCES
+    file, nonces = folder / LEDGER_FILE, folder / network.NONCES
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
     answered = nonces.stat().st_size // KEY if nonces.exists() else 0
     if not state:
@@ -210,7 +195,7 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
     store, terms = folder / "store", study.terms()
     return PartyStatus(
         study=study.study.name,
-        party=member(folder)[-1].name,
+        party=network.member(folder)[-1].name,
         state=state,
         why=why,
         answered=answered,
@@ -229,14 +214,14 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
 def _hindrance(folder: Path) -> tuple[str, str]:
     """What keeps a party from taking part, and why; empty for nothing."""
     try:
-        require_ledger(folder)
+        network.require_ledger(folder)
     except LedgerError as error:
         return "its ledger is gone", str(error)
-    if why := refusal_in(folder):
+    if why := network.refusal_in(folder):
         return "refused by the policy", why
-    if read_policy(home_of(folder)).studies.approval == "by hand":
+    if read_policy(network.home_of(folder)).studies.approval == "by hand":
         try:
-            require_approved(folder, plan_in(folder), member(folder)[3])
+            require_approved(folder, network.plan_in(folder), network.member(folder)[3])
         except InputError as error:
             return "not approved", str(error)
     return "", ""

@@ -329,13 +329,10 @@ def _shown(facts: bytes) -> bytes:
 
 
 class Carrier(Protocol):
-    """A transport that carries sealed frames. Conforming: `spool.Spool`, `engine.Engine`.
-
-    Attributes:
-        noticed: Called with a party and what hinders it, while its answer is awaited.
-    """
+    """A transport that carries sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
 
     noticed: Callable[[str, str], object]
+    """Called with a party and what hinders it, while its answer is awaited."""
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it."""

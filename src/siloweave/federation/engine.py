@@ -28,21 +28,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 
 import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import certificates, flower, local
-from siloweave.federation.flower import (
-    LinkFacts,
-    NodeFacts,
-    Orders,
-    Outcome,
-    PairingFacts,
-    Question,
-    Report,
-)
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.privacy.journal import for_its_owner, write_whole
@@ -70,6 +62,11 @@ _WHY = {
     flower.ABSENT: "has an engine node that is connected, and does not run itself",
     flower.AWAY: "has no engine node that is connected",
 }
+_STRANGER = (
+    "a node whose key the coordinator does not know asks to be let in. If it is this party's, put "
+    "back its engine/node.key, or send it its folder again"
+)
+_UNTOLD = "only a party's terminal says whether a SuperLink of others refused its key or clock"
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -121,7 +118,7 @@ class _Supervised:
 
     def __init__(
         self,
-        facts: LinkFacts | PairingFacts | NodeFacts,
+        facts: flower.LinkFacts | flower.PairingFacts | flower.NodeFacts,
         folder: Path,
         name: str,
         given_up: Callable[[], object] = lambda: None,
@@ -235,8 +232,6 @@ class Engine:
         joined: bool = False,
     ) -> None:
         _need_flower()
-        if seals.roster is None:
-            raise WireError("an engine needs the study's roster; sign one first")
         folder = folder / HOME
         nodes = _nodes_in(folder / NODES)
         if lacking := sorted(set(seals.roster.parties) - set(nodes)):
@@ -247,11 +242,13 @@ class Engine:
         self._seals, self._seconds = seals, seconds
         self._parties = tuple(seals.roster.parties)
         self._news = threading.Condition()
-        self._open: dict[int, Question] = {}
-        self._done: dict[int, Outcome] = {}
+        self._open: dict[int, flower.Question] = {}
+        self._done: dict[int, flower.Outcome] = {}
         self._count, self._heard = 0, time.monotonic()
         self._seen = dict.fromkeys(self._parties, "was not asked yet")
         self.noticed: Callable[[str, str], object] = lambda name, why: None
+        self._untold = _UNTOLD if joined else ""
+        self._stranger = -inf  # when a node of nobody's was refused
         self._hindered: dict[str, tuple[float, str]] = {}  # by party, when it is said again
         host, port = _parted(address)
         _check_plaintext(host, plaintext=plaintext, joined=joined)
@@ -268,11 +265,11 @@ class Engine:
         secret = shared if joined else secrets.token_hex(32)
         bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
         admitted, own = {name: nodes[name] for name in self._parties}, str(folder / SOCKET)
-        pairing = PairingFacts(bracketed, secret, files[-1], own, admitted, joined)
+        pairing = flower.PairingFacts(bracketed, secret, files[-1], own, admitted, joined)
         self.processes: list[_Supervised] = []
         try:
             if not joined:
-                link = LinkFacts(host, port, secret, *files)
+                link = flower.LinkFacts(host, port, secret, *files)
                 self.processes.append(_Supervised(link, folder, "superlink"))
             trusted = None if plaintext else folder / certificates.AUTHORITY
             who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"
@@ -311,7 +308,7 @@ class Engine:
             if refusals == _REFUSALS:
                 raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")
             if time.monotonic() >= end:
-                _, odd = self._hindered.get(name, (0.0, ""))
+                odd = self._hindered.get(name, (0.0, self._untold))[1]
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
                     f"{self._seen[name]}. See that the party runs and reaches this machine, then "
@@ -345,6 +342,8 @@ class Engine:
             if self._seen[name] != (why := _WHY[outcome.kind]):
                 _log.warning("party %r %s", name, why)
             self._seen[name] = why
+            if outcome.kind == flower.AWAY and time.monotonic() - self._stranger < _SAID_S:
+                self._hinders(name, _STRANGER)
             return None
         try:
             return self._seals.open(outcome.frame, name, nonce)
@@ -353,13 +352,13 @@ class Engine:
             self._seen[name] = "sent what it did not sign, or someone else did"
             return None
 
-    def _outcome(self, name: str, sealed: bytes, end: float) -> Outcome | None:
+    def _outcome(self, name: str, sealed: bytes, end: float) -> flower.Outcome | None:
         """What became of a question, once that is known."""
         with self._news:
             self._count += 1
             number = self._count
             left = max(1.0, end - time.monotonic())
-            self._open[number] = Question(number, name, sealed, left)
+            self._open[number] = flower.Question(number, name, sealed, left)
             self._news.notify_all()
             try:
                 while number not in self._done and time.monotonic() < end:
@@ -374,10 +373,20 @@ class Engine:
             if one.fatal:
                 raise InputError(f"the engine cannot go on: {one.fatal}")
 
+    def _refused(self, name: str, seconds: float) -> None:
+        """The SuperLink has refused a party's node for its clock, or one of nobody's."""
+        if not name:
+            self._stranger = time.monotonic()
+        elif seconds:
+            how = f"{abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
+            self._hinders(name, f"its clock is {how}; set both by the network's time")
+
     def _reported(self, data: bytes) -> bytes:
         """Take what the pairing reports, and give it the questions that it does not have."""
-        report = msgspec.msgpack.decode(data, type=Report)
+        report = msgspec.msgpack.decode(data, type=flower.Report)
         self._heard = time.monotonic()
+        for name, seconds in report.refused.items():
+            self._refused(name, seconds)
         with self._news:
             for outcome in report.outcomes:
                 if self._open.pop(outcome.number, None):  # else nobody waits for it any more
@@ -386,12 +395,12 @@ class Engine:
             known = set(report.known)
             if not self._open.keys() - known:
                 self._news.wait(report.seconds)
-            new, room = list[Question](), MAX_BYTES
+            new, room = list[flower.Question](), MAX_BYTES
             for number, one in self._open.items():
                 room -= len(one.frame)
                 if number not in known and (room >= 0 or not new) and len(new) < _AT_ONCE:
                     new.append(one)
-            return msgspec.msgpack.encode(Orders(new, list(self._open)))
+            return msgspec.msgpack.encode(flower.Orders(new, list(self._open)))
 
     def close(self) -> None:
         """End all processes of the engine."""
@@ -512,7 +521,9 @@ def answering(
 
     server = local.Server(folder / PARTY_SOCKET, answer)
     socket_, trusted = str(folder / PARTY_SOCKET), "" if plaintext else str(authority)
-    node = _Supervised(NodeFacts(address, trusted, socket_, str(key)), home, "node", server.stop)
+    node = _Supervised(
+        flower.NodeFacts(address, trusted, socket_, str(key)), home, "node", server.stop
+    )
     try:
         yield server
     finally:

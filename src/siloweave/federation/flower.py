@@ -32,12 +32,13 @@ import ssl
 import sys
 import threading
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -58,7 +59,9 @@ _log = logging.getLogger("siloweave")
 _carrying = threading.Lock()  # a question, at a party
 _SECRET_HEADER = "x-siloweave-engine"  # noqa: S105 - a header's name
 _CAME_HEADER = "x-siloweave-came"  # of the pairing: nodes whose message is there
+_REFUSED_HEADER = "x-siloweave-refused"  # to the pairing: nodes that were, and their clocks
 _WAITS_HEADER = "x-siloweave-waits"  # of a poll: whose it is; of its answer: that it waited
+_MOST_REFUSED, _SIGNED_BYTES = 20, 1000  # nodes in that header, and bytes of each
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _POLL = _NODES + "pull-messages"
 _PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
@@ -70,6 +73,7 @@ _SHARE = 0.1  # of the time since the last message that a poll may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
+_SIGNED = (b"public-key", b"signature", b"timestamp")  # Flower's headers of a node, after flwr-
 _KIND, _PIECE, _FIRST = "query", "frame", "000000"
 _IDLE = "ControlEventLog ControlLicense ControlSensitiveResponse FleetEventLog RuntimeTracing"
 _NO_ORDER = "takes orders from accounts alone (FLWR_OIDC_ENABLED), and siloweave has none"
@@ -142,12 +146,15 @@ class Outcome(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """From the pairing: outcomes, and numbers of the questions that it has in hand.
 
-    It waits at most so many seconds for a question that it does not have.
+    It waits at most so many seconds for a question that it does not have. Nodes that the SuperLink
+    has `refused` are named by their party, others by nothing, with the seconds by which their clock
+    is ahead, or 0 where that is not why.
     """
 
     outcomes: list[Outcome]
     known: list[int]
     seconds: float
+    refused: dict[str, float] = {}
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -204,7 +211,7 @@ def _guarded(app: Any, secret: str) -> Any:
     Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
     nodes and read logs. Here orders need the secret, which the pairing has.
     """
-    polls = _Polls(app)
+    polls, refusals = _Polls(app), _Refusals(app)
 
     def refused(path: str, headers: Mapping[bytes, bytes]) -> int:
         known = hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
@@ -227,9 +234,50 @@ def _guarded(app: Any, secret: str) -> Any:
         else:
             if not path.startswith(_NODES):  # so it came with the secret
                 polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
-            await app(scope, receive, send)
+            await refusals.seen(headers, scope, receive, send)
 
     return guarded
+
+
+class _Refusals:
+    """Says in the answer to the pairing's next request which nodes Flower has refused.
+
+    By their key: the seconds by which their clock is ahead, or 0 where that is not why.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app, self._found = app, dict[str, float]()
+
+    async def seen(self, headers: Mapping[bytes, bytes], scope: Any, *ways: Any) -> None:
+        """Let Flower answer a node, or the pairing, over its ways to receive and to send."""
+        receive, send = ways
+
+        async def passed(part: Any) -> None:
+            status = part.get("status")
+            if not scope["path"].startswith(_NODES):
+                if status and self._found:
+                    said = _REFUSED_HEADER.encode(), msgspec.json.encode(self._found)
+                    part["headers"] = [*part["headers"], said]
+                    self._found.clear()
+            elif status in (401, 412) and len(self._found) < _MOST_REFUSED:
+                key, ahead = _signed(headers)
+                if key:
+                    self._found[key] = ahead if status == 401 else 0.0
+            await send(part)
+
+        await self._app(scope, receive, passed)
+
+
+def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
+    """Whose key has signed the time of a node's request, and how far ahead that is."""
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+    key, signature, at = (headers.get(b"flwr-" + one, b"")[:_SIGNED_BYTES] for one in _SIGNED)
+    with suppress(ValueError, TypeError):
+        if verify_signature(bytes_to_public_key(b64decode(key)), at, b64decode(signature)):
+            ahead = datetime.fromisoformat(at.decode()) - datetime.now(UTC)
+            return key.decode("ascii"), ahead.total_seconds()
+    return "", 0.0
 
 
 def _link(facts: LinkFacts) -> None:
@@ -275,6 +323,9 @@ def _link(facts: LinkFacts) -> None:
 class _Secret:
     """Shows the SuperLink the secret of its orders, and which nodes' messages are there."""
 
+    #: What came back, see `_Refusals`.
+    refused: ClassVar[dict[str, float]] = {}
+
     def __init__(self, secret: str) -> None:
         self._secret, self._sent = secret, list[str]()
 
@@ -284,7 +335,10 @@ class _Secret:
             context.request.headers[_CAME_HEADER] = " ".join(self._sent)
             new = getattr(context.message, "messages_list", ())
             self._sent = [str(one.metadata.dst_node_id) for one in new]
-        return call_next(context)
+        response = call_next(context)
+        if said := response.headers.get(_REFUSED_HEADER):
+            self.refused.update(msgspec.json.decode(said, type=dict[str, float]))
+        return response
 
 
 def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> Any:
@@ -300,10 +354,16 @@ def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> A
     )
 
 
+def _public(word: str) -> bytes:
+    """A node's public key, as Flower has it."""
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    return bytes(public_key_to_bytes(node_key_in(word)))
+
+
 def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
     """Every party's node, as the SuperLink numbers it; those that it does not know are admitted."""
     from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     known = {
         bytes(one.public_key): one.node_id
@@ -312,7 +372,7 @@ def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
     }
     found = {}
     for name, key in nodes.items():
-        public = bytes(public_key_to_bytes(node_key_in(key)))
+        public = _public(key)
         if public not in known:
             order = RegisterNodeRequest(public_key=public, name=name)
             known[public] = client.RegisterNode(order).node_id
@@ -451,10 +511,13 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
     """Carry questions and outcomes until the process is ended."""
     sent: dict[str, Question] = {}  # by the SuperLink's name of the message
     outcomes: list[Outcome] = []
+    names = {b64encode(_public(key)).decode(): name for name, key in facts.nodes.items()}
     pace = _Pace()
     while True:
         known = [one.number for one in sent.values()]
-        report = Report(outcomes, known, pace.wait() if sent else _LONGEST_S)
+        refused = {names.get(key, ""): apart for key, apart in _Secret.refused.items()}
+        _Secret.refused.clear()
+        report = Report(outcomes, known, pace.wait() if sent else _LONGEST_S, refused)
         answer = local.ask(Path(facts.socket), msgspec.msgpack.encode(report), 60.0)
         orders = msgspec.msgpack.decode(answer, type=Orders)
         sent = {name: one for name, one in sent.items() if one.number in orders.open}
@@ -651,18 +714,14 @@ class _Carrying:
         What the party says is awaited as long as the message lives.
         """
         from flwr.app import Message
-        from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-            make_confirm_message_received_fn_protobuf,
-            make_pull_object_fn_protobuf,
-        )
+        from flwr.supercore.inflatable import inflatable_protobuf_utils as wire
         from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree
 
+        confirm = self._calling("ConfirmMessageReceived")
         message = pull_and_inflate_object_from_tree(
             tree,
-            make_pull_object_fn_protobuf(self._calling("PullObject"), self._node, run),
-            make_confirm_message_received_fn_protobuf(
-                self._calling("ConfirmMessageReceived"), self._node, run
-            ),
+            wire.make_pull_object_fn_protobuf(self._calling("PullObject"), self._node, run),
+            wire.make_confirm_message_received_fn_protobuf(confirm, self._node, run),
             return_type=Message,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
@@ -681,20 +740,16 @@ class _Carrying:
         from flwr.app.message import remove_content_from_message
         from flwr.common.serde import message_to_proto
         from flwr.proto.fleet_pb2 import PushMessagesRequest
-        from flwr.supercore.inflatable.inflatable_object import (
-            get_all_nested_objects,
-            get_object_tree,
-            no_object_id_recompute,
-        )
+        from flwr.supercore.inflatable import inflatable_object as objects
         from flwr.supercore.inflatable.inflatable_protobuf_utils import make_push_object_fn_protobuf
         from flwr.supercore.inflatable.inflatable_utils import push_objects
 
         reply.metadata.__dict__["_message_id"] = reply.object_id
-        with no_object_id_recompute():
+        with objects.no_object_id_recompute():
             announced = PushMessagesRequest(
                 node=self._node,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[get_object_tree(reply)],
+                message_object_trees=[objects.get_object_tree(reply)],
                 clientapp_runtime_list=[0.0],
             )
             taken = self._called(self._client.PushMessages, announced)
@@ -702,7 +757,7 @@ class _Carrying:
                 self._calling("PushObject"), self._node, run, taken.session_id
             )
             wanted = set(taken.objects_to_push)
-            push_objects(get_all_nested_objects(reply), push, object_ids_to_push=wanted)
+            push_objects(objects.get_all_nested_objects(reply), push, object_ids_to_push=wanted)
 
     def _calling(self, name: str) -> Callable[[Any], Any]:
         return lambda request: self._called(getattr(self._client, name), request)

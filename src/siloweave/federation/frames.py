@@ -273,7 +273,7 @@ class Seals:
     Args:
         name: Of this end, in the roster.
         identity: Its signing key.
-        roster: As `read_roster` gives it; None where it has not come yet, and no frame is opened.
+        roster: As `read_roster` gives it.
         nonces: Of the questions that were answered; in memory if None.
 
     Attributes:
@@ -297,18 +297,12 @@ class Seals:
     """
 
     def __init__(
-        self,
-        name: str,
-        identity: Identity,
-        roster: Roster | None = None,
-        nonces: Nonces | None = None,
+        self, name: str, identity: Identity, roster: Roster, nonces: Nonces | None = None
     ) -> None:
         self.name, self.roster = name, roster
         self.refused: StudyError | None = None
         self._outdated = False  # whether that was for a roster
         self._identity, self._nonces = identity, nonces or Nonces()
-        if roster is None:
-            return
         if roster.keys.get(name) != keys_for(roster.study, identity):
             raise RosterError(
                 f"{name!r} has the key {spelled_key(identity.public)}, and the roster of study "
@@ -316,17 +310,8 @@ class Seals:
             )
         self._study, self._own = roster.digest, _secret(roster.study, identity)
 
-    def _known(self) -> Roster:
-        if self.roster is None:
-            raise WireError(
-                f"{self.name!r} knows no roster yet, so it can neither open frames nor seal them; "
-                "put the study's roster.json in its place first"
-            )
-        return self.roster
-
     def mark(self, frame: bytes) -> str:
         """A digest of 20 digits by which this end knows a frame again, and nobody else can."""
-        self._known()
         return blake2b(frame, key=self._own, digest_size=10, person=b"siloweave mark").hexdigest()
 
     def seal(
@@ -337,7 +322,7 @@ class Seals:
         `study` is the digest of the receiver's roster, where that is another one. WireError if the
         frame would be over `MAX_BYTES`, or `to` is unknown.
         """
-        keys = self._known().keys.get(to)
+        keys = self.roster.keys.get(to)
         if keys is None:
             raise WireError(f"{to!r} is not in the roster, so nothing can be sealed to it")
         secret = masking.new_secret()
@@ -360,7 +345,6 @@ class Seals:
         Raises:
             WireError: as of `open`.
         """
-        roster = self._known()
         if len(frame) > MAX_BYTES:
             raise WireError(
                 f"a frame of {len(frame):,} bytes exceeds {MAX_BYTES:,}; refused unread"
@@ -372,7 +356,7 @@ class Seals:
         for field, wrong in _MIXED_UP.items():
             if getattr(sealed, field) != due[field]:
                 raise WireError(f"a frame came to {self.name!r}, and {wrong}; it was discarded")
-        keys = roster.keys.get(sender)
+        keys = self.roster.keys.get(sender)
         if keys is None or not verify(keys.signing, _PURPOSE, _digest(body), frame[:_SIGNATURE]):
             raise WireError(
                 f"a frame came to {self.name!r} that {sender!r} did not sign; it was changed on "
@@ -389,8 +373,8 @@ class Seals:
         """What `sender` sealed to this end; `answers` is the nonce that it must answer.
 
         Raises:
-            WireError: There is no roster yet; or the frame is too long, malformed or changed, of
-                another study, sender or question, for someone else, or was answered before.
+            WireError: The frame is too long, malformed or changed, of another study, sender or
+                question, for someone else, or was answered before.
         """
         return self._opened(self.checked(frame, sender, self.name, answers))
 
@@ -430,7 +414,7 @@ class Seals:
         the study: in an answer that it can trust if that has this party's key. WireError as of
         `open`.
         """
-        to = self._known().coordinator
+        to = self.roster.coordinator
         sealed = self.checked(frame, to, self.name, any_roster=True)
         question = self._opened(sealed) if sealed.study == self._study else None
         if question is not None and self._outdated:  # that was a question of long ago

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from siloweave.errors import LedgerError, RosterError, SiloweaveError, WireError
-from siloweave.federation import messages
+from siloweave.federation import messages, records
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
     Envelope,
@@ -36,14 +36,6 @@ from siloweave.federation.messages import (
     Request,
     payments,
     reply_type,
-)
-from siloweave.federation.records import (
-    Absences,
-    FolderTranscript,
-    Receipts,
-    StatusFile,
-    Traffic,
-    TranscriptRecord,
 )
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import UNREADABLE
@@ -165,13 +157,13 @@ class Session:
         *,
         run: str,
         sender: str = "coordinator",
-        transcript: FolderTranscript | None = None,
-        receipts: Receipts | None = None,
+        transcript: records.FolderTranscript | None = None,
+        receipts: records.Receipts | None = None,
         at_once: int = 1,
         tolerated: int = 1,
         dropouts: int = 0,
-        status: StatusFile | None = None,
-        absences: Absences | None = None,
+        status: records.StatusFile | None = None,
+        absences: records.Absences | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -183,7 +175,7 @@ class Session:
         self.roster = tuple(roster)
         self.run = run
         self.sender = sender
-        self.traffic = {name: Traffic() for name in roster}
+        self.traffic = {name: records.Traffic() for name in roster}
         self.rounds = 0
         self.tolerated, self.dropouts = tolerated, dropouts
         self._absences = absences
@@ -414,7 +406,7 @@ class Session:
     def _received(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
         """Count an answer, open it, write it down, and read it."""
         name = asked.to
-        self.traffic[name] += Traffic(1, len(frame), len(answer))
+        self.traffic[name] += records.Traffic(1, len(frame), len(answer))
         with naming_step(asked):
             came = messages.answer_to(asked, answer)
             if asked.then and came.then:
@@ -425,7 +417,7 @@ class Session:
         """Write a reply down, read it, and keep its payments."""
         run, step, name = asked.run, asked.step, asked.to
         if self._transcript is not None:
-            self._transcript.record(TranscriptRecord(run, step, name, asked.body, body))
+            self._transcript.record(records.TranscriptRecord(run, step, name, asked.body, body))
         reply = messages.decode(body, kind)
         self._paid[name] |= payments(reply)
         if self._receipts is not None:

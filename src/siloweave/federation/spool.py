@@ -153,14 +153,9 @@ class Spool:
 
     Attributes:
         noticed: Called with a party and what hinders it, while its answer is awaited.
-
-    Raises:
-        WireError: There is no roster yet.
     """
 
     def __init__(self, folder: Path, seals: Seals, *, seconds: float, pause: float = 0.5) -> None:
-        if seals.roster is None:
-            raise WireError("a spool folder needs the study's roster; sign one first")
         self._seals, self._seconds, self._pause = seals, seconds, pause
         self.noticed: Callable[[str, str], object] = lambda name, why: None
         self._boxes = {
