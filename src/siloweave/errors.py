@@ -92,6 +92,11 @@ def error_named(name: str) -> type[SiloweaveError]:
     return known.get(name, WireError)
 
 
+def shortened(text: str, most: int) -> str:
+    """A text; of one that is longer than so many characters its beginning, and how long it is."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
 def of_system(error: OSError) -> str:
     """An error of the system, after the file that it is about, without its number."""
     place = f"{error.filename}: " if error.filename else ""

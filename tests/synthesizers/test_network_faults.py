@@ -149,6 +149,25 @@ def test_a_stage_that_is_not_of_the_study_is_refused_before_it_is_paid(
         assert not any(host.ledger.entries for host, _ in hosts.values())
 
 
+def test_what_a_hostile_coordinator_made_long_is_not_repeated_at_full_length(tmp_path, caplog):
+    long = "x" * 1_000_000
+    with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
+        for run, changed in (
+            ("run", {"study": agreed({"a": long})}),
+            ("run", {"stage": long}),
+            (long, {}),
+        ):
+            with pytest.raises(SiloweaveError) as caught:
+                asked(hosts, seals, facts_of(setup, **changed), run)
+            assert 4000 < len(str(caught.value)) < 4100
+        assert caplog.text.count("a question was refused") == 3
+        assert len(caplog.text) < 20_000
+    refusal = messages.Refusal("StudyError", f"no: {long}").error()  # nor by a hostile party
+    assert (type(refusal), str(refusal)[:4]) == (StudyError, "no: ")
+    assert str(refusal).endswith("x... (1,000,004 characters)")
+    assert len(str(refusal)) < 4100
+
+
 def test_a_stage_begins_with_one_set_of_facts(tmp_path):
     case = CASES["two_round"]
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):

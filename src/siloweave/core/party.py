@@ -27,21 +27,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from siloweave.core import run as runs
 from siloweave.core.method import Keep, Method, Setup, Stage, Task
-from siloweave.core.run import (
-    Job,
-    Parties,
-    PartyStores,
-    Recall,
-    differences,
-    lost_ledger,
-    open_stores,
-    place_of,
-    session_with,
-    site_of,
-    task_of,
-)
-from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError
+from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError, shortened
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.frames import Opened
@@ -134,7 +122,7 @@ class Host:
         setup: Setup,
         study: bytes,
         table: Table | Unread,
-        job: Job,
+        job: runs.Job,
         home: Path,
         roster: Mapping[str, bytes],
         allow: Callable[[Ledger], None] = lambda ledger: None,
@@ -151,7 +139,7 @@ class Host:
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow = allow
         new = not (home / LEDGER_FILE).exists()
-        self._stores: PartyStores = open_stores(name, job, home)
+        self._stores: runs.PartyStores = runs.open_stores(name, job, home)
         try:
             allow(self.ledger)
         except BaseException:
@@ -208,7 +196,7 @@ class Host:
                 "begins with; start the coordinator again"
             )
         if facts and known not in (None, facts):
-            odd = "; ".join(differences(_shown(known or b""), _shown(facts))[:3])
+            odd = "; ".join(runs.differences(_shown(known or b""), _shown(facts))[:3])
             raise WireError(f"party {self.name!r}: run {run!r} began with other facts: {odd}")
         if run in self._sites:
             return
@@ -229,19 +217,21 @@ class Host:
     def _refused(self, run: str, error: Exception) -> SiloweaveError:
         """What the coordinator is sent of an error."""
         if isinstance(error, NAMES_NO_ROW):
-            _log.warning("run %s: a question was refused: %s", run, error)
-            return type(error)(str(error).replace(str(self._home), "its folder"))
+            text = str(error).replace(str(self._home), "its folder")
+            text = shortened(text, messages.LONGEST_TEXT)
+            _log.warning("run %s: a question was refused: %s", run[:99], text)
+            return type(error)(text)
         kind, place = places(error)
-        _log.warning("run %s: a question failed: %s in %s", run, kind, place)
+        _log.warning("run %s: a question failed: %s in %s", run[:99], kind, place)
         return WireError(
-            f"party {self.name!r}: a question of run {run!r} failed with {kind}, and its text may "
-            "name rows, so that it stays there. The party's log says where it failed; see that its "
-            "rows fit the study, and that all ends have one study"
+            f"party {self.name!r}: a question of run {run[:99]!r} failed with {kind}, and its text "
+            "may name rows, so that it stays there. The party's log says where it failed; see that "
+            "its rows fit the study, and that all ends have one study"
         )
 
     def _prepared(self, run: str, facts: StageFacts) -> tuple[Site[Any], Handlers]:
         job, base = self._job, self._setup
-        if odd := differences(self._study, facts.study):
+        if odd := runs.differences(self._study, facts.study):
             raise StudyError(
                 f"party {self.name!r} has another study than the coordinator: {'; '.join(odd[:5])}."
                 " Agree on one study.toml and schema.json, and start both ends again"
@@ -276,12 +266,12 @@ class Host:
             raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
         side = side_of(setup)
         keep = None if self._keep is None else self._keep_declared
-        place = replace(place_of(setup, side, job, self.name, self._home), keep=keep)
+        place = replace(runs.place_of(setup, side, job, self.name, self._home), keep=keep)
         rows = side.prepare(self._rows(), setup, place)
         most, told = self._most_asked(facts.stage), side.facts(setup)
         terms = Terms(self._roster, job.tolerated, told, job.dropouts, job.run, most)
         index = setup.roster.index(self.name)
-        site = site_of(self.name, rows, job, index, self._stores, terms)
+        site = runs.site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))
 
     def _keep_declared(self, rows: Table, seed: int) -> None:
@@ -300,11 +290,11 @@ class Host:
         if self._aligning is None and self._aligned is not None:
             job, home = replace(self._job, limited=False), self._home / ALIGNMENT
             if self._stores[1].get(f"stage/{run}") and not (home / LEDGER_FILE).exists():
-                raise lost_ledger(home / LEDGER_FILE, "is gone")
-            stores = open_stores(self.name, job, home)
+                raise runs.lost_ledger(home / LEDGER_FILE, "is gone")
+            stores = runs.open_stores(self.name, job, home)
             index, most = self._setup.roster.index(self.name), self._most_asked(ALIGNMENT)
             terms = Terms(self._roster, asked=most)
-            self._aligning = site_of(self.name, self._aligned, job, index, stores, terms)
+            self._aligning = runs.site_of(self.name, self._aligned, job, index, stores, terms)
         assert self._aligning is not None
         return self._aligning
 
@@ -353,7 +343,7 @@ class _Line:
         return answer
 
 
-def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> Parties:
+def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> runs.Parties:
     """Opens sessions with parties that a carrier reaches.
 
     Args:
@@ -364,8 +354,8 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> P
 
     @contextmanager
     def opened(
-        setup: Setup, side: Method | Stage, job: Job
-    ) -> Iterator[tuple[Session, Task, Recall | None]]:
+        setup: Setup, side: Method | Stage, job: runs.Job
+    ) -> Iterator[tuple[Session, Task, runs.Recall | None]]:
         encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
         facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
         line = _Line(carrier, messages.encode(facts), set())
@@ -373,11 +363,11 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> P
         status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
         if status is not None:
             carrier.noticed = status.refused
-        session = session_with(
+        session = runs.session_with(
             line, keys, job, run, transcribed=transcribed, at_once=len(keys), status=status
         )
         try:
-            yield session, task_of(setup, side, job), None
+            yield session, runs.task_of(setup, side, job), None
         except BaseException as error:
             if status is not None:
                 with suppress(OSError):  # which would hide the error

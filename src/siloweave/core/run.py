@@ -59,14 +59,7 @@ from siloweave.errors import (
     number,
     whole,
 )
-from siloweave.federation.records import (
-    ABSENCES,
-    RECEIPTS,
-    Absences,
-    FolderTranscript,
-    Receipts,
-    StatusFile,
-)
+from siloweave.federation import records
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
@@ -1083,14 +1076,14 @@ def session_with(
     *,
     transcribed: bool,
     at_once: int = 1,
-    status: StatusFile | None = None,
+    status: records.StatusFile | None = None,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
     transcript = receipts = absences = None
     if job.folder is not None:
-        transcript = FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
-        receipts = Receipts(job.folder / RECEIPTS, keys)
-        absences = Absences(job.folder / ABSENCES) if job.dropouts else None
+        transcript = records.FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
+        receipts = records.Receipts(job.folder / records.RECEIPTS, keys)
+        absences = records.Absences(job.folder / records.ABSENCES) if job.dropouts else None
     return Session(
         tuple(keys),
         transport,

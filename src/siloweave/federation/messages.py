@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import SiloweaveError, WireError, error_named
+from siloweave.errors import SiloweaveError, WireError, error_named, shortened
 
 R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
@@ -149,6 +149,10 @@ class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_
     """Base of requests; `Request[R]` is answered by an `R`."""
 
 
+LONGEST_TEXT = 4000
+"""Characters of an error that crosses: whoever is at the other end may have made it longer."""
+
+
 class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a party does not answer: an error of ours, by its class, and its text."""
 
@@ -156,8 +160,8 @@ class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
     def error(self) -> SiloweaveError:
-        """The error; one of a class that is not known here is a WireError."""
-        return error_named(self.kind)(self.text)
+        """The error, of a long text its beginning; of a class that is not known here, WireError."""
+        return error_named(self.kind)(shortened(self.text, LONGEST_TEXT))
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
