@@ -4,6 +4,8 @@ import asyncio
 import socket
 import ssl
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,9 +14,9 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, RosterError
 from siloweave.federation import certificates, engine, flower
-from tests.federation.engines import free_port, provisioned, seals_of, serve
+from tests.federation.engines import envelope, free_port, provisioned, seals_of, serve
 
 
 @contextmanager
@@ -328,3 +330,29 @@ def test_nodes_that_were_refused_are_named_to_the_pairing_once(monkeypatch):
     assert told() == [[], []]
     (found,), _ = told(*((ACTIVATE, 412, b"%d" % i) for i in range(50)))
     assert len(found) == 20
+
+
+def test_a_party_has_its_time_from_when_its_question_was_taken(provided, monkeypatch):
+    """Here the pairing takes its time, and is then cut off; nothing of the engine runs."""
+    monkeypatch.setattr(engine, "_Supervised", lambda *_: SimpleNamespace(fatal="", stop=lambda: 0))
+    monkeypatch.setattr(engine, "_await_server", lambda *_: None)
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0.2)
+    seconds, queued = 1.0, 1.6
+
+    def late():
+        began = time.monotonic()
+        with pytest.raises(RosterError, match="'lab' did not answer within 1 s"):
+            link.send("lab", envelope("lab"))
+        return time.monotonic() - began
+
+    with made(provided, f"127.0.0.1:{free_port()}") as link:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(late)
+            time.sleep(queued)
+            assert not asked.done()
+            orders = link._reported(msgspec.msgpack.encode(flower.Report([], [], 0.1)))
+            (given,) = msgspec.msgpack.decode(orders, type=flower.Orders).questions
+            assert given.party == "lab"
+            assert queued + seconds <= asked.result()
+        monkeypatch.setattr(engine, "_SILENT_S", 0.0)
+        assert late() >= seconds

@@ -9,16 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from siloweave.app import plan as plans
 from siloweave.app.ledgers import finished, spent
 from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
-from siloweave.app.plan import (
-    ENGINE_S,
-    SOCKET_S,
-    AlignmentForecast,
-    aligned_by,
-    forecast_of,
-    plan_of,
-)
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, own_columns
@@ -105,7 +98,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
     resumes: int
     finished: bool
-    alignment: AlignmentForecast | None = None
+    alignment: plans.AlignmentForecast | None = None
     columns: tuple[tuple[str, str, str], ...] = ()
     rows: RowsRead | None = None
 
@@ -188,14 +181,15 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     held = list(read_here.count.values()) if read_here else held
     shares = [study.share(source) for source in sources]
     counts = [round(rows * share) for rows, share in zip(held, shares, strict=True)]
-    found = forecast_of(setup, study.schema.learn, counts)
+    found = plans.forecast_of(setup, study.schema.learn, counts)
     places = [
         _Place.of(study, name, len(own), source, rows, share)
         for (name, own), source, rows, share in zip(
             columns.items(), sources, held, shares, strict=True
         )
     ]
-    plan, aligning = plan_of(study, setup, names[0], counts, found), aligned_by(study, counts)
+    plan = plans.plan_of(study, setup, names[0], counts, found)
+    aligning = plans.aligned_by(study, counts)
     return StudyForecast(
         study=study.study.name,
         method=info.title,
@@ -209,8 +203,8 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         memory_mb=found.memory_mb + sum(place.memory_mb for place in places),
         seconds=found.seconds,
         bytes_per_party=plan.size - aligning.bytes_leader,
-        seconds_on_engine=plan.lasts(ENGINE_S),
-        seconds_on_sockets=plan.lasts(SOCKET_S),
+        seconds_on_engine=plan.lasts(plans.ENGINE_S),
+        seconds_on_sockets=plan.lasts(plans.SOCKET_S),
         every_step=plan.every_step,
         domain_cells=None if found.domain_cells is None else float(found.domain_cells),
         workload_queries=found.workload_queries,

@@ -207,7 +207,7 @@ class Engine:
         seals: The coordinator's, with the study's roster.
         address: ``HOST:PORT`` to listen at, or of the SuperLink that is joined.
         join_secret: The file of what that SuperLink wants of those who take tasks, if it does.
-        seconds: For which an answer is awaited, and a SuperLink that is joined.
+        seconds: For which an answer is awaited once its question is sent; and a joined SuperLink.
         plaintext: No TLS; on this machine alone, for trials. Frames are sealed all the same.
         joined: Whether others run the SuperLink; `engine/ca.crt` is then its authority.
 
@@ -244,6 +244,8 @@ class Engine:
         self._news = threading.Condition()
         self._open: dict[int, flower.Question] = {}
         self._done: dict[int, flower.Outcome] = {}
+        self._began: dict[str, float] = {}  # when a party's question was asked first,
+        self._taken: dict[str, float] = {}  # and when the pairing took it
         self._count, self._heard = 0, time.monotonic()
         self._seen = dict.fromkeys(self._parties, "was not asked yet")
         self.noticed: Callable[[str, str], object] = lambda name, why: None
@@ -294,15 +296,17 @@ class Engine:
         """
         if name not in self._seen:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self._seen)}")
-        end, wait, refusals = time.monotonic() + self._seconds, _FIRST_S, 0
+        self._began[name], wait, refusals = time.monotonic(), _FIRST_S, 0
+        self._taken.pop(name, None)
         patience = _PATIENCE_S + (len(frame) + len(facts)) / _BYTES_PER_S
         self._seen[name] = "has not answered yet"
         while True:
-            until = min(end, time.monotonic() + patience)
-            opened = self._asked(name, frame, facts, until)
+            asked = time.monotonic()
+            opened = self._asked(name, frame, facts, patience)
             if opened is not None:
                 break
-            if time.monotonic() >= until:
+            end = self._since(name) + self._seconds
+            if time.monotonic() >= asked + patience:
                 patience *= 2
             refusals += self._seen[name] == _WHY[flower.REFUSED]
             if refusals == _REFUSALS:
@@ -329,11 +333,16 @@ class Engine:
             self.noticed(name, why)
         self._hindered[name] = due, why
 
-    def _asked(self, name: str, frame: bytes, facts: bytes, end: float) -> Opened | None:
+    def _since(self, name: str) -> float:
+        """When the pairing took a party's question; now, while it reports and has not yet."""
+        now = time.monotonic()
+        return self._taken.get(name, now if now - self._heard < _SILENT_S else self._began[name])
+
+    def _asked(self, name: str, frame: bytes, facts: bytes, patience: float) -> Opened | None:
         """What the party sealed; None where it did not, or the frame was lost."""
         sealed = self._seals.ask(name, frame, facts)  # anew: a party answers no frame twice
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
-        outcome = self._outcome(name, sealed, end)
+        outcome = self._outcome(name, sealed, patience)
         if outcome is None:
             if time.monotonic() - self._heard > _SILENT_S:
                 self._seen[name] = "cannot be asked, since the SuperLink is not reached"
@@ -352,18 +361,22 @@ class Engine:
             self._seen[name] = "sent what it did not sign, or someone else did"
             return None
 
-    def _outcome(self, name: str, sealed: bytes, end: float) -> flower.Outcome | None:
+    def _outcome(self, name: str, sealed: bytes, patience: float) -> flower.Outcome | None:
         """What became of a question, once that is known."""
         with self._news:
             self._count += 1
-            number = self._count
-            left = max(1.0, end - time.monotonic())
+            number, asked = self._count, time.monotonic()
+            left = max(1.0, self._since(name) + self._seconds - asked)
             self._open[number] = flower.Question(number, name, sealed, left)
             self._news.notify_all()
             try:
-                while number not in self._done and time.monotonic() < end:
+                while number not in self._done:
+                    since = self._since(name)
+                    end = min(since + self._seconds, max(since, asked) + patience)
+                    if (now := time.monotonic()) >= end:
+                        break
                     self._check()
-                    self._news.wait(min(1.0, max(0.0, end - time.monotonic())))
+                    self._news.wait(min(1.0, end - now))
             finally:
                 self._open.pop(number, None)
             return self._done.pop(number, None)
@@ -400,6 +413,7 @@ class Engine:
                 room -= len(one.frame)
                 if number not in known and (room >= 0 or not new) and len(new) < _AT_ONCE:
                     new.append(one)
+                    self._taken.setdefault(one.party, time.monotonic())
             return msgspec.msgpack.encode(flower.Orders(new, list(self._open)))
 
     def close(self) -> None:
