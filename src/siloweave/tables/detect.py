@@ -59,8 +59,9 @@ _IDS = _lexicon(
 _NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero número")  # at the end
 _FIRST = _lexicon("id nr numéro numero número codigo código code")  # before what they number
 _PEOPLE = re.compile(
-    r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|member|mitglied|proband|"
-    r"particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|caller|benutz|assignee|manager|supervisor|physician|mitarb|versichert|insured|assur|"
+    r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|"
+    r"member|mitglied|proband|particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|"
+    r"caller|benutz|assignee|manager|supervisor|physician|mitarb|versichert|insured|assur|"
     r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
