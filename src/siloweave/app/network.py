@@ -295,10 +295,7 @@ def answers_in(
 
 @contextmanager
 def _declining(why: str) -> Iterator[None]:
-    """Let the coordinator know of an error in here, by words that name no row and no bound.
-
-    Not of a file or disk that cannot be used: its owner mends that, and starts the party again.
-    """
+    """Let the coordinator know of an error in here by these words alone; of no file or disk."""
     try:
         yield
     except SiloweaveError as error:
