@@ -93,7 +93,7 @@ def _guarantee(synth: DistAIM) -> Guarantee:
         "Every row of every party, from the coordinator, from the parties, and from readers, as "
         "long as no two of three put together what they know: the coordinator, and the two parties "
         "that serve, the first and the last of the roster. Sums that are counted before, to cut "
-        "columns, withstand `tolerated` parties that help any of them.",
+        f"columns, withstand the help of up to {synth.tolerated} parties to any of them.",
     )
 
 

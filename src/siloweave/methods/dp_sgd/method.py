@@ -133,7 +133,7 @@ _PARTIAL = (
     "finite epsilon holds for what is released."
 )
 _ROWS = (
-    "Each row, from the coordinator, `tolerated` parties that help it, and everyone who sees the "
+    "Each row, from the coordinator with the help of up to {} parties, and everyone who sees the "
     "model or the synthetic table: the counts of all columns and every training step are paid for; "
     "only masked, noisy sums leave a party. The schema is public."
 )
@@ -179,7 +179,9 @@ class PrivateRowsSettings(PrivateSettings):
 def _guarantee(synth: Any) -> Guarantee:
     if trains_unpaid(synth):
         return Guarantee("partial", _PARTIAL)
-    return Guarantee("dp", _CENTRAL if synth.method.split == "central" else _ROWS)
+    return Guarantee(
+        "dp", _CENTRAL if synth.method.split == "central" else _ROWS.format(synth.tolerated)
+    )
 
 
 def _central_views(synth: Any) -> Views:

@@ -82,9 +82,9 @@ def _guarantee(synth: FLAIM) -> Guarantee:
         return Guarantee("none", nothing, title="AugFLAIM (Oracle)")
     return Guarantee(
         "dp",
-        "Protected: every row of every party, against the coordinator, with `tolerated` parties "
-        "that help it, the other parties and readers; the coordinator sees only masked, noisy "
-        "sums and noisy choices.",
+        "Protected: every row of every party, against readers, the other parties, and the "
+        f"coordinator with the help of up to {synth.tolerated} of them; the coordinator sees only "
+        "masked, noisy sums and noisy choices.",
     )
 
 
