@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from marked import fill, table
 from masked_sums import MaskedSum
 
 from siloweave.errors import RosterError
@@ -66,8 +67,7 @@ def lines(found: list[dict[str, float]]) -> str:
          f"{r['sent'] / 1e3:.0f}", f"{r['got'] / 1e3:.0f}", f"{r['sigma']:.2f}"]
         for r in sorted(found, key=lambda r: (r["parties"], r["vanish"]))
     ]  # fmt: skip
-    every = [head, ["---:"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in every)
+    return table(head, rows)
 
 
 def main() -> None:
@@ -87,12 +87,9 @@ def main() -> None:
         found.append(json.loads(made))
         with RESULTS.open("a") as file:
             file.write(made)
-    table = lines(found)
-    print(table)
-    head, _, rest = PAGE.read_text().partition("<!-- dropouts -->")
-    _, mark, tail = rest.partition("<!-- /dropouts -->")
-    if mark:
-        PAGE.write_text(f"{head}<!-- dropouts -->\n\n{table}\n\n{mark}{tail}")
+    made = lines(found)
+    print(made)
+    fill(PAGE, "dropouts", made)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from marked import fill, table
 from masked_sums import DOMAIN, MaskedSum
 
 HERE = Path(__file__).parent
@@ -177,10 +178,6 @@ def of_sum(gone: int, count: int = SUM, wait: float = WAIT_S) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---:"] * len(head), *rows])
-
-
 def tables(found: list[dict[str, Any]]) -> str:
     """Those of the page."""
     head = ["parties", "first round, s", "processor s of a node's start", "MB of a node",
@@ -243,10 +240,7 @@ def main() -> None:
             file.write(json.dumps(found[-1]) + "\n")
     made = tables(found)
     print(made)
-    head, _, rest = PAGE.read_text().partition("<!-- network -->")
-    _, mark, tail = rest.partition("<!-- /network -->")
-    if mark:
-        PAGE.write_text(f"{head}<!-- network -->\n\n{made}\n\n{mark}{tail}")
+    fill(PAGE, "network", made)
 
 
 if __name__ == "__main__":

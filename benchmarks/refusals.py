@@ -11,18 +11,17 @@ import argparse
 import json
 import os
 import socket
-import ssl
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from marked import fill, table
 
 from siloweave.errors import SiloweaveError
 from siloweave.federation import MemoryStore, Site, certificates, frames, local, messages
@@ -37,6 +36,10 @@ from siloweave.protocols.secure_sums import Count, KeyRequest, ModelMessage
 from siloweave.tables.codes import Codes, Domain
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.federation.tls import server  # noqa: E402
+
 RESULTS = HERE / "results" / "refusals.jsonl"
 PAGE = HERE.parent / "docs" / "reference" / "scaling.md"
 DOMAIN = Domain(tuple("abcd"), (1200, 1200, 1200, 2))
@@ -188,31 +191,6 @@ def at_the_coordinator(ends: Ends) -> Iterator[tuple[str, str, int, Try]]:
     yield "NaN in an answer", "not finite", 2000, lambda i: messages.decode(nan, Array).numpy()
 
 
-@contextmanager
-def server(home: Path, *, plain: bool = False) -> Iterator[int]:
-    """Someone who has a certificate, or speaks no TLS, and takes connections; gives the port."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(home / "server.crt", home / "server.key")
-    with socket.create_server(("", 0)) as listening:
-
-        def take() -> None:
-            with suppress(OSError):
-                while True:
-                    end, _ = listening.accept()
-                    with end, suppress(OSError):
-                        if plain:
-                            end.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                            end.recv(1000)
-                        else:
-                            context.wrap_socket(end, server_side=True).close()
-
-        thread = threading.Thread(target=take, daemon=True)
-        thread.start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
-        thread.join()
-
-
 def over_tls(folder: Path) -> Iterator[tuple[str, str, int, Try]]:
     """What a party finds where its coordinator should be."""
     for name in ("office", "other", "expired"):
@@ -269,8 +247,7 @@ def lines(found: list[dict[str, Any]]) -> str:
          f"{r['load']:.0f}"]
         for r in found
     ]  # fmt: skip
-    every = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in every)
+    return table(head, rows, words=1)
 
 
 def run(folder: Path, known: set[str]) -> Iterator[dict[str, Any]]:
@@ -292,12 +269,9 @@ def main() -> None:
         for one in run(Path(folder), {str(r["what"]) for r in found}):
             found.append(one)
             file.write(json.dumps(one) + "\n")
-    table = lines(found)
-    print(table)
-    head, _, rest = PAGE.read_text().partition("<!-- refusals -->")
-    _, mark, tail = rest.partition("<!-- /refusals -->")
-    if mark:
-        PAGE.write_text(f"{head}<!-- refusals -->\n\n{table}\n\n{mark}{tail}")
+    made = lines(found)
+    print(made)
+    fill(PAGE, "refusals", made)
 
 
 if __name__ == "__main__":

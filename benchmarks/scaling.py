@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from marked import fill
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 PAGE = ROOT / "docs" / "reference" / "scaling.md"
@@ -346,16 +348,10 @@ def table(found: dict[str, Point], sweep: str) -> str:
     return "\n".join(lines)
 
 
-def fill(page: Path, found: dict[str, Point]) -> None:
+def fill_all(page: Path, found: dict[str, Point]) -> None:
     """Put the tables between the page's marks."""
-    text = page.read_text()
     for sweep in dict.fromkeys(str(p["sweep"]) for p in points()):
-        start, end = f"<!-- {sweep} -->", f"<!-- /{sweep} -->"
-        if start in text and end in text:
-            before, rest = text.split(start, 1)
-            after = rest.split(end, 1)[1]
-            text = f"{before}{start}\n\n{table(found, sweep)}\n\n{end}{after}"
-    page.write_text(text)
+        fill(page, sweep, table(found, sweep))
 
 
 def main() -> None:
@@ -379,7 +375,7 @@ def main() -> None:
     else:
         found = run_missing(arguments.output, arguments.limit, arguments.only)
     draw(found)
-    fill(PAGE, found)
+    fill_all(PAGE, found)
 
 
 if __name__ == "__main__":

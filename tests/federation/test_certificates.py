@@ -2,11 +2,9 @@
 
 import asyncio
 import socket
-import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
@@ -17,27 +15,7 @@ import pytest
 from siloweave.errors import InputError, RosterError
 from siloweave.federation import certificates, engine, flower
 from tests.federation.engines import envelope, free_port, provisioned, seals_of, serve
-
-
-@contextmanager
-def server(home):
-    """Someone who has a certificate and takes connections; gives the port."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(home / "server.crt", home / "server.key")
-    with socket.create_server(("", 0)) as listening:
-
-        def take():
-            with suppress(OSError):
-                while True:
-                    end, _ = listening.accept()
-                    with end, suppress(OSError):
-                        context.wrap_socket(end, server_side=True).close()
-
-        thread = threading.Thread(target=take, daemon=True)
-        thread.start()
-        yield listening.getsockname()[1]
-        listening.shutdown(socket.SHUT_RDWR)
-        thread.join()
+from tests.federation.tls import server
 
 
 @pytest.fixture
