@@ -124,6 +124,11 @@ class Ends:
             self._over(one)
 
 
+def told(text):
+    """What an end printed, in one line."""
+    return " ".join(text.split())
+
+
 def until(holds, seconds=LAST_S):
     end = time.monotonic() + seconds
     while not holds():

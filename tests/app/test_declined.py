@@ -1,6 +1,5 @@
 """A party that does not take part: both ends are told so at once, and end with exit code 2."""
 
-import re
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ import pytest
 
 from siloweave.app.network import party_in, provision
 from siloweave.app.status import status_of
-from tests.app.processes import Ends, over_network, small, until
+from tests.app.processes import Ends, over_network, small, told, until
 from tests.federation.engines import free_port
 
 OVER = 2
@@ -63,11 +62,6 @@ REASONS = {
     "roster": (outdated, "party 'north' has another roster than the coordinator: ", ""),
 }
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
-
-
-def told(text):
-    """What an end printed, in one line."""
-    return re.sub(r"\s+", " ", text)
 
 
 @pytest.mark.parametrize("way", WAYS)
