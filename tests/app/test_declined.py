@@ -1,5 +1,6 @@
 """A party that does not take part: both ends are told so at once, and end with exit code 2."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -62,6 +63,7 @@ REASONS = {
     "roster": (outdated, "party 'north' has another roster than the coordinator: ", ""),
 }
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
+SLOW_ENGINE = [pytest.mark.slow, pytest.mark.engine]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -161,3 +163,57 @@ def test_a_party_whose_key_is_another_than_the_coordinators_roster_has_is_named_
         assert ends.running["coordinator"].poll() is None
         assert ends.ended() == OVER
         assert seen in told(ends.said("coordinator")).rpartition("did not answer within")[2]
+
+
+@pytest.mark.parametrize("way", ["files", pytest.param("network", marks=SLOW_ENGINE)])
+def test_a_party_with_another_coordinators_public_key_is_told_and_the_coordinator_names_it(
+    folder, way
+):
+    """It cannot read its roster, so it ends, and nobody can be sent why."""
+    small(folder)
+    network = way == "network"
+    addresses = ["127.0.0.1"] if network else []
+    made = provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
+    own = (made["north"] / "coordinator.pub").read_text().strip()
+    other = provision(folder.path, folder.path / "others")["north"] / "coordinator.pub"
+    (made["north"] / "coordinator.pub").write_bytes(other.read_bytes())
+    files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
+    way = over_network(free_port()) if network else files
+    with Ends(folder.path, made, way, wait=40 if network else 5) as ends:
+        for name in ends.parties:
+            ends.start(name)
+        until(lambda: network or "answers over" in ends.said("south"))
+        ends.start("coordinator")
+        assert ends.over("north") == OVER
+        wrong = other.read_text().strip()
+        assert f"was not signed by the coordinator's key {wrong}" in told(ends.said("north"))
+        assert ends.ended() == OVER
+        _, late, seen = told(ends.said("coordinator")).rpartition("party 'north' did not answer")
+        assert late
+        assert f"that its coordinator.pub is {own}. Then start again" in seen
+        assert wrong not in seen
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_party_with_another_coordinators_folder_is_told_and_the_coordinator_names_it(folder, way):
+    """Its roster holds, and the questions that come are of nobody it knows."""
+    small(folder)
+    network = way == "network"
+    addresses = ["127.0.0.1"] if network else []
+    made = provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
+    shutil.copytree(made["north"], folder.path / "others" / "north")
+    other = provision(folder.path, folder.path / "others", trial=True)["north"]
+    own = (made["north"] / "coordinator.pub").read_text().strip()
+    for name in ("coordinator.pub", "roster.json"):
+        (made["north"] / name).write_bytes((other / name).read_bytes())
+    files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
+    way = over_network(free_port()) if network else files
+    with Ends(folder.path, made, way, wait=60 if network else 15) as ends:
+        ends.start_all()
+        assert ends.ended() == OVER
+        seen = told(ends.said("coordinator")).rpartition("party 'north' ")[2]
+        why = "refused the frame, as of a coordinator that it does not know; see its log. See "
+        assert seen.startswith(why if network else "did not answer within 15 s")
+        assert f"that its coordinator.pub is {own}. Then start again" in seen
+        assert "that 'coordinator' did not sign" in told(ends.said("north"))
+        assert ends.running["north"].poll() is None  # a stranger may have sent that

@@ -178,14 +178,13 @@ def _roster(folder: Path, study: Study, coordinator: bytes) -> frames.Roster:
 def public_key_in(path: Path) -> bytes:
     """The coordinator's public key in a file; InputError for a file without one."""
     try:
-        key = b64decode(path.read_text().strip(), validate=True)
+        return b64decode(path.read_text().strip(), validate=True)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path}: holds no public key ({getattr(error, 'strerror', error)}). Ask the "
             "coordinator for the key, by another way than the one that brought this folder, and "
             "write it into this file"
         ) from error
-    return key
 
 
 # The ends

@@ -302,21 +302,20 @@ class Engine:
         self._seen[name] = "has not answered yet"
         while True:
             asked = time.monotonic()
-            opened = self._asked(name, frame, facts, patience)
-            if opened is not None:
+            if (opened := self._asked(name, frame, facts, patience)) is not None:
                 break
             end = self._since(name) + self._seconds
             if time.monotonic() >= asked + patience:
                 patience *= 2
             refusals += self._seen[name] == _WHY[flower.REFUSED]
             if refusals == _REFUSALS:
-                raise RosterError(f"party {name!r} {self._seen[name]}. Then start again")
+                raise RosterError(f"party {name!r} {self._seen[name]}. See {self._seals.again}")
             if time.monotonic() >= end:
                 odd = self._hindered.get(name, (0.0, self._untold))[1]
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s: it "
-                    f"{self._seen[name]}. See that the party runs and reaches this machine, then "
-                    f"start again: the study continues where it was{odd and '. Noticed: '}{odd}"
+                    f"{self._seen[name]}. See that the party runs and reaches this machine, and "
+                    f"{self._seals.again}{odd and '. Noticed: '}{odd}"
                 )
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, _LONGEST_S)
@@ -342,8 +341,7 @@ class Engine:
         """What the party sealed; None where it did not, or the frame was lost."""
         sealed = self._seals.ask(name, frame, facts)  # anew: a party answers no frame twice
         nonce = self._seals.checked(sealed, self._seals.name, name).nonce
-        outcome = self._outcome(name, sealed, patience)
-        if outcome is None:
+        if (outcome := self._outcome(name, sealed, patience)) is None:
             if time.monotonic() - self._heard > _SILENT_S:
                 self._seen[name] = "cannot be asked, since the SuperLink is not reached"
             return None

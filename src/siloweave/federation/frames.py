@@ -277,6 +277,7 @@ class Seals:
         nonces: Of the questions that were answered; in memory if None.
 
     Attributes:
+        again: At a coordinator: what to see to where a party does not answer, and to do then.
         refused: By what this end refused the study, once an answer is that: nothing else can
             follow, so it ends when the answer was sent, and raises this.
 
@@ -300,12 +301,16 @@ class Seals:
         self, name: str, identity: Identity, roster: Roster, nonces: Nonces | None = None
     ) -> None:
         self.name, self.roster = name, roster
+        key = spelled_key(identity.public)
+        self.again = (
+            f"that its coordinator.pub is {key}. Then start again: the study continues where it was"
+        )
         self.refused: StudyError | None = None
         self._outdated = False  # whether that was for a roster
         self._identity, self._nonces = identity, nonces or Nonces()
         if roster.keys.get(name) != keys_for(roster.study, identity):
             raise RosterError(
-                f"{name!r} has the key {spelled_key(identity.public)}, and the roster of study "
+                f"{name!r} has the key {key}, and the roster of study "
                 f"{roster.study!r} does not know it so; ask the coordinator for a new roster"
             )
         self._study, self._own = roster.digest, _secret(roster.study, identity)

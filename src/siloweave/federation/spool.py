@@ -217,8 +217,7 @@ class Spool:
         end, wait, odd = time.monotonic() + self._seconds, _FIRST_S, ""
         while True:
             late = time.monotonic() >= end
-            data = answers.read(called)
-            if data is not None:
+            if (data := answers.read(called)) is not None:
                 try:
                     return self._seals.open(data, name, nonce)
                 except WireError as error:
@@ -230,8 +229,8 @@ class Spool:
                     answers.finish(called)  # so that the question is asked anew
                 raise RosterError(
                     f"party {name!r} did not answer within {self._seconds:g} s. Its question lies "
-                    f"in {questions.path}; see that the party runs and that files are carried, "
-                    f"then start again: the study continues where it was.{odd}"
+                    f"in {questions.path}; see that the party runs, that files are carried, and "
+                    f"{self._seals.again}.{odd}"
                 )
             time.sleep(min(wait, max(0.0, end - time.monotonic())))
             wait = min(2 * wait, self._pause)
@@ -288,8 +287,7 @@ def _taken(
     questions: _Box, answers: _Box, name: str, seals: Seals, reply: Callable[[Opened], bytes]
 ) -> bool:
     """Whether a question was answered; one that cannot be opened is ignored."""
-    frame = questions.read(name)
-    if frame is None:
+    if (frame := questions.read(name)) is None:
         return False
     try:
         with seals.answered(frame, reply) as answer:
