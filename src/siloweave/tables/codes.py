@@ -413,14 +413,8 @@ class Encoder:
 
     def to_json(self) -> str:
         """Return the encoder as JSON text, with a version; `from_json` reads it back."""
-        file = _File(
-            "siloweave-encoder",
-            VERSION,
-            self.schema.columns,
-            self.bins,
-            self.bins_per_column or {},
-            dict(self.cuts or {}),
-        )
+        per, cuts = self.bins_per_column or {}, dict(self.cuts or {})
+        file = _File("siloweave-encoder", VERSION, self.schema.columns, self.bins, per, cuts)
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
@@ -516,16 +510,12 @@ class ResolutionLevels:
     @cached_property
     def _sizes(self) -> list[tuple[str, int, int]]:
         """Of each table: the column, the width of its bins, and its cells."""
-        # A missing value is a cell of the coarsest table alone.
-        return [
-            (
-                name,
-                width,
-                -(-self._known(name) // width) + (self.encoder.schema[name].missing and not i),
-            )
-            for name, widths in self.widths.items()
-            for i, width in enumerate(widths)
-        ]
+        found = []
+        for name, widths in self.widths.items():
+            for i, width in enumerate(widths):  # a missing value is in the coarsest table alone
+                gone = self.encoder.schema[name].missing and not i
+                found.append((name, width, -(-self._known(name) // width) + gone))
+        return found
 
     @property
     def number(self) -> int:

@@ -413,11 +413,8 @@ def sdv_of(constraints: Sequence[Constraint]) -> Iterator[dict[str, Any]]:
         if isinstance(one, FixedCombinations | Unique):
             facts: dict[str, Any] = {"column_names": list(one.columns)}
         elif isinstance(one, Inequality):
-            facts = {
-                "low_column_name": one.low,
-                "high_column_name": one.high,
-                "strict_boundaries": one.strict,
-            }
+            facts = {"low_column_name": one.low, "high_column_name": one.high}
+            facts["strict_boundaries"] = one.strict
         else:
             continue
         yield {"constraint_class": type(one).__name__, "constraint_parameters": facts}
@@ -438,12 +435,9 @@ def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
             if kind in ("FixedCombinations", "Unique"):
                 make: Any = FixedCombinations if kind == "FixedCombinations" else Unique
                 found.append(make(tuple(map(str, facts["column_names"]))))
-            elif kind == "Inequality":
-                found.append(
-                    Inequality(facts["low_column_name"], facts["high_column_name"], strict)
-                )
-            elif kind == "Range" and "middle_column_name" in facts:
-                ends = [facts[f"{end}_column_name"] for end in ("low", "middle", "high")]
+            elif kind == "Inequality" or (kind == "Range" and "middle_column_name" in facts):
+                three = ("low", "middle", "high")[:: 1 + (kind == "Inequality")]
+                ends = [facts[f"{end}_column_name"] for end in three]
                 found += [Inequality(*pair, strict) for pair in pairwise(ends)]
             else:
                 ignored.append(kind)

@@ -53,6 +53,7 @@ _FRAMES: dict[Family, Any] = {
     "text": pl.String,
     "nothing": pl.Null,
 }
+_DESCRIBED = "SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {} AS asked)"  # DuckDB
 # How PostgreSQL numbers, and DuckDB names, errors that are about a query, a connection or a server.
 _TELLING = ("08", "28", "3D", "42", "53", "57", "0A", "25")
 _TELLING_NAMES = ("Parser", "Binder", "Catalog", "IO", "Connection", "Permission", "Out of Memory")
@@ -433,11 +434,6 @@ def _series(name: str, values: Sequence[Any]) -> pl.Series:
     return pl.Series(name, values, dtype=None if kinds else pl.Null)
 
 
-def _duckdb_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    found = run(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {source} AS asked)")
-    return dict(found.rows())
-
-
 def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
     kinds = ", ".join(f"pg_typeof(s.{quoted(n)})::text AS {quoted(n)}" for n in names)
     (row,) = run(f"SELECT {kinds} FROM (SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE").rows()
@@ -461,7 +457,7 @@ _KINDS = {
     "duckdb": _Kind(
         lambda: (import_module("adbc_driver_duckdb"), _dbapi().Error)[1],
         _duckdb,
-        _duckdb_types,
+        lambda run, source, _: dict(run(_DESCRIBED.format(source)).rows()),
         "epoch_us({})",
         "isnan({})",
         "sha256({})",

@@ -100,7 +100,7 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
 _MORE = 8  # times that * and + and {2,} repeat something beyond the fewest
 _LONGEST = 1000  # characters of a text
 _SETS = {"d": digits, "w": f"{ascii_letters}{digits}_", "s": " "}
-_TIMES = re.compile(r"\{(?:(\d+)|(\d*),(\d*))\}")
+_TIMES = re.compile(r"[?*+]|\{(?:(\d+)|(\d*),(\d*))\}")
 
 
 @dataclass(frozen=True)
@@ -258,18 +258,11 @@ class _Reader:
         return _SETS.get(letter, letter)
 
     def repeated(self, part: TextForm | str) -> TextForm | str:
-        if self.taken("?"):
-            low, high = 0, 1
-        elif self.taken("*"):
-            low, high = 0, _MORE
-        elif self.taken("+"):
-            low, high = 1, 1 + _MORE
-        elif found := _TIMES.match(self.text, self.at):
-            self.at = found.end()
-            low = int(found[1] or found[2] or 0)
-            high = int(found[1] or found[3] or low + _MORE)
-        else:
+        if (found := _TIMES.match(self.text, self.at)) is None:
             return part
+        self.at = found.end()
+        low = int(found[1] or found[2] or found[0] == "+")
+        high = int(found[1] or found[3] or (low + _MORE if found[0] != "?" else 1))
         if self.text[self.at : self.at + 1] in ("?", "+"):
             self.refuse(f"{self.text[self.at]} behind a repeat")
         longest = len(part) if isinstance(part, str) else part.longest

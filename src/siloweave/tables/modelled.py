@@ -217,11 +217,8 @@ class _Merged(_Kept):
             rows, likely = np.flatnonzero(group == number), drawn[fits[drawn]]
             pool = likely if likely.size else np.flatnonzero(fits)
             chosen[rows] = np.where(fits[drawn[rows]], drawn[rows], random.choice(pool, len(rows)))
-        return {
-            column.name: WantedCells(
-                CellValues(chosen, np.zeros(len(chosen), dtype=np.bool_)), fixed
-            )
-        }
+        there = CellValues(chosen, np.zeros(len(chosen), dtype=np.bool_))
+        return {column.name: WantedCells(there, fixed)}
 
 
 @dataclass(frozen=True)
@@ -402,10 +399,9 @@ def value_of(column: Column, number: Any) -> Value:
 
 
 def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
-    low, high = (cells_of(schema[name], table) for name in rule.columns)
-    units = [
-        step_of(c) if c.kind == "datetime" else 1 for c in map(schema.__getitem__, rule.columns)
-    ]
+    columns = [schema[name] for name in rule.columns]
+    units = [step_of(column) if column.kind == "datetime" else 1 for column in columns]
+    low, high = (cells_of(column, table) for column in columns)
     first, last = low.values * units[0], high.values * units[1]
     wrong = first >= last if rule.strict else first > last
     if rule.most is not None:
@@ -503,10 +499,8 @@ class Modelled:
         found: list[_Transform] = []
         needs: dict[str, set[str]] = {}
         merged: set[str] = set()
-        rules = sorted(
-            self.declared.constraints, key=lambda one: not isinstance(one, FixedCombinations)
-        )
-        for rule in rules:
+        rules = self.declared.constraints
+        for rule in sorted(rules, key=lambda one: not isinstance(one, FixedCombinations)):
             made = self._transform(rule) if self.local(rule) else None
             if made is None or merged & set(rule.columns) or needs.keys() & set(made.targets):
                 continue
@@ -734,9 +728,8 @@ class Modelled:
             for name in rule.columns if isinstance(rule, MissingTogether) else ():
                 if name in found and first not in found:
                     lost = found[name].fixed & found[name].cells.gone
-                    found[first] = WantedCells(
-                        CellValues(np.zeros_like(known[first].values), lost), lost
-                    )
+                    zeros = np.zeros_like(known[first].values)
+                    found[first] = WantedCells(CellValues(zeros, lost), lost)
         for one in reversed(self._transforms):
             if any(name in found for name in one.targets):
                 column: Any = None if one.column is None else schema[one.column.name]

@@ -598,25 +598,15 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
 
 _EXTRA = "siloweave"
 _SDTYPES: tuple[Kind, ...] = ("categorical", "boolean", "datetime", "id")
-_PERSONAL = {
-    "email": "email",
+_PERSONAL = {form: form for form in SEMANTIC} | {
     "phone": "phone_number",
-    "name": "name",
-    "address": "address",
-    "postcode": "postcode",
-    "iban": "iban",
-    "url": "url",
     "ip": "ipv4_address",
     "uuid": "uuid4",
-}  # sdtypes of a text's formats; SDV also takes the names of faker's functions
+}  # fmt: skip  sdtypes of a text's formats; SDV also takes the names of faker's functions
 _FORMATS = {sdtype: form for form, sdtype in _PERSONAL.items()} | {
-    "first_name": "name",
-    "last_name": "name",
-    "street_address": "address",
-    "zipcode": "postcode",
-    "ipv4": "ip",
-    "uuid": "uuid",
-}
+    "first_name": "name", "last_name": "name", "street_address": "address",
+    "zipcode": "postcode", "ipv4": "ip", "uuid": "uuid",
+}  # fmt: skip
 
 
 def _sdv_records(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -719,11 +709,7 @@ def _type(column: Column, text: bool) -> type:
         return type(column.categories[0])
     if not text and column.kind in ("datetime", "id") and _DIGITS.fullmatch(column.format or ""):
         return int
-    if (
-        column.format is not None
-        or column.kind == "text"
-        or (text and column.kind in ("id", "datetime"))
-    ):
+    if column.format is not None or column.kind in ("text", *(("id", "datetime") if text else ())):
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}
     return types.get(column.kind, int)

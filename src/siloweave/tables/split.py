@@ -138,13 +138,9 @@ def clusters(codes: Any, parties: int, *, key: Key, method: str = "umap") -> Par
         return [np.arange(codes.num_rows)]
     plane = _PLANES[method](codes, fold_in(key, method))
     sklearn = import_module("sklearn.cluster")
+    state = _state(fold_in(key, "means"))
     means = sklearn.MiniBatchKMeans(
-        parties,
-        batch_size=4096,
-        n_init=1,
-        max_iter=50,
-        random_state=_state(fold_in(key, "means")),
-        reassignment_ratio=0.0,
+        parties, batch_size=4096, n_init=1, max_iter=50, random_state=state, reassignment_ratio=0.0
     )
     found = means.fit_predict(plane)
     return _filled([np.flatnonzero(found == k) for k in range(parties)], fold_in(key, "fill"))
@@ -254,14 +250,9 @@ def _umap_plane(codes: Codes, key: Key) -> _Matrix:
     crowded = copies.max() > _COPIES * len(rows)
     if crowded:
         rows += _HAIR * generator(fold_in(key, "hair")).random(rows.shape)
-    umap = import_module("umap").UMAP(
-        n_components=2,
-        n_neighbors=min(15, len(rows) - 1),
-        min_dist=0.1,
-        random_state=_state(key),
-        n_jobs=1,
-        init="pca" if crowded else "spectral",  # a crowd is an island; islands have no spectrum
-    )
+    init = "pca" if crowded else "spectral"  # a crowd is an island; islands have no spectrum
+    near, state = min(15, len(rows) - 1), _state(key)
+    umap = import_module("umap").UMAP(near, min_dist=0.1, random_state=state, n_jobs=1, init=init)
     plane: _Matrix = umap.fit_transform(rows).astype(np.float64)
     return plane
 
