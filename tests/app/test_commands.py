@@ -441,6 +441,21 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     assert "1 of 201 rows break it (rows 201, counted from 1)" in err
 
 
+def test_lines_above_the_names_are_skipped_said_and_stored(folder):
+    rows = "".join(f"{20 + i},{'fm'[i % 2]},{i % 7}.5,,\n" for i in range(60))
+    folder.write("ward.csv", f"# exported by X\nWard 7\n\nage,sex,dose,,\n{rows}")
+    code, out, _ = folder.call("init", "ward.csv", "--folder", "new")
+    assert code == 0
+    assert "ward: fields divided by commas, utf-8, names in line 4; what lies above it is" in out
+    assert "2 empty columns at the end without a name are left out" in out
+    assert "skip = 3\n" in (folder.path / "new" / "study.toml").read_text()
+    folder.write("ward.csv", f"# exported by X\nWard 7\n---\nage,sex,dose,,\n{rows}")
+    assert folder.call("check", "new", "--rows")[0] == 0
+    assert folder.call("run", "new")[0] == 0
+    assert not folder.call("init", "ward.csv", "--skip", "3", "--folder", "again")[0]
+    assert "skip = 3\n" in (folder.path / "again" / "study.toml").read_text()
+
+
 def test_lines_that_leave_off_empty_fields_are_read_where_the_study_says_so(folder):
     lines = [f"{20 + i},{'fm'[i % 2]},{'xy'[i % 2]}" for i in range(40)]
     lines[20:36] = [line[:-2] for line in lines[20:36]]  # as Excel does in blocks of 16

@@ -1,4 +1,5 @@
 import gzip
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from functools import partial
 
@@ -10,7 +11,7 @@ import pytest
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, read_batches, write
-from siloweave.tables.read import Dialect, names_in
+from siloweave.tables.read import Dialect, digest_of, names_in
 
 
 def pandas_frame():
@@ -279,7 +280,8 @@ def test_separators_that_all_lines_leave_off_at_their_end_are_no_fault(tmp_path)
     (tmp_path / "a.csv").write_text("a,b,c,\n1,2\n\n3,4\n5,\n")
     table = read(tmp_path / "a.csv")
     assert table.num_rows == 3
-    assert [table.missing(name).sum() for name in table.names] == [0, 1, 3, 3]
+    assert table.names == ("a", "b", "c")
+    assert [table.missing(name).sum() for name in table.names] == [0, 1, 3]
 
 
 def test_a_quotation_mark_that_is_not_closed_is_named(tmp_path):
@@ -308,12 +310,12 @@ def test_true_and_false_are_drawn_as_they_are_written(tmp_path):
 
 
 def test_columns_without_a_name_are_named_by_their_place(tmp_path):
-    """As pandas writes its index, and as some tools end every line with a separator."""
-    (tmp_path / "export.txt").write_bytes(b",a,b,\n7,1,x,\n8,2,y,\n")
+    """As pandas writes its index."""
+    (tmp_path / "export.txt").write_bytes(b",a,b,\n7,1,x,\n8,2,y,z\n")
     table = read(tmp_path / "export.txt")
     assert table.names == ("column_1", "a", "b", "column_4")
     assert table.values("column_1").tolist() == [7, 8]
-    assert table.missing("column_4").all()
+    assert table.missing("column_4").tolist() == [True, False]
     (tmp_path / "twice.csv").write_bytes(b"column_2,,a\n1,2,3\n")
     with pytest.raises(DataError, match="twice: column_2"):
         read(tmp_path / "twice.csv")
@@ -527,18 +529,83 @@ def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
     path.write_text("sep=;\na;b\n1;2\n3;4\n")
     with pytest.raises(DataError, match=r"line 1 .* names the separator.* delete that line"):
         read(path)
-    path.write_text("Stays of 2024\n\na,b\n1,2\n3,4\n")
-    with pytest.raises(DataError, match="delete lines above the names"):
+    path.write_text("Stays of 2024\na,b\n1,2\n3,4\n")
+    with pytest.raises(DataError, match=r"delete lines above the names.* or count them: --skip"):
         read(path)
-    path.write_text("Stays of 2024,,\n,,\na,b,c\n1,2,3\n3,4,5\n")
+    assert read(path, skip=1).names == ("a", "b")
+    path.write_text("Stays of 2024,,\na,b,c\n1,2,3\n3,4,5\n")
     with pytest.raises(DataError, match=r"line 1 .* names 1 of 3 columns: delete lines above"):
         read(path)
+    path.write_text("Stays of 2024,,\n,,\na,b,c\n1,2,3\n3,4,5\n")
     assert read(path, header=True).names == ("Stays of 2024", "column_2", "column_3")
     path.write_text(",a,b\n0,1,2\n1,3,4\n")  # an index without a name
     assert read(path).names == ("column_1", "a", "b")
     path.write_text("a,b,c\n1,2,3\n3,4,5\n\nSource: the register\n")
     with pytest.raises(DataError, match=r"line 5 .* 1 of 3 fields.* it is a note below the rows"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("above", "rows", "skip"),
+    [
+        ("# exported by X\n", "id,name\n1,a\n2,b\n", 1),
+        ("# exported by X\r\n# on 1 May\r\n\r\n", "id,name\r\n1,a\r\n\r\n2,b\r\n", 3),
+        ("# X\r", "id,name\r1,a\r2,b\r", 1),
+        ("# exported by X\n", "#id,name\n1,a\n2,b\n", 1),
+        ("", "#id,name\n1,a\n2,b\n", 0),
+        ("", "id,name\n#1,a\n#2,b\n", 0),
+        ("", "id,name\n\n1,a\n\n2,b\n", 0),
+        ("", "id\n1\n\n2\n", 0),
+        ("Stays of 2024\n\n", "id,name\n1,a\n2,b\n", 2),
+        ("Stays of 2024,\n,\n", "id,name\n1,a\n2,b\n", 2),
+        ("Stays, by ward\n\n", "a,b,c,d,e\n1,2,3,4,5\n3,4,5,6,7\n", 2),
+        ("Register\n\nAs of 2024\n# draft\n\n", "id;name\n1;a\n2;b\n", 5),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_comments_and_a_title_above_the_names_are_skipped(
+    tmp_path, above, rows, skip, name, encoding
+):
+    packed = gzip.compress if name.endswith("gz") else bytes
+    (tmp_path / "bare.csv").write_bytes(rows.encode())
+    (tmp_path / name).write_bytes(packed((above + rows).encode(encoding)))
+    bare, table = read(tmp_path / "bare.csv"), read(tmp_path / name)
+    assert table.dialect.skip == skip
+    assert digest_of(table) == digest_of(bare)
+    assert names_in(tmp_path / name, Dialect()) == bare.names
+    lines = [bare.line(row) + skip for row in range(bare.num_rows)]
+    assert [table.line(row) for row in range(table.num_rows)] == lines
+    again = read(tmp_path / name, **asdict(table.dialect))
+    pieces = list(read_batches(tmp_path / name, 1, dialect=table.dialect))
+    assert digest_of(again) == digest_of(bare)
+    assert sum(one.num_rows for one in pieces) == bare.num_rows
+
+
+def test_rows_that_begin_with_a_number_sign_are_rows(tmp_path):
+    (tmp_path / "t.csv").write_text("#1,a\n#2,b\n3,c\n4,d\n")
+    table = read(tmp_path / "t.csv", header=False)
+    assert table.num_rows == 4
+    with pytest.raises(InputError, match="skip=-1 must be how many lines"):
+        read(tmp_path / "t.csv", skip=-1)
+    with pytest.raises(DataError, match="is empty"):
+        read(tmp_path / "t.csv", skip=4)
+
+
+def test_columns_at_the_end_without_a_name_or_a_value_are_left_out(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,,\n1,2,, \n,,,\n\n3,4\n5,,,\n".replace("3,4\n", "3,4,,\n"))
+    table = read(path)
+    assert (table.names, table.num_rows, table.left_out) == (("a", "b"), 4, 2)
+    assert names_in(path, Dialect()) == table.names
+    assert [one.names for one in read_batches(path, 9)] == [table.names]
+    path.write_text("a,b,,\n" + "1,2,,\n" * 300 + "1,2,,7\n")
+    with pytest.raises(DataError, match=r"column 4 of .* has no name, and no value in the first"):
+        read(path)
+    path.write_text("a,,b,\n1,,2,\n3,,4,\n")
+    assert read(path).names == ("a", "column_2", "b")
+    path.write_text("1,2,\n2,3,\n2,4,\n1,3,\n")
+    assert read(path, header=False).names == ("column_1", "column_2", "column_3")
 
 
 def test_a_folder_whose_files_differ_is_refused_in_plain_words(tmp_path):

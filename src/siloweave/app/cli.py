@@ -132,6 +132,7 @@ def init(
     short_lines: Annotated[
         bool, typer.Option("--short-lines", help="Whether empty fields may be left off at an end.")
     ] = False,
+    skip: Annotated[int | None, typer.Option(help="How many lines lie above the names.")] = None,
     json: AsJson = False,
 ) -> None:
     """Write a first study.toml and schema.json for files that you may see.
@@ -142,7 +143,7 @@ def init(
     from siloweave.app.init import propose, write_proposal
     from siloweave.tables.read import Dialect
 
-    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()), short_lines)
+    dialect = Dialect(separator, encoding, header, decimal, tuple(missing or ()), short_lines, skip)
     proposal = propose(files, folder=folder, name=name, dialect=dialect)
     print_proposal(proposal, write_proposal(proposal, folder, force=force), json=json)
 

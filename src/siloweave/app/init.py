@@ -83,15 +83,13 @@ def propose(
     for party, table in tables.items():
         if table.num_rows == 0:
             raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
-    if len(bare := [p for p, t in tables.items() if t.dialect and not t.dialect.header]) < len(
-        tables
-    ):
-        for party in bare:
-            raise RosterError(
-                f"party {party!r}: the first line of its file looks like a row and not like names, "
-                "and other files have names. Write the columns' names into line 1, or give "
-                "--header if they are there."
-            )
+    bare = [party for party, t in tables.items() if t.dialect and not t.dialect.header]
+    if 0 < len(bare) < len(tables):
+        raise RosterError(
+            f"party {bare[0]!r}: the first line of its file looks like a row and not like names, "
+            "and other files have names. Write the columns' names into line 1, or give --header "
+            "if they are there."
+        )
     on = ids_of(tables)
     schema = _detected(list(tables.values()), on)
     where = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
@@ -132,10 +130,14 @@ def _said(table: Table) -> str:
         return ""
     names = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
     separator = names.get(dialect.separator or "", repr(dialect.separator))
-    header = "names in line 1"
+    above = dialect.skip or 0
+    header = f"names in line {above + 1}"
     if not dialect.header:
-        header = "no line of names (give --header if line 1 has them)"
-    return f"fields divided by {separator}, {dialect.encoding}, {header}"
+        header = f"no line of names (give --header if line {above + 1} has them)"
+    more = "; what lies above it is skipped" if above else ""
+    if table.left_out:
+        more += f"; {table.left_out} empty columns at the end without a name are left out"
+    return f"fields divided by {separator}, {dialect.encoding}, {header}{more}"
 
 
 def _strays(party: str, table: Table, schema: Schema) -> list[str]:
@@ -372,7 +374,7 @@ def _written(dialect: Dialect | None) -> str:
     """What a study says of a text file that is not written as usual: commas, UTF-8, names."""
     if dialect is None:
         return ""
-    usual = asdict(Dialect(",", "utf-8", True))
+    usual = asdict(Dialect(",", "utf-8", True, skip=0))
     facts = {n: value for n, value in asdict(dialect).items() if value != usual[n]}
     return "".join(f"{n} = {msgspec.json.encode(value).decode()}\n" for n, value in facts.items())
 
@@ -420,43 +422,31 @@ _WORKLOAD = """\
 #                          # cut into bins
 
 """
-_ROWS = (
-    """\
+_ROWS = f"""\
 [method]
 name = "two_round"         # several parties, asked four times each; `siloweave list` shows others
 # name = "flaim"           # instead, where some parties come and go: in each of its `rounds`, a
 #                          # party takes part with the probability `participation`
-"""
-    + _WORKLOAD
-)
-_AIM = (
-    """\
+{_WORKLOAD}"""
+_AIM = f"""\
 [method]
 name = "aim"               # one party that sees all rows; `siloweave list` shows the others. One
 #                          # without a guarantee, such as "ctgan", needs epsilon = inf above; its
 #                          # settings are written here too, such as epochs = 300
-"""
-    + _WORKLOAD
+{_WORKLOAD}"""
+_SHARED = _BUDGET.replace(
+    '"add_remove"    # or "replace_one": the number of rows is public then',
+    '"replace_one"   # parties that share people know how many there are',
 )
-_COLUMNS = (
-    _BUDGET.replace(
-        """relation = "add_remove"    # or "replace_one": the number of rows is public then
-""",
-        """relation = "replace_one"   # parties that share people know how many there are
-""",
-    )
-    + """\
-[method]
+_COLUMNS = f"""\
+{_SHARED}[method]
 name = "secure_two_round"  # parties with different columns; `siloweave list` shows the others
-"""
-    + _WORKLOAD
-    + """\
+{_WORKLOAD}\
 # name = "silofuse"        # instead, with epsilon = inf above: a diffusion, which promises
 #                          # nothing; its coordinator receives a code of every row, and most cells
 #                          # can be recovered from it
 
 """
-)
 _ALIGNMENT = """
 [alignment]
 # Rows of the same person are found before the method runs, without showing ids;
@@ -472,7 +462,8 @@ _ORDER = """
 _PARTIES = """\
 # Who holds the rows: CSV, TSV, JSON lines, Arrow or Parquet; `columns = ["a", "b"]` takes some of
 # them. How a CSV is written is decided from the file, unless it is said here: separator = ";",
-# encoding = "latin-1", header = false, decimal = ",", missing = ["n/a"], short_lines = true.
+# encoding = "latin-1", header = false, decimal = ",", missing = ["n/a"], short_lines = true,
+# skip = 2 (lines above the names).
 """
 _OUTPUT = """
 [output]

@@ -130,6 +130,7 @@ class PartyTable(Section, frozen=True):
     decimal: str = "."
     missing: tuple[str, ...] = ()
     short_lines: bool = False
+    skip: int | None = None
 
     @property
     def dialect(self) -> Dialect:

@@ -24,6 +24,7 @@ from hashlib import blake2b, shake_256
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 from xml.etree import ElementTree
@@ -53,6 +54,8 @@ _KNOWN_FILES = (
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
 _BLOCK = 1 << 16  # rows that are drawn by one digest
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
+_ABOVE = 30  # lines that may lie above the names
+_SKIP = "or count them: --skip, skip = ... in the study, or read(skip=...)"
 _SEPARATORS = (";", "\t", "|", ",")
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
 # small letter, a sign between letters.
@@ -97,6 +100,7 @@ class Dialect:
         decimal: The mark before the decimals of its numbers.
         missing: Texts that stand for a missing value in every column, beside empty fields.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
+        skip: How many lines lie above the names, or above the rows if there are no names.
     """
 
     separator: str | None = None
@@ -105,12 +109,15 @@ class Dialect:
     decimal: str = "."
     missing: tuple[str, ...] = ()
     short_lines: bool = False
+    skip: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "missing", tuple(self.missing))
         mark = self.separator
         if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n'):
             raise InputError(f"separator={mark!r} must be one character, such as ';', and no quote")
+        if self.skip is not None and self.skip < 0:
+            raise InputError(f"skip={self.skip} must be how many lines lie above the names")
         if self.decimal not in (".", ",") or self.decimal == self.separator:
             raise InputError(
                 f"decimal={self.decimal!r} must be '.' or ',', and not the separator as well"
@@ -136,6 +143,7 @@ class _Origin:
     types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
     dialect: Dialect | None = None
     blank: tuple[int, ...] = ()  # lines of a text file that are no rows
+    empty: int = 0  # columns at the end of a text file with neither name nor value
     times: NDArray[np.int64] | None = None  # how many rows each row stands for
     drawn_of: int | None = None
 
@@ -231,9 +239,15 @@ class Table:
         """How the text file was written that the table was read from; None for anything else."""
         return self._origin.dialect
 
+    @property
+    def left_out(self) -> int:
+        """How many columns at the end of a text file have neither a name nor a value."""
+        return self._origin.empty
+
     def line(self, row: int) -> int:
         """Return the line of a text file where a row is, as if no field held a line break."""
-        line = row + 1 + bool(self.dialect and self.dialect.header)
+        found = self.dialect or Dialect()
+        line = row + 1 + bool(found.header) + (found.skip or 0)
         for blank in self._origin.blank:
             line += blank <= line
         return line
@@ -535,6 +549,7 @@ def read(
     decimal: str = ".",
     missing: Sequence[str] = (),
     short_lines: bool = False,
+    skip: int | None = None,
 ) -> Table:
     """Read a table.
 
@@ -553,7 +568,8 @@ def read(
         decimal: The mark before decimals.
         missing: Texts that stand for a missing value in every column.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
-            `Table.dialect` holds all six as they were used.
+        skip: How many lines lie above the names; decided from the file when None.
+            `Table.dialect` holds all seven as they were used.
 
     Returns:
         The table. Text stays text; a pandas index is dropped.
@@ -569,7 +585,7 @@ def read(
     """
     if table or query:
         source = Database(str(source), table, query)
-    asked = Dialect(separator, encoding, header, decimal, tuple(missing), short_lines)
+    asked = Dialect(separator, encoding, header, decimal, tuple(missing), short_lines, skip)
     found = _read(source, asked, columns)
     return found if columns is None else found.select(columns)
 
@@ -723,20 +739,27 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     head = _bytes(file, _HEAD)
     end = "\r" if b"\r" in head and b"\n" not in head else "\n"
     scan = partial(pl.scan_csv, infer_schema=False, glob=False, has_header=bool(found.header))
-    scan = partial(scan, separator=found.separator or ",", eol_char=end)
+    scan = partial(scan, separator=found.separator or ",", eol_char=end, skip_lines=found.skip or 0)
     source: Any = file
-    if not _is_utf8(found.encoding):
+    if codecs.lookup(found.encoding or "").name not in ("utf-8", "utf-8-sig"):
         source = BytesIO(_bytes(file).decode(found.encoding or "").encode())
     lazy, blank = scan(source), frozenset[int]()
-    if len(names) > 1 and lazy.select(pl.last().null_count()).collect().item():
-        blank = _blank_lines(file, len(names), found)
+    given = lazy.collect_schema().names()
+    if len(names) > 1 and lazy.select(pl.nth(len(names) - 1).null_count()).collect().item():
+        blank = _blank_lines(file, len(given), found)
     if blank:
         with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
             kept = "".join(line for i, line in enumerate(lines, 1) if i not in blank)
         lazy = scan(BytesIO(kept.encode()))
-    given = lazy.collect_schema().names()
-    origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)))
-    return lazy.rename(dict(zip(given, names, strict=False))), origin
+    if empty := given[len(names) :]:
+        held = lazy.select(pl.col(empty).str.strip_chars().ne("").any()).collect().row(0)
+        if any(held):
+            raise DataError(
+                f"column {len(names) + held.index(True) + 1} of {str(file)!r} has no name, and no "
+                "value in the first rows, but in others; name it, or delete what it holds"
+            )
+    origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)), empty=len(empty))
+    return lazy.select(pl.col(a).alias(b) for a, b in zip(given, names, strict=False)), origin
 
 
 def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
@@ -850,7 +873,7 @@ def unreadable(file: Path, error: Exception) -> DataError:
         elif "more fields" in why:
             why = (
                 "a line has more fields than the first one; put values that hold the separator in "
-                "quotes, and delete lines above the names, such as a title or a comment"
+                f"quotes, and delete lines above the names, such as a title, {_SKIP}"
             )
         else:
             why = "a line cannot be parsed; look for a quotation mark that is not closed"
@@ -890,6 +913,8 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
         raise _undecided(file)
     lines = head.removeprefix("\ufeff").splitlines(keepends=True)
     lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
+    above = _above(lines, asked) if asked.skip is None else asked.skip
+    above, lines = "".join(lines[:above]).count("\n") or above, lines[above:]
     if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
     if re.fullmatch('"?sep=."?', lines[0].strip()):
@@ -902,15 +927,41 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     header = _has_header(rows) if asked.header is None else asked.header
     first = rows[0] if header else [""] * len(rows[0])
     names = [name if name.strip() else f"column_{i + 1}" for i, name in enumerate(first)]
-    there = sum(name.strip() != "" for name in first)
+    there = sum(map(bool, map(str.strip, first)))
+    filled = [i + 1 for row in rows for i, text in enumerate(row) if text.strip()] if header else []
+    names = names[: max(filled, default=len(names))]
     if header and asked.header is None and 2 * there < len(names) > 2:
         raise DataError(
-            f"line 1 of {str(file)!r} names {there} of {len(names)} columns: delete lines above "
-            "the names, such as a title, or give --header (header=True) if these are all names"
+            f"line {above + 1} of {str(file)!r} names {there} of {len(names)} columns: delete "
+            f"lines above the names, such as a title, {_SKIP}; or give --header (header=True) if "
+            "these are all names"
         )
     check_names(names, repr(str(file)))
-    found = replace(asked, separator=separator, encoding=encoding, header=header)
+    found = replace(asked, separator=separator, encoding=encoding, header=header, skip=above)
     return names, found
+
+
+def _above(lines: Sequence[str], asked: Dialect) -> int:
+    """How many lines lie above the names: comments that begin with #, or a title and empty lines.
+
+    A line that begins with # and has as many fields as the line below it is no comment.
+    """
+    lines = lines[:_HEAD_ROWS]
+    empty = [not line.strip(' \t\r\n";,|') for line in lines[:_ABOVE]]
+    notes = [gone or line.startswith("#") for gone, line in zip(empty, lines, strict=False)]
+    for i in range(len(notes) - 1, 0, -1):
+        if notes[i] or not notes[i - 1] or all(empty[:i]):
+            continue
+        mark = asked.separator or _separator(lines[i:])
+        *rows, first = (next(csv.reader([line], delimiter=mark)) for line in lines[: i + 1])
+        titles = [row for row, note in zip(rows, notes, strict=False) if not note]
+        *most, there = (sum(map(bool, map(str.strip, row))) for row in (*titles, first))
+        if titles and (asked.header or there < 2 or 2 * max(most) >= max(3, there)):
+            continue
+        while i and notes[i - 1] and len(rows[i - 1]) == len(first) and not empty[i - 1]:
+            i -= 1
+        return i
+    return 0
 
 
 def packed_lines(file: Path) -> int:
@@ -945,14 +996,15 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     """
     blank, first, counts, mark = [], dict[int, int](), Counter[int](), found.separator or ","
     with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
-        reader, line = csv.reader(lines, delimiter=mark), 1
+        above = sum(1 for _ in islice(lines, found.skip))
+        reader, line = csv.reader(lines, delimiter=mark), above + 1
         for row in reader:
             if not "".join(row).strip() and len(row) < 2:
                 blank.append(line)
             else:
                 first.setdefault(len(row), line)
                 counts[len(row)] += 1
-            line = reader.line_num + 1
+            line = above + reader.line_num + 1
     counts[fields] -= bool(found.header)
     most = max((width for width in counts if counts[width] and width <= fields), default=0)
     short = sorted((line, width) for width, line in first.items() if width < most)
@@ -967,10 +1019,6 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
             "short_lines = true in the study, --short-lines, or read(short_lines=True)"
         )
     return frozenset(blank)
-
-
-def _is_utf8(encoding: str | None) -> bool:
-    return codecs.lookup(encoding or "utf-8").name in ("utf-8", "utf-8-sig")
 
 
 def _encoding(file: Path) -> str:
