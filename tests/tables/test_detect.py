@@ -10,6 +10,7 @@ from siloweave.app.init import propose
 from siloweave.app.parties import misfits
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, write
+from siloweave.tables.detect import evidence
 from siloweave.tables.features import Features
 from siloweave.tables.forms import number_form
 from siloweave.tables.relations import proposed
@@ -240,6 +241,80 @@ def test_words_that_nearly_all_differ_are_texts_and_two_numbers_are_to_be_divide
         assert (column.kind, column.categories) == ("text", ())
         assert "two numbers in one field (give each a column of its own): not" in column.why
     assert seen(["1/2", "1/4", "3/4"] * 99).kind == "categorical"
+
+
+def counters_and_ids():
+    random = np.random.default_rng(26)
+
+    def rising(start, steps):
+        return start + np.cumsum(steps)
+
+    return {
+        "receipt": ("id", rising(20_170, random.integers(1, 4, 300))),
+        "enrolment": ("id", np.sort(random.choice(9000, 300, replace=False)) + 1001),
+        "row": ("id", np.arange(1, 301)),
+        "ticket": ("id", rising(480_112, random.geometric(0.4, 300))),
+        "Vorgang": ("id", rising(7000, np.full(300, 10))),
+        "visits_so_far": ("integer", rising(3, random.integers(1, 5, 300))),
+        "odometer": ("integer", rising(12_000, random.integers(20, 400, 300))),
+        "kwh": ("integer", rising(5400, random.integers(3, 26, 300))),
+        "cumulative_cases": ("integer", rising(0, random.poisson(30, 300) + 1)),
+        "Zählerstand": ("integer", rising(90_211, random.poisson(9, 300) + 1)),
+        "steps": ("integer", rising(100, random.integers(2000, 12_000, 300))),
+        "pages printed": ("integer", rising(100, random.integers(1, 40, 300))),
+    }
+
+
+@pytest.mark.parametrize("name", list(counters_and_ids()))
+def test_counters_that_rise_from_row_to_row_are_numbers_and_running_numbers_are_not(name):
+    """Steps between numbers of which some were left out by chance are less even."""
+    kind, values = counters_and_ids()[name]
+    assert evidence(Table.from_columns({name: (values, None)}))[name].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({0: 140, 1: 50, 2: 40, 9: 10}, "categorical"),
+        ({1: 90, 2: 60, 3: 40, 98: 6, 99: 4}, "categorical"),
+        ({1: 90, 2: 60, 3: 40, 999: 3}, "categorical"),
+        ({0: 140, 1: 50, 2: 40, 3: 9, 9: 1}, "integer"),  # children, and a large family
+        ({0: 140, 1: 50, 2: 40, 3: 9, 4: 6, 5: 2, 7: 2}, "integer"),
+        ({0: 140, 1: 50, 2: 40, 10: 10}, "integer"),
+    ],
+)
+def test_few_numbers_with_a_code_for_unknown_are_codes(values, kind):
+    column = np.random.default_rng(0).permutation(np.repeat([*values], [*values.values()]))
+    assert evidence(Table.from_columns({"smoking": (column, None)}))["smoking"].kind == kind
+
+
+@pytest.mark.parametrize("mark", ["#DIV/0!", "#N/A", "#VALUE!", "#REF!", "#NV", "#WERT!", "#¡REF!"])
+def test_errors_of_a_spreadsheet_are_missing_also_beside_powers_of_ten(tmp_path, mark):
+    numbers = [f"{x:.2E}" for x in np.random.default_rng(0).lognormal(0, 4, 60)]
+    texts = [mark if i % 9 == 4 else text for i, text in enumerate(numbers)]
+    (tmp_path / "t.csv").write_text("copies,n\n" + "".join(f"{t},1\n" for t in texts))
+    table = read(tmp_path / "t.csv")
+    schema = Schema.detect(table)
+    assert schema["copies"].kind == "continuous"
+    assert schema["copies"].missing_values == (mark,)
+    assert Encoder(schema).encode(table).num_rows == 60
+
+
+def test_postcodes_and_vulnerabilities_are_no_identifiers_and_days_of_a_spreadsheet_are_said():
+    random = np.random.default_rng(0)
+    posts = [f"{n // 1000:02d}-{n % 1000:03d}" for n in random.choice(99_999, 300, replace=False)]
+    known = [f"CVE-{2015 + n % 9}-{10_000 + n * 37}" for n in random.integers(0, 60, 300)]
+    columns = {
+        "Kod pocztowy": (posts, None),
+        "cve": (known, None),
+        "Aufnahmedatum": (random.integers(44_927, 45_292, 300), None),
+        "size": (random.integers(44_927, 45_292, 300), None),
+    }
+    found = evidence(Table.from_columns(columns))
+    assert [found[name].kind for name in columns] == ["text", "categorical", "integer", "integer"]
+    assert found["Kod pocztowy"].format == "postcode"
+    assert "if a spreadsheet counted days from 1900 on" in found["Aufnahmedatum"].why
+    assert "spreadsheet" not in found["size"].why
 
 
 def test_how_many_people_there_are_is_a_number():

@@ -1,4 +1,4 @@
-"""50 files as people have them: what is proposed is what a person would declare."""
+"""56 files as people have them: what is proposed is what a person would declare."""
 
 import inspect
 import json

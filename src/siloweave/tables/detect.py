@@ -40,6 +40,7 @@ def _lexicon(words: str) -> frozenset[str]:
 
 
 _BLANKS = _lexicon("na n/a #n/a nan <na> null nil none - -- ? . missing k.a. n.a. n.v. s.o. nd")
+_ERROR = re.compile(r"#(?:n/?[av]|¡?[^\W\d_/]+(?:/0)?[!?])", re.I)  # of a spreadsheet: #DIV/0!
 _MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})  # may well be categories
 _PAIRS = (
     ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
@@ -48,7 +49,7 @@ _PAIRS = (
     ("falso", "verdadero"), ("falso", "verdadeiro"), ("n", "j"), ("n", "o"), ("n", "s"),
     ("nei", "ja"), ("ei", "kyllä"), ("ei", "jah"), ("nie", "tak"), ("ne", "ano"), ("nie", "áno"),
     ("nem", "igen"), ("ne", "da"), ("nu", "da"), ("hayır", "evet"), ("нет", "да"), ("не", "да"),
-    ("όχι", "ναι"),
+    ("όχι", "ναι"), ("n", "t"),
 )  # fmt: skip
 
 # Words in the names of columns.
@@ -77,12 +78,13 @@ _CODES = _lexicon(
 _COUNTS = _lexicon(
     "num number count counts n age year years month months day days hour hours week weeks minute "
     "minutes second seconds time times amount total sum qty quantity size score rate rank "
-    "percent pct length width height weight distance price cost timestamp epoch"
+    "percent pct length width height weight distance price cost timestamp epoch cumulative far "
+    "odometer mileage reading uptime elapsed zählerstand"
 )
 _HOW_MANY = _lexicon("num number count n no")
 _THINGS = _lexicon(
     "article artikel item sku produkt produit line model version county commune gemeinde fips drug "
-    "hospital clinic company brand medication medicine substance test course"
+    "hospital clinic company brand medication medicine substance test course cve"
 )
 _NAMES = _lexicon(
     "surname lastname firstname fullname forename nachname vorname prénom prenom apellido cognome"
@@ -93,7 +95,8 @@ _NAME = _lexicon("name nom nombre")  # of people, unless another word says of wh
 _WHOSE = _lexicon("full first last given family middle maiden contact doctor owner parent mother")
 _PHONES = _lexicon("phone telephone tel telefon mobile handy fax cell")
 _STREETS = _lexicon("address addr street strasse straße adresse rue anschrift")
-_POST = _lexicon("zip zipcode postcode postal plz postleitzahl postnummer postnr")
+_POST = _lexicon("zip zipcode postcode postal plz postleitzahl postnummer postnr pocztowy psč")
+_DATED = re.compile(r"(?:date|datum|dato|data|fecha)$")  # how words end that name days
 
 _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
@@ -110,6 +113,7 @@ _NUMBER = re.compile(
     r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
     rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_WORD}(?:/\d*{_WORD})?)?(?P<close>\))?"
 )
+_POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)  # 1.2E-05
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 _MARKS = 5  # of missing values that may stand among numbers
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
@@ -288,6 +292,10 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     why = f"{spread}: whole numbers"
     if kinds <= _FEW_CODES:
         why = f"{why}; if they are codes of something, declare the column categorical"
+    elif _counts_up(values):
+        why = f"{why} that rise from row to row as counters do; if they number rows, declare it id"
+    elif any(map(_DATED.search, words)) and 10_000 < seen[0] <= seen[-1] < 80_000:
+        why = f"{why}; if a spreadsheet counted days from 1900 on, write dates into the file"
     return ColumnEvidence(name, "integer", why)
 
 
@@ -324,6 +332,15 @@ def _even(seen: _Ints) -> bool:
     return bool(np.abs(level - (np.arange(count) + 0.5) / count).max() < 1.4 / count**0.5)
 
 
+def _counts_up(values: _Ints) -> bool:
+    """Whether numbers rise from row to row, more evenly than if some were left out by chance."""
+    steps = np.diff(values)
+    if len(steps) < _SOME or steps.min() <= 0:
+        return False
+    steps = steps // np.gcd.reduce(steps)
+    return bool(steps.mean() > 4.0 and 2.0 * steps.var() < steps.mean() * (steps.mean() - 1.0))
+
+
 def _is_key(words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints) -> str:
     """Why whole numbers name a row each, or what has several; or an empty text."""
     rows, kinds = len(values), len(seen)
@@ -336,7 +353,7 @@ def _is_key(words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints) -> s
         return "of more digits than are modelled"
     if people and kinds > 2:
         return _NAMED
-    if rows < _SOME or _COUNTS & {*words}:
+    if rows < _SOME or _COUNTS & {*words} or _counts_up(values):
         return ""
     if kinds >= _NEAR * rows and low >= 10**9 and high < 20 * low:
         return "of ten digits or more, nearly all different"  # of cards, phones, people
@@ -387,7 +404,7 @@ def _are_codes(
         return "named as one"
     if kinds > _FEW_CODES or rows < _SOME:
         return ""
-    if _has_valley(seen, times):
+    if _has_valley(seen, times) or _has_unknown(seen, times):
         return "with gaps that counts and measures do not have"
     if _without_order(name, values, seen, table):
         return "in no order that another column knows"
@@ -407,6 +424,18 @@ def _has_valley(seen: _Ints, times: _Ints) -> bool:
     right = np.maximum.accumulate(counts[::-1])[::-1]
     beside = np.minimum(left, right)
     return bool(((counts < beside / 2.0) & (beside - counts > 4.0 * np.sqrt(beside))).any())
+
+
+def _has_unknown(seen: _Ints, times: _Ints) -> bool:
+    """Whether the last of few numbers are 7, 8, 9, 98, 99 or so, far above the others.
+
+    Surveys write unknown answers so. Values between them would not all be absent by chance.
+    """
+    gaps = np.diff(seen) - 1
+    at = int(gaps.argmax()) + 1
+    far = {*"".join(map(str, seen[at:].tolist()))} <= {*"789"} and gaps[at - 1] > 1
+    few = len(seen) <= 12 and seen[at - 1] < 12
+    return bool(far and few and times[at:].sum() > 2 and gaps[at - 1] * times[at:].sum() > 16)
 
 
 def _without_order(name: str, values: _Ints, seen: _Ints, table: Table) -> bool:
@@ -446,7 +475,8 @@ def _without_order(name: str, values: _Ints, seen: _Ints, table: Table) -> bool:
 
 def _of_text(table: Table, name: str) -> ColumnEvidence:
     counted = table.text_counts(name)
-    blanks = {text for text in counted if len(text) < 8 and (text.lower() in _BLANKS or not text)}
+    short = [text for text in counted if len(text) < 10]
+    blanks = {t for t in short if t.lower() in _BLANKS or not t or _ERROR.fullmatch(t)}
     core = {text: count for text, count in counted.items() if text not in blanks}
     if not core:
         spelled = tuple(sorted(blanks))
@@ -506,7 +536,8 @@ def _others(core: Mapping[str, int]) -> tuple[str, list[str]]:
     texts = [text for text in probe[:6] if re.search(r"\d\W.*\d|\d{8}", text)]  # as dates have
     form = max(_MOMENTS + _DAYS, key=lambda form: sum(_follows(text, form) for text in texts))
     tests: dict[str, Callable[[str], Any]]
-    tests = {"numbers": _NUMBER.fullmatch, "dates": partial(_follows, form=form)}
+    tests = {"numbers": lambda text: _NUMBER.fullmatch(text) or _POWER.fullmatch(text)}
+    tests["dates"] = partial(_follows, form=form)
     for what, test in tests.items():
         most = 2 * sum(map(bool, map(test, probe))) >= len(probe)
         if most and (others := [text for text in core if not test(text)]):
@@ -691,6 +722,9 @@ def _written(
 def _written_numbers(
     table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
 ) -> ColumnEvidence | None:
+    if table.frame == "csv" and all(map(_POWER.fullmatch, core)) and "e" in "".join(core).lower():
+        numbers = np.repeat([float(text) for text in core], [*core.values()])
+        return _of_numbers(Table.from_columns({name: (numbers, None)}), name)
     probe = list(core)[:_PROBE]
     phones = _most(probe, re.compile(r"\+[1-9]\d{9,14}").fullmatch)  # as E.164 has them
     if phones or sum(bool(_NUMBER.fullmatch(text)) for text in probe) < 0.9 * len(probe):

@@ -1,4 +1,4 @@
-"""Make the 50 files from benchmark tables and invented people.
+"""Make the 56 files from benchmark tables and invented people.
 
     python -m tests.tables.messy.make FOLDER_OF_PARQUET_FILES
 
@@ -1041,7 +1041,149 @@ def j28_sales(m):
     }, {"separator": ";"}  # fmt: skip
 
 
-def write(folder, name, columns, *, separator=",", encoding="utf-8", header=True, suffix=".csv"):
+def j29_umfrage(m):
+    chosen = [",".join(str(n) for n in range(1, 6) if m.rng.random() < 0.35) for _ in range(ROWS)]
+    agree = ["1 = gar nicht", "2", "3", "4", "5 = völlig"]
+    return {
+        "lfdn": (m.unique(1, 400), IDENTITY),
+        "dispcode": (m.pick([20, 22, 31, 32], [0.1, 0.1, 0.7, 0.1]), CATEGORICAL),
+        "alter": (m.gaps(m.whole(18, 80)), gap(INTEGER)),
+        "v_12_1": (m.gaps(m.pick([0, 1])), gap(BOOLEAN)),
+        "v_12_2": (m.pick(["quoted", "not quoted"], [0.3, 0.7]), CATEGORICAL),
+        "v_13": (chosen, gap(CATEGORICAL)),
+        "v_14": (m.pick(agree), CATEGORICAL),
+        "rauchen": (m.pick([0, 1, 2, 9], [0.6, 0.2, 0.15, 0.05]), CATEGORICAL),
+        "bildung": (m.pick([1, 2, 3, 4, 5, 98, 99], [0.1, 0.2, 0.3, 0.2, 0.1, 0.05, 0.05]),
+                    CATEGORICAL),
+        "empfehlung": (m.rng.binomial(10, 0.7, ROWS).tolist(), INTEGER),
+        "haushalt": (m.gaps(m.pick([1, 2, 3, 4, 5], [0.3, 0.3, 0.2, 0.1, 0.1]), "k.A."),
+                     gap(INTEGER, "k.A.")),
+        "v_20_offen": (m.gaps(m.notes(), "", 0.7), gap(TEXT)),
+        "dauer": (m.rng.gamma(4, 120, ROWS).astype(int).tolist(), INTEGER),
+        "datetime": (m.dates("%Y-%m-%d %H:%M:%S", seconds=True), date("%Y-%m-%d %H:%M:%S")),
+    }, {"separator": ";", "encoding": "cp1252"}  # fmt: skip
+
+
+def j30_labor(m):
+    below = m.gaps([f"{x:.2f}" for x in m.rng.lognormal(0, 1, ROWS)], "<0.05", 0.1)
+    copies = m.gaps([f"{x:.2E}" for x in m.rng.lognormal(9, 2, ROWS)], "#DIV/0!", 0.05)
+    return {
+        "accession": ([f"L24-{n:06d}" for n in m.unique(0, 999_999)],
+                      kind("id", format="L24-[0-9]{6}")),
+        "patient_id": (m.again([f"H{n:07d}" for n in m.unique(0, 9_999_999)], 4), IDENTITY),
+        "analyte": (m.pick(["CRP", "TSH", "fT4", "HbA1c"]), CATEGORICAL),
+        "result": (below, gap(real(2), "<0.05")),
+        "unit": (m.pick(["mg/L", "mU/L", "pmol/L", "%"]), CATEGORICAL),
+        "reference": (m.pick(["0.27-4.2", "12-22", "<5.0", "4.0-6.0"]), CATEGORICAL),
+        "flag": (m.gaps(m.pick(["H", "L", "HH"]), "", 0.6), gap(CATEGORICAL)),
+        "copies": (copies, gap(kind("continuous", decimals=None), "#DIV/0!")),
+        "ct": (m.gaps([f"{x:.1f}" for x in m.rng.normal(28, 4, ROWS)], "#N/A"),
+               gap(real(1), "#N/A")),
+        "dilution": (m.pick(["1:1", "1:2", "1:10", "1:100"]), CATEGORICAL),
+        "well": (m.pick([f"{a}{n}" for a in "ABCDEFGH" for n in range(1, 13)]), CATEGORICAL),
+        "run_at": (m.dates("%Y-%m-%dT%H:%M:%S", seconds=True), date("%Y-%m-%dT%H:%M:%S")),
+        "operator": (m.pick(["AB", "CD", "EF"]), CATEGORICAL),
+    }, {
+        "above": ["# exported 2024-05-01 by lis2csv 4.1", "# site: Graz, 2 analysers", "#"],
+    }  # fmt: skip
+
+
+def j31_zeiten(m):
+    over = [f"{m.rng.choice(['+', '-'])}{a}:{b:02d}" for a, b in zip(m.whole(0, 4), m.whole(0, 60))]  # noqa: B905
+    return {
+        "Personalnummer": (m.again(m.unique(1000, 9999), 8), IDENTITY),
+        "Datum": (m.dates("%d.%m.%y"), date("%d.%m.%y")),
+        "Tag": (m.pick(["Mo", "Di", "Mi", "Do", "Fr"]), CATEGORICAL),
+        "Kommen": (m.gaps(m.dates("%H:%M", seconds=True)), gap(date("%H:%M"))),
+        "Gehen": (m.gaps(m.dates("%H:%M", seconds=True), "--:--"), gap(date("%H:%M"), "--:--")),
+        "Pause": (m.pick([0, 30, 45, 60], [0.1, 0.5, 0.3, 0.1]), INTEGER),
+        "Ist": ([eu(x) for x in m.rng.normal(7.7, 0.8, ROWS)], real(2, "1234,5")),
+        "Saldo": (over, TEXT),
+        "Kostenstelle": (m.pick([4100, 4110, 4200, 4730]), CATEGORICAL),
+        "Abwesend": (m.gaps(m.pick(["U", "K", "DR"]), "", 0.8), gap(CATEGORICAL)),
+        "Schicht": (m.pick(["F", "S", "N"]), CATEGORICAL),
+        "genehmigt": (m.gaps(["x"] * ROWS, "", 0.3), gap(CATEGORICAL)),
+        "Bemerkung": (m.gaps(m.notes(), "", 0.8), gap(TEXT)),
+    }, {"separator": ";", "encoding": "utf-8-sig",
+        "above": ["Zeiterfassung Werk Süd, 2024", ""]}  # fmt: skip
+
+
+def j32_sensors(m):
+    flow = m.gaps([f"{x:.3e}" for x in m.rng.lognormal(-6, 1, ROWS)], "nan", 0.05)
+    return {
+        "time": (m.dates("%Y-%m-%dT%H:%M:%SZ", seconds=True), date("%Y-%m-%dT%H:%M:%SZ")),
+        "device": (m.pick([f"dev-{n:02d}" for n in range(1, 9)]), CATEGORICAL),
+        "frame_no": (list(range(88_001, 88_001 + ROWS)), IDENTITY),
+        "temp_C": (m.gaps([f"{x:.2f}" for x in m.rng.normal(20, 5, ROWS)], "NaN"),
+                   gap(real(2), "NaN")),
+        "humidity": (m.whole(20, 95), INTEGER),
+        "pulses_total": ((40_000 + np.cumsum(m.rng.integers(1, 30, ROWS))).tolist(), INTEGER),
+        "uptime_s": ((np.cumsum(m.rng.integers(55, 66, ROWS))).tolist(), INTEGER),
+        "rssi": (m.whole(-110, -40), INTEGER),
+        "status": (m.pick(["0x00", "0x10", "0x80"], [0.8, 0.1, 0.1]), CATEGORICAL),
+        "flow": (flow, gap(kind("continuous", decimals=None), "nan")),
+        "battery": ([f"{x:.3f} V" for x in m.rng.normal(3.6, 0.1, ROWS)], real(3, "1234.5 V")),
+        "door": (m.pick(["open", "closed"]), CATEGORICAL),
+        "alarm": (m.pick([0, 1], [0.9, 0.1]), BOOLEAN),
+    }, {"separator": "\t", "suffix": ".tsv",
+        "above": ["# logger 7, firmware 2.3", "# UTC"]}  # fmt: skip
+
+
+def j33_school(m):
+    return {
+        "Schülernummer / Student no.": ([f"S{n:05d}" for n in m.unique(0, 99_999)],
+                                        kind("id", format="S[0-9]{5}")),
+        "Klasse / Class": (m.pick([f"{n}{a}" for n in range(5, 11) for a in "abc"]), CATEGORICAL),
+        "Nachname / Surname": ([n.split()[1] for n in m.names()], text("name")),
+        "geboren / Date of birth": (m.dates("%d/%m/%Y", "2007-01-01", 2500), date("%d/%m/%Y")),
+        "Note / Grade": (m.pick([1, 2, 3, 4, 5, 6], [0.1, 0.3, 0.3, 0.2, 0.07, 0.03]), INTEGER),
+        "Schnitt / Average": ([f"{x:.2f}" for x in m.rng.uniform(1, 5, ROWS)], real(2)),
+        "Fehltage / Days absent": (m.rng.geometric(0.15, ROWS).tolist(), INTEGER),
+        "Sprache / Language": (m.pick(["Deutsch", "Türkçe", "العربية", "Українська"]), CATEGORICAL),
+        "Förderbedarf / Special needs": (m.pick(["ja/yes", "nein/no"], [0.1, 0.9]), CATEGORICAL),
+        "Telefon / Phone": ([f"+43 660 {n}" for n in m.unique(1_000_000, 9_999_999)],
+                            text("phone")),
+        "PLZ / Postcode": (m.pick([8010, 8020, 8041, 8052]), CATEGORICAL),
+        "Bus": (m.pick(["J", "N"]), BOOLEAN),
+        "Weg / Way": ([f"{x:.1f} km" for x in m.rng.gamma(2, 2, ROWS)], real(1, "1234.5 km")),
+        "Noten / Notes": (m.gaps(m.notes(), "", 0.6), gap(TEXT)),
+    }, {"empty": 3}  # fmt: skip
+
+
+def j34_permits(m):
+    post = [f"{n // 1000:02d}-{n % 1000:03d}" for n in m.unique(1, 99_999)]
+    fee = [f"{x:,.2f} zł".translate(str.maketrans(",.", "\u00a0,")) for x in m.money(900)]
+    parcels = [
+        f"1412{a:02d}_1.{b:04d}.{c}/{d}"
+        for a, b, c, d in zip(
+            m.whole(1, 9), m.whole(1, 40), m.unique(1, 999), m.whole(1, 9), strict=True
+        )
+    ]
+    return {
+        "Znak sprawy": ([f"AB.6740.{n}.2024" for n in m.unique(100, 999)],
+                        kind("id", format="AB.6740.[0-9]{3}.2024".replace(".", "\\."))),
+        "Rejestr": ((1200 + np.cumsum(m.rng.integers(1, 4, ROWS))).tolist(), IDENTITY),
+        "Działka": (parcels, IDENTITY),
+        "Kod pocztowy": (post, kind("text")),
+        "Wpłynęło": (m.dates("%d-%m-%Y"), date("%d-%m-%Y")),
+        "Data decyzji": (m.whole(44_927, 45_292), INTEGER),
+        "Zgoda": (m.pick(["T", "N"], [0.8, 0.2]), BOOLEAN),
+        "Inwestor": (m.pick(["osoba fizyczna", "spółka", "gmina"]), CATEGORICAL),
+        "Kategoria": (m.pick(["I", "II", "XIII", "XVII"]), CATEGORICAL),
+        "Opłata": (fee, real(2, "1\u00a0234,5 zł")),
+        "Kubatura": ([f"{x:.2f}" for x in m.rng.gamma(3, 200, ROWS)], real(2)),
+        "Kondygnacje": (m.pick([1, 2, 3, 4, 5], [0.4, 0.4, 0.1, 0.05, 0.05]), INTEGER),
+        "Wnioski narastająco": ((310 + np.cumsum(m.rng.integers(0, 6, ROWS))).tolist(), INTEGER),
+        "Ulica": (m.pick([f"ul. {n}a" for n in LAST[:12]]), CATEGORICAL),
+        "Uwagi": (m.gaps(m.notes(), "brak", 0.7), gap(TEXT, "brak")),
+    }, {"separator": ";",
+        "above": ["Rejestr pozwoleń na budowę", "Stan na: 2024-12-31", ""]}  # fmt: skip
+
+
+def write(
+    folder, name, columns, *, separator=",", encoding="utf-8", header=True, suffix=".csv", above=(),
+    empty=0,
+):  # fmt: skip
     folder.mkdir(exist_ok=True)
     rows = list(zip(*(values for values, _ in columns.values()), strict=True))
     if suffix == ".jsonl":
@@ -1050,8 +1192,10 @@ def write(folder, name, columns, *, separator=",", encoding="utf-8", header=True
     else:
         out = io.StringIO()
         writer = csv.writer(out, delimiter=separator, lineterminator="\n")
-        writer.writerows([list(columns)] if header else [])
-        writer.writerows(rows)
+        out.writelines(f"{line}\n" for line in above)
+        tail = [""] * empty  # columns without a name or a value
+        writer.writerows([[*columns, *tail]] if header else [])
+        writer.writerows([*row, *tail] for row in rows)
         data = out.getvalue().encode(encoding)
     if suffix.endswith(".gz"):
         data = gzip.compress(data, mtime=0)
