@@ -89,16 +89,16 @@ weighting estimates by their noise. The rule by which TwoRound and SecureTwoRoun
 tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
 line in `results/` names the commit that it was run at; one with a + was run shortly before the
 change was committed. SecureTwoRound measures wider tables since f9f4859. Its older runs, all but
-those over VertiBench's splits and those of cost alone, were run again. TwoRound and SecureTwoRound
-plan fewer pairs that noise alone relates since decision 0051: every table was run again with it.
-Cells whose ratio to TwoRound was 1.03 and more after five runs have ten, and more where it was
-still so after ten, up to twenty-five; all of them count. Since then plans of more than 120 pairs
-are made in larger steps, a pair that was left out for want of room may come in after all (both
-decision 0036; br2000 was run again with it), and SecureTwoRound's last question closes the run, so
-that it is asked four instead of the five questions of most runs here. AIM's runs with its own
-workload were repeated on nltcs, br2000 and churn when its triples came to weigh less (decision
-0042). Runs before these are kept in `columns_split_before.jsonl` with a label, and not shown. No
-other run is left out: some seeds were run twice, with fresh noise, and both runs count.
+those of cost alone, were run again. TwoRound and SecureTwoRound plan fewer pairs that noise alone
+relates since decision 0051: every table was run again with it. Cells whose ratio to TwoRound was
+1.03 and more after five runs have ten, and more where it was still so after ten, up to twenty-five;
+all of them count. Since then plans of more than 120 pairs are made in larger steps, a pair that was
+left out for want of room may come in after all (both decision 0036; br2000 was run again with it),
+and SecureTwoRound's last question closes the run, so that it is asked four instead of the five
+questions of most runs here. AIM's runs with its own workload were repeated on nltcs, br2000 and
+churn when its triples came to weigh less (decision 0042). Runs before these are kept in
+`columns_split_before.jsonl` with a label, and not shown. No other run is left out: some seeds were
+run twice, with fresh noise, and both runs count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
 and its costs on Adult stand below beside ours.
