@@ -477,7 +477,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
     counted = table.text_counts(name)
     short = [text for text in counted if len(text) < 10]
     blanks = {t for t in short if t.lower() in _BLANKS or not t or _ERROR.fullmatch(t)}
-    core = {text: count for text, count in counted.items() if text not in blanks}
+    core = counted if not blanks else {t: n for t, n in counted.items() if t not in blanks}
     if not core:
         spelled = tuple(sorted(blanks))
         why = "nothing but marks of missing values: not modelled, and drawn empty"
@@ -486,7 +486,7 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
     if found is None or found.strays:
         what, others = _others(core)
         marks = _marks_of_gaps(core, others)
-        rest = {text: count for text, count in core.items() if text not in marks}
+        rest = {text: count for text, count in core.items() if text not in marks} if marks else {}
         again = _written(table, name, rest, blanks | marks) if marks else None
         if again and again.kind != "categorical":  # of which the marks are some, too
             found, blanks = again, blanks | marks

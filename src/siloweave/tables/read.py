@@ -865,8 +865,7 @@ def table_file(path: str | os.PathLike[str]) -> Path:
 
 def unreadable(file: Path, error: Exception) -> DataError:
     """Say why a file cannot be read, without the reader's own message, which quotes CSV lines."""
-    why = str(error).splitlines()[0] if str(error) else type(error).__name__
-    why = getattr(error, "strerror", None) or why
+    why = getattr(error, "strerror", None) or _first_line(error)
     if is_text_file(file) and not isinstance(error, OSError):
         if isinstance(error, UnicodeError) or "utf-8" in why.lower():
             why = "it is not in the encoding that was given; leave it out, or name another"
@@ -1201,6 +1200,10 @@ def _first_line(error: Exception) -> str:
 
 def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
     """Give a CSV column the narrowest type that every value fits and no text is lost by."""
+    few = text.drop_nulls().head(_HEAD_ROWS).str.strip_chars()
+    odd = few.cast(pl.Float64, strict=False).is_null() & _flags(few).is_null()
+    if decimal == "." and odd.any():
+        return text  # whatever the others are
     stripped = text.str.strip_chars()
     values = stripped.drop_nulls()
     if values.is_empty() or values.str.contains(r"^[+-]?0\d|^\+").any():
