@@ -571,7 +571,8 @@ def test_durations_are_no_addresses_of_computers():
     lengths = [f"{i // 60 % 40}:{i % 60:02}:{i * 7 % 60:02}" for i in range(ROWS)]
     assert seen(lengths).format != "ip"
     days = [f"{i % 40}:{i % 60:02}" for i in range(ROWS)]
-    for texts in (days, [f"{i % 40}h {i * 7 % 60:02}m" for i in range(ROWS)]):
+    over = [f"{'+-'[i % 2]}{i % 5}:{i * 7 % 60:02}" for i in range(ROWS)]
+    for texts in (days, over, [f"{i % 40}h {i * 7 % 60:02}m" for i in range(ROWS)]):
         column = seen(texts)
         assert (column.kind, column.categories) == ("text", ())
         assert "durations (write each as a number, such as minutes): not modelled" in column.why

@@ -468,7 +468,8 @@ def test_an_encoding_that_cannot_be_decided_is_not_guessed(tmp_path, encoding, t
 def test_a_file_in_two_encodings_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"town\n" + "Zürich\n".encode() * 20 + "Zürich\n".encode("latin-1") * 5)
-    with pytest.raises(DataError, match="not UTF-8 or UTF-16 throughout"):
+    first = r"not UTF-8 or UTF-16 throughout \(line 22 is the first that is not UTF-8\)"
+    with pytest.raises(DataError, match=first):
         read(path)
 
 
@@ -553,6 +554,9 @@ def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
         ("# X\r", "id,name\r1,a\r2,b\r", 1),
         ("# exported by X\n", "#id,name\n1,a\n2,b\n", 1),
         ("", "#id,name\n1,a\n2,b\n", 0),
+        ("# exported by X,,\n# on 1 May,,\n", "a,b,c\n1,2,3\n3,4,5\n", 2),
+        ("", "#id,name\n,\n1,a\n2,b\n", 0),
+        ("", '#id,name\n"1\n1",a\n2,b\n', 0),
         ("", "id,name\n#1,a\n#2,b\n", 0),
         ("", "id,name\n\n1,a\n\n2,b\n", 0),
         ("", "id\n1\n\n2\n", 0),

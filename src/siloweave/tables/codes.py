@@ -398,14 +398,10 @@ class Encoder:
                 columns[column.name] = labels_of(column, found)
                 continue
             gone = found >= self._values(column)
-            values: Any = draw(
-                column,
-                self._edges[column.name],
-                np.where(gone, 0, found),
-                generator(fold_in(key, "decode", column.name)),
-                (spikes or {}).get(column.name, {}),
-                (self.cuts or {}).get(column.name),
-            )
+            random = generator(fold_in(key, "decode", column.name))
+            own, cuts = (spikes or {}).get(column.name, {}), (self.cuts or {}).get(column.name)
+            edges, found = self._edges[column.name], np.where(gone, 0, found)
+            values: Any = draw(column, edges, found, random, own, cuts)
             values = as_written(column, values, like)
             columns[column.name] = (values, gone if column.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}

@@ -182,16 +182,9 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
         known[(name,)] = np.zeros(size, dtype=np.int64)
         np.add.at(known[(name,)], codes, n.astype(np.int64))
         num_rows = int(n.sum())
-    return DatabaseCodes(
-        database,
-        encoder.domain,
-        values,
-        f"WITH {', '.join(maps)} " if maps else "",
-        " ".join(joins),
-        num_rows,
-        tuple(planned),
-        known,
-    )
+    head, domain = f"WITH {', '.join(maps)} " if maps else "", encoder.domain
+    rows = " ".join(joins)
+    return DatabaseCodes(database, domain, values, head, rows, num_rows, tuple(planned), known)
 
 
 def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> Ints:

@@ -129,8 +129,9 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I),
 }
 _TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")  # 120/80
-_LASTS = re.compile(  # 25:10, 5h 25m
-    r"\d+:[0-5]\d(?::[0-5]\d)?|(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
+_LASTS = re.compile(  # 25:10, -0:30, 5h 25m
+    r"[-+\u2212]?\d+:[0-5]\d(?::[0-5]\d)?|"
+    r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
     re.I,
 )
 _PHONE = re.compile(

@@ -943,7 +943,8 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
 def _above(lines: Sequence[str], asked: Dialect) -> int:
     """How many lines lie above the names: comments that begin with #, or a title and empty lines.
 
-    A line that begins with # and has as many fields as the line below it is no comment.
+    A line that begins with # is no comment if it has as many fields as the line below it, and at
+    least half of them hold something.
     """
     lines = lines[:_HEAD_ROWS]
     empty = [not line.strip(' \t\r\n";,|') for line in lines[:_ABOVE]]
@@ -952,14 +953,17 @@ def _above(lines: Sequence[str], asked: Dialect) -> int:
         if notes[i] or not notes[i - 1] or all(empty[:i]):
             continue
         mark = asked.separator or _separator(lines[i:])
-        *rows, first = (next(csv.reader([line], delimiter=mark)) for line in lines[: i + 1])
-        titles = [row for row, note in zip(rows, notes, strict=False) if not note]
-        *most, there = (sum(map(bool, map(str.strip, row))) for row in (*titles, first))
-        if titles and (asked.header or there < 2 or 2 * max(most) >= max(3, there)):
+        rows = [next(csv.reader([line], delimiter=mark)) for line in lines[:i]]
+        first = next(csv.reader(lines[i:], delimiter=mark))
+        *held, there = (sum(map(bool, map(str.strip, row))) for row in (*rows, first))
+        title = max((n for n, note in zip(held, notes, strict=False) if not note), default=0)
+        if title and (asked.header or there < 2 or 2 * title >= max(3, there)):
             continue
-        while i and notes[i - 1] and len(rows[i - 1]) == len(first) and not empty[i - 1]:
-            i -= 1
-        return i
+        alike = [len(row) == len(first) <= 2 * n for row, n in zip(rows, held, strict=True)]
+        start = i
+        while start and (empty[start - 1] or alike[start - 1]):
+            start -= 1
+        return next((j for j in range(start, i) if lines[j].startswith("#")), i)
     return 0
 
 
@@ -1047,11 +1051,17 @@ def _encoding(file: Path) -> str:
 
 
 def _undecided(file: Path) -> DataError:
+    data, where = _bytes(file), ""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        where = f" (line {line} is the first that is not UTF-8)"
     return DataError(
-        f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16 throughout, "
-        "and holds bytes that no Western code page has, or that make no words in it. Name it, such "
-        "as cp437, mac-roman, koi8-r or shift-jis: encoding = ... in the study, --encoding, or "
-        "read(encoding=...); or store the file as UTF-8"
+        f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16 throughout"
+        f"{where}, and holds bytes that no Western code page has, or that make no words in it. "
+        "Name it, such as cp437, mac-roman, koi8-r or shift-jis: encoding = ... in the study, "
+        "--encoding, or read(encoding=...); or store the file as UTF-8"
     )
 
 

@@ -341,11 +341,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             elif column.kind == "text":
                 record = {"sdtype": _PERSONAL.get(column.format or "", "unknown"), "pii": True}
             columns[column.name] = record
-        metadata: dict[str, Any] = {
-            "METADATA_SPEC_VERSION": "SINGLE_TABLE_V1",
-            "columns": columns,
-            _EXTRA: msgspec.json.decode(self.to_json()),
-        }
+        metadata: dict[str, Any] = {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1", "columns": columns}
+        metadata[_EXTRA] = msgspec.json.decode(self.to_json())
         if constraints := list(sdv_of(self.constraints)):
             metadata["constraints"] = constraints
         ids = [column.name for column in self.columns if column.kind == "id"]
