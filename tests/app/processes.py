@@ -155,6 +155,17 @@ def lives(number):
     return False
 
 
+def first(folder, code):
+    """What comes before the command of an end, so that it runs some code first.
+
+    So do all processes that the end starts.
+    """
+    place = folder.path / "first"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(code)
+    return ["env", f"PYTHONPATH={os.pathsep.join([str(place), *filter(None, sys.path)])}"]
+
+
 def over_network(port):
     return lambda name: ["--superlink", f"127.0.0.1:{port}"]
 

@@ -1,16 +1,13 @@
 """Ends in processes of their own, of which one has a clock that is an hour ahead."""
 
-import os
 import re
-import sys
 from datetime import datetime
 
 import pytest
 
-from siloweave.app.run import execute
 from siloweave.app.status import status_of
-from siloweave.app.study import Study
-from tests.app.processes import Ends, over_network, provisioned, small, told
+from tests.app.processes import Ends, first, over_network, provisioned, small, told
+from tests.app.studies import here
 from tests.federation.engines import free_port
 
 HOUR = 3600
@@ -28,15 +25,7 @@ class Clock(datetime.datetime):
 real, datetime.datetime = time.time, Clock
 time.time = lambda: real() + {HOUR}
 """
-"""What Python runs first in an end and in all that it starts; TLS keeps the machine's clock."""
-
-
-def ahead(folder):
-    """What comes before the command of an end, so that its clock is ahead."""
-    (folder.path / "ahead").mkdir()
-    folder.write("ahead/sitecustomize.py", CLOCK)
-    paths = os.pathsep.join([str(folder.path / "ahead"), *filter(None, sys.path)])
-    return ["env", f"PYTHONPATH={paths}"]
+"""What an end and all that it starts run first; TLS keeps the machine's clock."""
 
 
 @pytest.mark.engine
@@ -47,7 +36,7 @@ def test_over_a_network_a_clock_that_is_an_hour_off_ends_both_ends_and_is_named(
     made = provisioned(folder, "127.0.0.1")
     party, others = ("+", "ahead of") if whose == "north" else ("-", "behind")
     off = r"3,?(599|60\d|61\d)"
-    within = {whose: ahead(folder)}
+    within = {whose: first(folder, CLOCK)}
     with Ends(folder.path, made, over_network(free_port()), wait=40, within=within) as ends:
         ends.start_all()
         assert ends.over("north") == 2
@@ -69,12 +58,11 @@ def test_over_a_network_a_clock_that_is_an_hour_off_ends_both_ends_and_is_named(
 def test_over_files_a_clock_that_is_an_hour_off_changes_nothing(folder):
     small(folder)
     made, spool = provisioned(folder), ["--spool", str(folder.path / "spool")]
-    within = {"north": ahead(folder)}
+    within = {"north": first(folder, CLOCK)}
     with Ends(folder.path, made, lambda name: spool, within=within) as ends:
         ends.start_all()
         assert ends.ended() == 0, ends.said("coordinator")
         logs = [(made[name] / "log.txt").read_text() for name in ("north", "south")]
         north, south = (datetime.fromisoformat(log[:19]) for log in logs)
         assert HOUR - 60 < (north - south).total_seconds() < HOUR + 60
-        execute(Study.load(folder.path), noise="seeded")
-        assert ends.rows() == (folder.path / "run" / "synthetic.csv").read_text()
+        assert ends.rows() == here(folder)

@@ -10,7 +10,7 @@ import pytest
 
 from siloweave.app.network import party_in, provision
 from siloweave.app.status import status_of
-from tests.app.processes import Ends, over_network, small, told, until
+from tests.app.processes import Ends, first, over_network, small, told, until
 from tests.federation.engines import free_port
 
 OVER = 2
@@ -54,12 +54,18 @@ def outdated(end, rows):
     (end / "roster.json").write_bytes(provisioned_anew(end, "south")["roster.json"])
 
 
+def aged(end, rows):
+    """It runs an earlier version."""
+
+
+EARLIER = "import siloweave; siloweave.__version__ = '0.0.1'"
 FIXED = "party 'north' does not take part: its {} study. "
 REASONS = {
     "policy": (forbidden, FIXED.format("policy does not allow this"), "smallest_roster = 7: it"),
     "rows": (misfit, FIXED.format("rows do not fit this"), "'age': 1 rows are outside"),
     "ledger": (lost, FIXED.format("ledger does not allow this"), "ledger.jsonl: is gone"),
     "study": (other, "party 'north' has another study than the coordinator: budget.epsilon", ""),
+    "version": (aged, "party 'north' has another study than the coordinator: siloweave = ", ""),
     "roster": (outdated, "party 'north' has another roster than the coordinator: ", ""),
 }
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
@@ -76,7 +82,9 @@ def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, 
     spoil, both, here = REASONS[why]
     spoil(made["north"], folder.path / "north.csv")
     files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
-    with Ends(folder.path, made, over_network(free_port()) if network else files) as ends:
+    way = over_network(free_port()) if network else files
+    within = {"north": first(folder, EARLIER)} if spoil is aged else {}
+    with Ends(folder.path, made, way, within=within) as ends:
         for name in ("north", "south"):
             ends.start(name)
         if here:  # its owner reads why before anyone asks

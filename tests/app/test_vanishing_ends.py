@@ -9,10 +9,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from siloweave.app.run import execute
-from siloweave.app.study import Study
 from tests.app.processes import Ends, below, is_root, lives, over_network, provisioned, small, until
-from tests.app.test_columns_split import STUDY as COLUMNS
+from tests.app.studies import STUDIES, here, silofuse, two_round
 from tests.federation.engines import free_port
 
 METHOD = 3
@@ -23,29 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reas
 
 def needs_flower():
     pytest.importorskip("flwr", reason="needs the flower extra: make engine")
-
-
-def two_round(folder):
-    small(folder)
-    return 4
-
-
-def silofuse(folder):
-    """Two parties with different columns of forty people."""
-    rows = [line.split(",") for line in (folder.path / "north.csv").read_text().split()]
-    for name, columns in {"north": (0, 1), "south": (2,)}.items():
-        lines = [",".join(row[i] for i in columns) for row in rows]
-        folder.write(f"{name}.csv", "\n".join([*lines, ""]))
-    text = COLUMNS.replace('"clinic', '"north').replace('"office', '"south')
-    text = text.replace('"north.csv"', '"north.csv"\ncolumns = ["age", "sex"]')
-    folder.write("study.toml", text.replace('"south.csv"', '"south.csv"\ncolumns = ["job"]'))
-    return 3
-
-
-def here(folder):
-    """The rows of the same study in one process."""
-    execute(Study.load(folder.path), noise="seeded")
-    return (folder.path / "run" / "synthetic.csv").read_text()
 
 
 @engine
@@ -163,10 +138,11 @@ def listening(place):
 
 
 @engine
-def test_three_networks_of_which_the_parties_connect_outwards_only(folder, capsys):
+@pytest.mark.parametrize("study", STUDIES)
+def test_three_networks_of_which_the_parties_connect_outwards_only(study, folder, capsys):
     """And whose links are cut for half a minute in the middle of it."""
     needs_flower()
-    small(folder)
+    study(folder)
     addresses = {"north": "10.77.1.1", "south": "10.77.2.1"}
     made = provisioned(folder, "127.0.0.1", *addresses.values())
     began, cuts = time.monotonic(), []
@@ -195,4 +171,5 @@ def test_three_networks_of_which_the_parties_connect_outwards_only(folder, capsy
             assert ends.rows() == here(folder)
     with capsys.disabled():
         whole, after = time.monotonic() - began, time.monotonic() - cuts[0] - 30
-        print(f"\nthree networks: {whole:.0f} s, {after:.0f} s of them after the link was back")
+        what = f"\n{study.__name__}, three networks: {whole:.0f} s"
+        print(f"{what}, {after:.0f} s of them after the link was back")

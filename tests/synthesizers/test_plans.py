@@ -87,6 +87,19 @@ def test_flaim_takes_three_messages_in_a_round():
     assert sum(asked[key] for key in asked if key[0] == "method") == 1 + 3 * 2  # and one for keys
 
 
+def test_so_it_is_with_ten_parties_and_ten_rounds():
+    """Besides, two messages cut columns, one is for keys, and one ends the run."""
+    case = CASES["flaim"]
+    many = replace(
+        case,
+        settings=case.settings | {"rounds": 10, "participation": 1.0},
+        data=lambda seed: [one[i::5] for one in case.data(seed)[:2] for i in range(5)],
+    )
+    fitted, _ = many.run()
+    assert {one.messages for one in fitted.cost.parties.values()} == {2 + 1 + 3 * 10 + 1}
+    assert len(fitted.ledgers) == 10
+
+
 def test_open_bounds_are_planned_for_as_if_they_were_wide():
     schema = Schema((Column("age", "integer"), Column("ill", "boolean")))
     setup = Setup(METHODS["two_round"](), schema, BUDGET, ("a", "b"))
