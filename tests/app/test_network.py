@@ -21,6 +21,7 @@ from siloweave.app.network import (
     keys_in,
     office_in,
     other_studies,
+    plan_in,
     provision,
     spelled_keys,
 )
@@ -75,6 +76,21 @@ def test_what_a_run_over_a_network_leaves_is_what_a_run_here_leaves(ends, folder
     assert rows[0] == rows[1]
     assert not (study.folder / "report-owner.html").exists()
     assert run(ends)[1]  # it had finished
+
+
+def test_bytes_of_a_report_and_a_status_are_those_of_the_files_that_crossed(ends):
+    """Sealed, and with the study's facts that come with the first question of a stage."""
+    summary, _ = run(ends)
+    shown, spool = status_of(ends["coordinator"]), ends["coordinator"].parent / "spool" / "spool"
+    for one, line in zip(summary.parties, shown.parties, strict=True):
+        to, back = (
+            sum(file.stat().st_size for file in (spool / f"{way}-{one.name}" / "done").iterdir())
+            for way in ("to", "from")
+        )
+        assert (one.bytes_received, one.bytes_sent) == (to, back)
+        assert (line.bytes_received, line.bytes_sent) == (to, back)
+        planned = plan_in(ends[one.name], ends[one.name] / f"{one.name}.csv").size
+        assert 0.8 * (to + back) < planned < 1.2 * (to + back)
 
 
 def test_a_party_says_when_nothing_more_will_come(ends, caplog):

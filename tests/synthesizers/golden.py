@@ -58,8 +58,8 @@ class Wire:
     def listen(self, patch: pytest.MonkeyPatch) -> None:
         answered = Session._received
 
-        def heard(session, asked, kind, frame, answer):
-            reply = answered(session, asked, kind, frame, answer)
+        def heard(session, asked, kind, crossed, answer):
+            reply = answered(session, asked, kind, crossed, answer)
             if kind is not Closed:  # which has times and signatures; the ledgers are held below
                 values = [plain(getattr(reply, field)) for field in reply.__struct_fields__]
                 said = msgspec.msgpack.encode(values)

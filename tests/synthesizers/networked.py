@@ -108,6 +108,6 @@ def fit_over_frames(case, folder, *, over=None, rows=None):
         carrier = Direct(seals, hosts)
         if over is not None:
             carrier = stack.enter_context(over(seals, hosts, folder))
-        parties = parties_over(carrier, study, seals.roster.parties)
+        parties = parties_over(carrier, study, seals)
         job = jobs_of(case, folder=folder / "office", rows=rows)
         return run_over(setup, job, parties), getattr(carrier, "crossed", [])

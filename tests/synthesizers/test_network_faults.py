@@ -64,7 +64,7 @@ class Faulty(Direct):
 def killed_at(case, folder, at, moment):
     with ends(case, folder, STUDY) as (setup, seals, hosts):
         job = jobs_of(case, folder=folder / "office", rows=_ROWS)
-        parties = parties_over(Faulty(seals, hosts, at, moment), STUDY, seals.roster.parties)
+        parties = parties_over(Faulty(seals, hosts, at, moment), STUDY, seals)
         with pytest.raises(KilledError):
             run_over(setup, job, parties)
 
@@ -353,7 +353,7 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
     case = CASES[name]
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
         carrier = Recorded(seals, hosts)
-        parties = parties_over(carrier, STUDY, seals.roster.parties)
+        parties = parties_over(carrier, STUDY, seals)
         run_over(setup, jobs_of(case, folder=tmp_path / "office", rows=_ROWS), parties)
         plan = {(p, run): hosts[p][0]._sites[run][0].terms.asked for p, run, _ in carrier.last}
         for (party, run, tag), asked_last in carrier.last.items():

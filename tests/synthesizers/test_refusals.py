@@ -95,7 +95,7 @@ class Trapped(Direct):
 def test_no_error_of_a_handler_names_a_value_of_a_row(name, tmp_path, caplog):
     with ends(CASES[name], tmp_path, STUDY) as (setup, seals, hosts):
         carrier = Trapped(seals, hosts, tmp_path)
-        parties = parties_over(carrier, STUDY, seals.roster.parties)
+        parties = parties_over(carrier, STUDY, seals)
         run_over(setup, jobs_of(CASES[name], folder=tmp_path / "office", rows=9), parties)
     assert carrier.refusals
     for error in carrier.refusals:

@@ -107,8 +107,7 @@ def open_run(folder: str | Path) -> RunSummary:
     Raises:
         InputError: There is no finished run in this folder.
     """
-    found = find_run(folder)
-    if found is None:
+    if (found := find_run(folder)) is None:
         raise InputError(
             f"{folder}: holds no finished run (no run.json). Give the folder that "
             "`siloweave run` named, or run the study again to continue it."

@@ -434,7 +434,7 @@ class Office:
 
     def parties(self, carrier: Any) -> Parties:
         """Opens sessions with the parties over a carrier."""
-        return parties_over(carrier, agreed(self.study.facts()), self.seals.roster.parties)
+        return parties_over(carrier, agreed(self.study.facts()), self.seals)
 
 
 def office_in(folder: Path) -> Office:

@@ -220,6 +220,8 @@ def plan_of(
     before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
     aligning, usual = aligned_by(study, rows), asdict(Dialect())
     (entry,) = (one for one in study.parties if one.name == party)
+    stages = {one.stage for one in messages} - {"closing"}  # each begins with facts of the study
+    begun = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
     ids = study.alignment.on if study.alignment else ()
     return Plan(
         party=party,
@@ -231,7 +233,7 @@ def plan_of(
         messages=messages,
         epsilon=found.epsilon_per_party if info.guarantee == "dp" else inf,
         delta=setup.budget.delta,
-        size=aligning.bytes_leader + found.bytes_per_party + around(messages),
+        size=aligning.bytes_leader + found.bytes_per_party + around(messages) + begun,
         rounds=aligning.rounds + before + found.rounds,
         seconds=found.seconds,
         every_step=method.every_step,
@@ -281,8 +283,7 @@ def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[Planned
     synth, views, rest = setup.synth, setup.synth.info.visibility, 1.0
     private = setup.budget.private
     for stage in synth.method.before:
-        planned = stage.plan(setup, learn)
-        if planned is None:
+        if (planned := stage.plan(setup, learn)) is None:
             learn = 0.0 if stage.name == "schema" else learn
             continue
         if stage.name == "schema":

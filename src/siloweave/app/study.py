@@ -349,8 +349,7 @@ class Study(Section, frozen=True):
             InputError: delta is missing beside a finite epsilon.
         """
         budget = self.budget or BudgetTable(inf)
-        delta = budget.delta
-        if delta is None:
+        if (delta := budget.delta) is None:
             if budget.epsilon != inf:
                 raise InputError(
                     "[budget] delta is missing. Add it, far below 1 / number of rows, for example "

@@ -345,8 +345,7 @@ class VectorCondition:
 
 def shares_in(model: Generator, features: Features, column: Column, key: Key) -> Sequence[float]:
     """How frequent each option of a column is: by the model, else in 2,000 rows that it draws."""
-    shares = model.shares(column.name)
-    if shares is not None:
+    if (shares := model.shares(column.name)) is not None:
         return shares
     X = model.sample(_SEEN, key=fold_in(key, "look"))
     made = features.decode(X, key=fold_in(key, "look")).select([column.name])

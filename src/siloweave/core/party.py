@@ -32,7 +32,7 @@ from siloweave.core.method import Keep, Method, Setup, Stage, Task
 from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError, shortened
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
-from siloweave.federation.frames import Opened
+from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Close, Session, with_closing
@@ -258,8 +258,7 @@ class Host:
                 f"party {self.name!r} was sent columns that are coded otherwise than its study says"
             )
         if facts.stage in names:
-            planned = method.before[names.index(facts.stage)].plan(setup, job.learn)
-            if planned is None:
+            if (planned := method.before[names.index(facts.stage)].plan(setup, job.learn)) is None:
                 raise WireError(f"party {self.name!r}: nothing is open in stage {facts.stage!r}")
             setup = planned
         if run != job.named(setup.stage):
@@ -334,23 +333,27 @@ class _Line:
 
     carrier: Carrier
     facts: bytes
-    begun: set[str]
+    seals: Seals
+    sizes: dict[str, tuple[int, int]]  # of the last exchange with a party, in bytes
 
     def send(self, name: str, frame: bytes) -> bytes:
-        facts = b"" if name in self.begun else self.facts
+        facts = b"" if name in self.sizes else self.facts
+        sealed, opened = self.seals.sealed[name], self.seals.opened[name]
         answer = self.carrier.send(name, frame, facts)
-        self.begun.add(name)
+        there, back = self.seals.sealed[name] - sealed, self.seals.opened[name] - opened
+        self.sizes[name] = there or len(frame), back  # it may have lain there
         return answer
 
 
-def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> runs.Parties:
+def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
     """Opens sessions with parties that a carrier reaches.
 
     Args:
         carrier: Seals and carries frames.
         study: As `agreed`; every party compares it with its own.
-        keys: Every party's public key for signatures, in the study's order.
+        seals: The carrier's, with every party's keys in the study's order.
     """
+    keys = seals.roster.parties
 
     @contextmanager
     def opened(
@@ -358,7 +361,7 @@ def parties_over(carrier: Carrier, study: bytes, keys: Mapping[str, bytes]) -> r
     ) -> Iterator[tuple[Session, Task, runs.Recall | None]]:
         encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
         facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
-        line = _Line(carrier, messages.encode(facts), set())
+        line = _Line(carrier, messages.encode(facts), seals, {})
         transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
         status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
         if status is not None:

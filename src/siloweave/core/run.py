@@ -579,8 +579,7 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
     synth, cost, rho = setup.synth, Cost({}, 0, {}), None
     method, info = synth.method, synth.info
     for stage in () if coded else method.before:
-        planned = stage.plan(setup, job.learn)
-        if planned is None:
+        if (planned := stage.plan(setup, job.learn)) is None:
             job = replace(job, learn=0.0) if stage.name == "schema" else job
             continue
         start, share = time.perf_counter(), stage.share(synth, job.learn)

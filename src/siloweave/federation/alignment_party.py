@@ -256,8 +256,7 @@ def common_rows(site: Party, run: str) -> Table:
 
     WireError if the run has not been aligned to its end.
     """
-    rows = site.recall("rows", run)
-    if rows is None:
+    if (rows := site.recall("rows", run)) is None:
         raise WireError(f"party {site.name!r}: its rows have not been aligned in run {run!r}")
     return site.rows.table.take(np.frombuffer(rows, dtype="<i8"))
 
@@ -281,8 +280,7 @@ def check_points(points: bytes, number: int, sender: str) -> None:
 
 
 def _asked(site: Party) -> Greet:
-    asked = site.recall("asked")
-    if asked is None:
+    if (asked := site.recall("asked")) is None:
         raise WireError(f"party {site.name!r} was not asked for its ids yet in this run")
     return msgspec.msgpack.decode(asked, type=Greet)
 
@@ -319,8 +317,7 @@ def _continued(head: blake2b, value: bytes) -> bytes:
 
 def _once(site: Party, name: str, draw: Callable[[], bytes]) -> bytes:
     """What is drawn once a run; refused where it was used and forgotten."""
-    kept = site.recall(name)
-    if kept is None:
+    if (kept := site.recall(name)) is None:
         kept = draw()
         site.remember(name, kept)
     if kept == GONE:

@@ -23,6 +23,7 @@ reached every party unaltered. Says nothing about what the coordinator learns: t
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -277,6 +278,7 @@ class Seals:
         nonces: Of the questions that were answered; in memory if None.
 
     Attributes:
+        sealed, opened: Bytes of questions to other ends, and of their answers, by name.
         again: At a coordinator: what to see to where a party does not answer, and to do then.
         refused: By what this end refused the study, once an answer is that: nothing else can
             follow, so it ends when the answer was sent, and raises this.
@@ -301,6 +303,7 @@ class Seals:
         self, name: str, identity: Identity, roster: Roster, nonces: Nonces | None = None
     ) -> None:
         self.name, self.roster = name, roster
+        self.sealed, self.opened = Counter[str](), Counter[str]()
         key = spelled_key(identity.public)
         self.again = (
             f"that its coordinator.pub is {key}. Then start again: the study continues where it was"
@@ -327,8 +330,7 @@ class Seals:
         `study` is the digest of the receiver's roster, where that is another one. WireError if the
         frame would be over `MAX_BYTES`, or `to` is unknown.
         """
-        keys = self.roster.keys.get(to)
-        if keys is None:
+        if (keys := self.roster.keys.get(to)) is None:
             raise WireError(f"{to!r} is not in the roster, so nothing can be sealed to it")
         secret = masking.new_secret()
         study = study or self._study
@@ -381,7 +383,9 @@ class Seals:
             WireError: The frame is too long, malformed or changed, of another study, sender or
                 question, for someone else, or was answered before.
         """
-        return self._opened(self.checked(frame, sender, self.name, answers))
+        opened = self._opened(self.checked(frame, sender, self.name, answers))
+        self.opened[sender] += len(frame)
+        return opened
 
     def _unsealed(self, sealed: SealedFrame) -> bytes:
         shared = masking.agree_with(self._own, {sealed.sender: sealed.nonce})[sealed.sender]
@@ -406,9 +410,12 @@ class Seals:
 
     def ask(self, to: str, frame: bytes, facts: bytes = b"") -> bytes:
         """A question, sealed: an envelope, and facts where a stage begins with it."""
-        if not facts:
-            return self.seal(to, FRAME, frame)
-        return self.seal(to, BEGINNING, messages.encode(Beginning(facts, frame)))
+        kind, data = FRAME, frame
+        if facts:
+            kind, data = BEGINNING, messages.encode(Beginning(facts, frame))
+        sealed = self.seal(to, kind, data)
+        self.sealed[to] += len(sealed)
+        return sealed
 
     @contextmanager
     def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:

@@ -144,8 +144,7 @@ def _short(path: Path) -> str:
 
 def _of_same_user(end: socket.socket) -> bool:
     """Whether the kernel says so of the other end; elsewhere than on Linux the folder says it."""
-    kind = getattr(socket, "SO_PEERCRED", None)
-    if kind is None:
+    if (kind := getattr(socket, "SO_PEERCRED", None)) is None:
         return True
     _, user, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i")))
     return bool(user == os.geteuid())

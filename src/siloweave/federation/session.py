@@ -96,8 +96,7 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
         check_chain(entries, reply.head.value)
     except (*UNREADABLE, LedgerError) as error:
         raise WireError(f"party {party!r} sent a ledger that cannot be read: {error}") from error
-    missing = paid - {entry.hash for entry in entries}
-    if missing:
+    if missing := paid - {entry.hash for entry in entries}:
         raise WireError(
             f"party {party!r} sent a ledger without the entry {min(missing)[:16]}, which paid for "
             "one of its replies. Compare the ledger at the party with the coordinator's receipts"
@@ -109,7 +108,8 @@ class Transport(Protocol):
     """Carries one frame to one party and its answer back.
 
     Conforming: `InProcess`, `spool.Spool`. A network transport has the same one method
-    and announces dropouts by raising RosterError.
+    and announces dropouts by raising RosterError. One that sends more than the frame has `sizes`:
+    by party, the bytes of the last question and of its answer.
     """
 
     def send(self, name: str, frame: bytes) -> bytes:
@@ -189,7 +189,7 @@ class Session:
         self._at_once = at_once
         self._status, self._question = status, ""
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
-        self._late: dict[str, Future[tuple[bytes, bytes] | None]] = {}  # not waited for any more
+        self._late: dict[str, Future[tuple[records.Traffic, bytes] | None]] = {}  # not waited for
         self._along = False  # whether the last question had the one along that closes
 
     def ask(
@@ -265,7 +265,7 @@ class Session:
         self.rounds += 1
         lost = set[str]()
 
-        def sent(one: Envelope) -> tuple[bytes, bytes] | None:
+        def sent(one: Envelope) -> tuple[records.Traffic, bytes] | None:
             self._require(requests, may_vanish, lost)
             late = self._late.pop(one.to, None)
             try:
@@ -389,24 +389,29 @@ class Session:
             {name: written(one.header.value, ledgers[name]) for name, one in replies.items()},
         )
 
-    def _sent(self, asked: Envelope) -> tuple[bytes, bytes]:
-        """The frame that went to a party, and its answer."""
-        frame = messages.encode(asked)
-        if self._status is None:
-            return frame, self._transport.send(asked.to, frame)
-        self._status.asked(asked.step, self._question, asked.to)
+    def _sent(self, asked: Envelope) -> tuple[records.Traffic, bytes]:
+        """What crossed for a question, and the party's answer."""
+        frame, status = messages.encode(asked), self._status
+        if status is not None:
+            status.asked(asked.step, self._question, asked.to)
         try:
             answer = self._transport.send(asked.to, frame)
         except SiloweaveError as error:
-            self._status.refused(asked.to, str(error))
+            if status is not None:
+                status.refused(asked.to, str(error))
             raise
-        self._status.answered(asked.to, len(frame), len(answer))
-        return frame, answer
+        plain = len(frame), len(answer)
+        there, back = getattr(self._transport, "sizes", {}).get(asked.to, plain)
+        if status is not None:
+            status.answered(asked.to, there, back)
+        return records.Traffic(1, there, back), answer
 
-    def _received(self, asked: Envelope, kind: type[R], frame: bytes, answer: bytes) -> R:
+    def _received(
+        self, asked: Envelope, kind: type[R], crossed: records.Traffic, answer: bytes
+    ) -> R:
         """Count an answer, open it, write it down, and read it."""
         name = asked.to
-        self.traffic[name] += records.Traffic(1, len(frame), len(answer))
+        self.traffic[name] += crossed
         with naming_step(asked):
             came = messages.answer_to(asked, answer)
             if asked.then and came.then:

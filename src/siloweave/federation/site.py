@@ -332,8 +332,7 @@ class Site(Generic[Rows]):
         after a crash, and so are its payments.
         """
         name = f"stream/{self.context}"
-        drawn = self._store.get(name)
-        if drawn is None:
+        if (drawn := self._store.get(name)) is None:
             drawn = self.entropy.bytes(32)
             self._store.put(name, drawn)
         self._stream = mechanisms.StoredEntropy(drawn, private=self._source.private)
@@ -448,8 +447,7 @@ class Site(Generic[Rows]):
         `draw` must not fail by the rows: a later step of the run may draw under the same entry.
         """
         name = f"kept/{self._at.run}/{what}"
-        kept = self._store.get(name)
-        if kept is None:
+        if (kept := self._store.get(name)) is None:
             self._charge(event, what, f"kept {what}", "stays at the party")
             here, self._stream = self._stream, self._source.at(name)
             kept = str(draw()).encode()
@@ -638,8 +636,7 @@ class Site(Generic[Rows]):
 
     def _secret(self) -> bytes:
         name = f"secret/{self._keyed_for}"
-        secret = self._store.get(name)
-        if secret is None:
+        if (secret := self._store.get(name)) is None:
             secret = masking.new_secret(self._source.at(name))
             self._store.put(name, secret)
         return secret
@@ -733,8 +730,7 @@ class Site(Generic[Rows]):
         self._begin_run(envelope.run)
         name = f"reply/{envelope.run}/{envelope.step}"
         digest = messages.body_digest(envelope.body, envelope.sender)
-        stored = self._store.get(name)
-        if stored is not None:
+        if (stored := self._store.get(name)) is not None:
             self._refuse_changed(envelope, stored, digest, "answered")
             if len(stored) == _DIGEST:
                 raise WireError(
@@ -817,8 +813,7 @@ class Site(Generic[Rows]):
 
     def _refuse_again(self, envelope: Envelope, digest: bytes) -> None:
         """Refuse a step that was refused before, after it was paid for, as it was then."""
-        stored = self._store.get(self._refused(envelope))
-        if stored is not None:
+        if (stored := self._store.get(self._refused(envelope))) is not None:
             self._refuse_changed(envelope, stored, digest, "refused")
             raise messages.decode(stored[_DIGEST:], Refusal).error()
 

@@ -178,8 +178,7 @@ class Spool:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self._boxes)}")
         questions, answers = self._boxes[name]
         mark = self._seals.mark(frame)
-        known = self._asked(name, mark)
-        if known is None:
+        if (known := self._asked(name, mark)) is None:
             sealed = self._seals.ask(name, frame, facts)
             nonce = self._seals.checked(sealed, self._seals.name, name).nonce
             called = mark + blake2b(nonce, digest_size=10).hexdigest()
@@ -201,8 +200,7 @@ class Spool:
         questions, answers = self._boxes[name]
         found = {one.name for box in (questions, answers) for one in box.path.glob(f"{mark}*")}
         for called in sorted(filter(_NAME.fullmatch, found)):
-            known = questions.read(f"{DONE}/{called}")
-            if known is None:
+            if (known := questions.read(f"{DONE}/{called}")) is None:
                 known = questions.read(called)
             elif not (answers.path / called).exists():
                 continue  # its answer was taken; a question that lies there again is a copy

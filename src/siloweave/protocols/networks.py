@@ -51,8 +51,7 @@ def check_trainable(synth: Any, schema: Schema) -> None:
     """
     check_learnable(schema)
     Features.declared(schema)
-    target = getattr(synth, "target", None)
-    if target is None:
+    if (target := getattr(synth, "target", None)) is None:
         return
     if target not in schema.names:
         raise InputError(
