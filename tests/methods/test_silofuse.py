@@ -83,7 +83,7 @@ def test_autoencoders_of_the_parties_share_the_widths():
     assert len(fitted.sample(8, seed=0)) == 8
     with pytest.raises(InputError, match=r"autoencoder\.per_bit is no setting"):
         sw.SiloFuse(coder="autoencoders", autoencoder={"per_bit": 1.0})
-    with pytest.raises(InputError, match="must be SphereCodeSettings"):
+    with pytest.raises(InputError, match="from names to values, or SphereCodeSettings"):
         sw.SiloFuse(autoencoder=fitted.model.net.decoders["north"].coder.coder.settings)
 
 
