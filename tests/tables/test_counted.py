@@ -46,6 +46,22 @@ def test_every_column_has_the_codes_of_the_table_in_memory(tmp_path, written):
 
 
 @pytest.mark.parametrize("written", KINDS)
+@pytest.mark.parametrize("bins", [16, 4096])
+def test_numbers_that_stand_for_a_missing_value_are_missing(tmp_path, written, bins):
+    random = np.random.default_rng(5)
+    facts = {"low": 0, "high": 90, "missing": True, "missing_values": ("999", "n/a", "-99.9")}
+    schema = Schema((Column("age", "integer", **facts), Column("bmi", "continuous", **facts)))
+    age = np.where(random.random(500) < 0.1, 999, random.integers(0, 91, 500))
+    bmi = np.where(random.random(500) < 0.1, -99.9, random.random(500).round(3) * 90)
+    table = Table.from_columns({"age": (age, random.random(500) < 0.1), "bmi": (bmi, None)})
+    encoder = Encoder(schema, bins)
+    codes, there = encoder.encode(table), counted(written(table, tmp_path), encoder)
+    for name, gone in (("age", table.missing("age") | (age == 999)), ("bmi", bmi < 0)):
+        assert marginal(codes, (name,))[-1] == gone.sum() > 20
+        np.testing.assert_array_equal(marginal(there, (name,)), marginal(codes, (name,)), name)
+
+
+@pytest.mark.parametrize("written", KINDS)
 def test_bins_that_are_narrower_near_0_are_counted_as_in_memory(tmp_path, written, monkeypatch):
     random, arrays = np.random.default_rng(2), {}
     schema = Schema(

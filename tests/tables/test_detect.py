@@ -317,6 +317,34 @@ def test_postcodes_and_vulnerabilities_are_no_identifiers_and_days_of_a_spreadsh
     assert "spreadsheet" not in found["size"].why
 
 
+@pytest.mark.parametrize("code", [999, -999, -99, 888, 9997, 998, 99.9, -99.99, 9998])
+def test_a_code_for_unknown_among_numbers_is_pointed_out_and_read_as_missing(tmp_path, code):
+    values = [code if i % 20 == 3 else i % 37 + (0.5 if code % 1 else 0) for i in range(400)]
+    (tmp_path / "t.csv").write_text("age\n" + "".join(f"{value}\n" for value in values))
+    table = read(tmp_path / "t.csv")
+    found = Schema.detect(table)["age"]
+    assert f"{code}, far from all others: list it in missing_values if it stands for" in found.why
+    named = {"missing": True, "missing_values": (str(code),), "low": 0, "high": 40}
+    codes = Encoder(Schema((replace(found, **named),))).encode(table).column("age")
+    assert (codes == codes.max()).tolist() == [value == code for value in values]
+
+
+@pytest.mark.parametrize("code", [1000, 60, -5, 42])
+def test_other_numbers_far_from_all_others_are_not_pointed_out(code):
+    assert "missing_values" not in seen([code if i % 20 == 3 else i % 37 for i in range(400)]).why
+    ages = [99 if i % 20 == 3 else i % 91 for i in range(400)]
+    assert "missing_values" not in seen(ages).why
+
+
+def test_names_of_people_and_the_only_account_are_not_listed():
+    for name in ("First name", "Nachname", "surname"):
+        column = seen([f"{'ABCDEFGH'[i % 8]}nna" for i in range(400)], name)
+        assert (column.kind, column.format) == ("text", "name")
+    for value in ("DE02120300000000202051", "info@clinic.example"):
+        assert seen([value] * 400).kind == "text"
+    assert seen([f"{'ABCDEFGH'[i % 8]}nna" for i in range(400)], "product name").categories
+
+
 def test_how_many_people_there_are_is_a_number():
     for name in ("students_number", "customers", "num_members", "caseload_number"):
         assert seen(random().poisson(200, ROWS), name).kind == "integer", name

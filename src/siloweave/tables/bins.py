@@ -441,11 +441,9 @@ def cuts_of(
     if exact and last - first < 2 * bins:
         values = np.arange(first + 1, last + 1)
         return Cuts(tuple((values if unit is None else values / unit).tolist()))
-    spikes = spike_bins(column, edges, weights)
-    starts = _fitting(column, edges, weights, spikes, bins)
-    if starts is None:  # not even the spikes have room
-        spikes = {}
-        starts = _fitting(column, edges, weights, spikes, bins)
+    for spikes in (spike_bins(column, edges, weights), {}):  # which may have no room
+        if (starts := _fitting(column, edges, weights, spikes, bins)) is not None:
+            break
     return Cuts(starts or (), *_knots(edges, without_spikes(column, weights, spikes)))
 
 

@@ -311,13 +311,9 @@ class Encoder:
     @cached_property
     def _edges(self) -> dict[str, Edges]:
         per, cuts = self.bins_per_column or {}, self.cuts or {}
-        return {
-            column.name: cut_edges(column, cuts[column.name])
-            if column.name in cuts
-            else edges_of(column, per.get(column.name, self.bins))
-            for column in self.schema.coded
-            if column.kind in BINNED
-        }
+        binned = {c.name: c for c in self.schema.coded if c.kind in BINNED}
+        even = {n: edges_of(c, per.get(n, self.bins)) for n, c in binned.items() if n not in cuts}
+        return even | {n: cut_edges(c, cuts[n]) for n, c in binned.items() if n in cuts}
 
     def edges(self, name: str) -> Edges:
         """Return the edges of a column's bins, see `bins.edges_of`; the column must be binned."""
@@ -325,13 +321,9 @@ class Encoder:
 
     def select(self, names: Sequence[str]) -> Encoder:
         """Return the encoder of some columns, each coded as here, in the order given."""
-        per, cuts = self.bins_per_column or {}, self.cuts or {}
-        return Encoder(
-            self.schema.select(names),
-            self.bins,
-            {name: number for name, number in per.items() if name in names},
-            {name: where for name, where in cuts.items() if name in names},
-        )
+        per = {n: bins for n, bins in (self.bins_per_column or {}).items() if n in names}
+        cuts = {n: where for n, where in (self.cuts or {}).items() if n in names}
+        return Encoder(self.schema.select(names), self.bins, per, cuts)
 
     def _values(self, column: Column) -> int:
         if column.kind in BINNED:

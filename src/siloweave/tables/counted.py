@@ -32,6 +32,7 @@ from siloweave.tables.bins import (
 )
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.database import Database, quoted
+from siloweave.tables.forms import numbers_among
 from siloweave.tables.read import Table, check_finite, check_whole, digest_of, rows_of
 from siloweave.tables.schema import Column, check_columns
 
@@ -42,10 +43,8 @@ _CHAIN = 32  # bins up to which a code is found by halving
 _WRONG = ("-1", "-2", "-3", "-4")  # for a code: a value is missing, outside, not whole, infinite
 _NULLS = ("NULL",) * len(_WRONG)
 _BINNED: Mapping[str, tuple[str, ...]] = {
-    "integer": ("whole", "number"),
-    "continuous": ("whole", "number"),
-    "datetime": ("datetime",),
-}
+    **dict.fromkeys(("integer", "continuous"), ("whole", "number")), "datetime": ("datetime",)
+}  # fmt: skip
 """Kinds of columns, and of what families the database finds their bins itself."""
 _Sql = Callable[[Any], str]
 
@@ -242,7 +241,9 @@ def _direct(
         return None
     x, edges, last = f"siloweave.{quoted(column.name)}", encoder.edges(column.name), last_of(column)
     missing, outside, broken, wild = wrong
-    gone = f"{_plain(column.name, database)} IS NULL"
+    gone, marks = f"{_plain(column.name, database)} IS NULL", numbers_among(column.missing_values)
+    if marks and family in ("whole", "number"):
+        gone += f" OR {x} IN ({', '.join(map(database.sql.real, marks))})"
     cases = [f"WHEN {gone} THEN {len(edges) - 1 if column.missing else missing}"]
     learned = {"low", "high"} <= set(column.learned)
     if family == "number" and not (learned and kind == "continuous"):

@@ -114,6 +114,7 @@ _NUMBER = re.compile(
     rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_WORD}(?:/\d*{_WORD})?)?(?P<close>\))?"
 )
 _POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)  # 1.2E-05
+_CODED = re.compile(r"-?(?:99+[78]?|88+|77+)(?:\.9+)?")  # as numbers for no value are
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 _MARKS = 5  # of missing values that may stand among numbers
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
@@ -226,7 +227,24 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         days = np.datetime_as_string(when.view("datetime64[us]"), unit="D").tolist()
         far = _far_off(when, days, "make it missing in the table")
         return ColumnEvidence(name, "datetime", f"datetimes{far}")
-    return _of_text(table, name) if kind == "text" else _of_numbers(table, name)
+    if kind == "text":
+        return _of_text(table, name)
+    found = _of_numbers(table, name)
+    if found.kind in ("integer", "continuous"):
+        found = replace(found, why=found.why + _unlike(*table.floats(name)))
+    return found
+
+
+def _unlike(numbers: NDArray[np.float64], gone: NDArray[np.bool_]) -> str:
+    """What is said of 999 or -99 in several rows, as far from other numbers as these are apart."""
+    seen, times = np.unique(numbers[~gone], return_counts=True)
+    found = []
+    for end in (-1, 0) if len(seen) > _SOME else ():
+        others, text = (seen[:-1] if end else seen[1:]), f"{seen[end]:.10g}"
+        far = abs(seen[end] - others[end]) > np.ptp(others) and times[end] > 2
+        found += [text] if far and _CODED.fullmatch(text) else []
+    said = f"; {' and '.join(found)}, far from all others: list it in missing_values if it stands "
+    return f"{said}for a missing value, and correct the bounds" if found else ""
 
 
 # Numbers
@@ -584,7 +602,7 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
         return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
     form = next((f for f, shape in _SHAPES.items() if _most(probe, shape.fullmatch)), None)
     form = form or _personal(words, probe, share, _few_each(kinds, rows))
-    if form and kinds > 1:
+    if form and (kinds > 1 or form in ("email", "iban")):
         return left_out(form, f"each written like {_article(form)}")
     if kinds >= _SOME and not _IDS & words:
         if _most(probe, _TWO.fullmatch):
@@ -669,6 +687,7 @@ def _personal(words: set[str], probe: Sequence[str], share: float, few: bool) ->
     """Which personal kind texts are by their form, or by the column's name and their form."""
     people = any(found["who"] for found in map(_PEOPLE.match, words) if found)
     named = _NAMES & words or (_NAME & words and (people or not words - _NAME - _WHOSE))
+    people |= bool(named and (_NAMES | _WHOSE) & words)
     if not (share > 0.2 or few or (people and named)):
         return None
     digits = [sum(one.isdigit() for one in text) for text in probe]

@@ -79,6 +79,11 @@ def number_form(example: str) -> NumberForm:
     return NumberForm(**parts)
 
 
+def numbers_among(texts: Iterable[str]) -> list[float]:
+    """Those of some texts that are plain numbers, such as 999 or -99.9."""
+    return [float(text) for text in texts if re.fullmatch(r"[-+]?\d+(\.\d+)?", text.strip())]
+
+
 def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """A UTC time as `strftime` writes it; a year has four digits, a second's fraction `digits`.
 

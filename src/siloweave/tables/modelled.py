@@ -460,10 +460,7 @@ def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
     if isinstance(rule, MissingTogether):
         gone = np.array([one.gone for one in cells])
         return np.asarray(gone.any(axis=0) & ~gone.all(axis=0))
-    first, group = groups_of(cells)
-    repeated = np.ones(len(group), dtype=np.bool_)
-    repeated[first] = False
-    return repeated
+    return ~np.isin(np.arange(table.num_rows), groups_of(cells)[0])
 
 
 # A schema and its tables
@@ -695,10 +692,7 @@ class Modelled:
                 found = [c for c in schema[one.column.name].categories if c != _OPEN]
                 rows = tuple(tuple(msgspec.json.decode(str(text))) for text in found)
                 rules[id(one.rule)] = msgspec.structs.replace(one.rule, rows=rows)
-        columns = (
-            schema[column.name] if column.name in schema.names else column
-            for column in self.declared.columns
-        )
+        columns = (schema[c.name] if c.name in schema.names else c for c in self.declared.columns)
         return Schema(tuple(columns), tuple(rules.values()))
 
     def asked(

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.database import Database
 from siloweave.tables.display import MOST, html_table, listed
-from siloweave.tables.forms import number_form
+from siloweave.tables.forms import number_form, numbers_among
 
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
@@ -205,11 +205,9 @@ class Table:
         series = self._series(name)
         if series.dtype in _WHOLE:
             return series.fill_null(0).cast(pl.Int64).to_numpy()
-        if series.dtype == pl.Float64:
-            return series.fill_null(float("nan")).to_numpy()
         if series.dtype == pl.Boolean:
             return series.fill_null(False).to_numpy()
-        if series.dtype == _DATETIME:
+        if series.dtype in (pl.Float64, _DATETIME):
             return series.to_numpy()
         return np.array(series.to_list(), dtype=object)
 
@@ -253,10 +251,14 @@ class Table:
         return line
 
     def blanked(self, name: str, spellings: Sequence[str]) -> Table:
-        """Return the same rows, where these texts of a column are missing values."""
-        if not spellings or self._series(name).dtype != pl.String:
+        """Return the same rows, where these texts of a column, or numbers, are missing values."""
+        dtype = self._series(name).dtype
+        if spellings and dtype == pl.String:
+            blank = pl.col(name).str.strip_chars().is_in(list(spellings))
+        elif dtype in (*_WHOLE, pl.Float64) and (numbers := numbers_among(spellings)):
+            blank = pl.col(name).cast(pl.Float64).is_in(numbers)
+        else:
             return self
-        blank = pl.col(name).str.strip_chars().is_in(list(spellings))
         gone = pl.when(blank).then(None).otherwise(pl.col(name)).alias(name)
         return replace(self, _frame=self._frame.with_columns(gone))
 

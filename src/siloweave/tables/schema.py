@@ -65,7 +65,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
         decimals: The most that a continuous column has; drawn values have no more.
-        missing_values: Texts that stand for a missing value, such as ``"n/a"``.
+        missing_values: Texts that stand for a missing value, such as ``"n/a"``, or ``"999"``.
         why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
             data, no fact, and `Schema.declared` removes it.
 
@@ -444,9 +444,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
                     lines.append(f"column {name!r}: {_contrast(fact, a, b)}")
         kept, others = (_unmarked(one.constraints) for one in (self, other))
         lines += [f"constraint {one.words}: only in the first" for one in kept if one not in others]
-        lines += [
-            f"constraint {one.words}: only in the second" for one in others if one not in kept
-        ]
+        lines += [f"constraint {c.words}: only in the second" for c in others if c not in kept]
         if not lines and mine != theirs:
             lines.append(f"column order: {', '.join(mine)} against {', '.join(theirs)}")
         return lines
@@ -576,12 +574,8 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
 
 
 def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
-    if kind == "continuous":
-        values, mask = table.floats(name, pattern)
-    elif kind == "integer":
-        values, mask = table.integers(name, pattern)
-    else:
-        values, mask = table.datetimes(name, pattern)
+    read_as = {"continuous": table.floats, "integer": table.integers}.get(kind, table.datetimes)
+    values, mask = read_as(name, pattern)
     low, high = values[~mask].min().item(), values[~mask].max().item()
     if kind != "datetime":
         return low, high

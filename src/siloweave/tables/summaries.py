@@ -124,15 +124,11 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
     if kinds <= FEW_VALUES or (kinds <= _LISTED and total >= _SUPPORT * kinds):
         listed = np.ones(kinds, dtype=np.bool_)
     rest, often = seen[~listed], times[~listed]
-    return ColumnSummary(
-        column.name,
-        values=tuple(seen[listed].tolist()),
-        times=tuple(times[listed].tolist()),
-        mixture=fit_mixture(rest, often.astype(np.float64)) if len(rest) else None,
-        rest=int(often.sum()),
-        missing=int(gone.sum()),
-        resolution=bounds.resolution or resolution_of(seen),
-    )
+    known, counts = tuple(seen[listed].tolist()), tuple(times[listed].tolist())
+    mixture = fit_mixture(rest, often.astype(np.float64)) if len(rest) else None
+    held, missing = int(often.sum()), int(gone.sum())
+    fine = bounds.resolution or resolution_of(seen)
+    return ColumnSummary(column.name, (), known, counts, mixture, held, missing, fine)
 
 
 def agreed_features(
