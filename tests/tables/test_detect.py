@@ -712,7 +712,8 @@ def test_new_facts_that_contradict_each_other_are_refused(facts, words):
 def test_every_form_of_time_is_read_and_written_again():
     times = pd.date_range("2021-03-01", periods=ROWS, freq="7h11min13s")
     for form in ("%H:%M", "%I:%M %p", "%d %b %Y", "%B %d, %Y", "%d.%m.%y", "%Y-%m-%dT%H:%M:%S%z",
-                 "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S.%f", "%d/%m/%Y %H:%M"):  # fmt: skip
+                 "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S.%f", "%d/%m/%Y %H:%M",
+                 "%Y/%m/%d %I:%M:%S %p GMT+2"):  # fmt: skip
         texts = [t.strftime(form.replace("%z", "+02:00")) for t in times]
         frame = pd.DataFrame({"x": texts})
         schema = Schema.detect(frame)

@@ -842,6 +842,8 @@ def _written_dates(
     if not all(re.search(r"\d", text) and len(text) < 40 for text in probe):
         return None
     forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS
+    if zone := re.search(r" GMT[+-]\d+$", probe[0]):  # of a form in one season
+        forms = tuple(form + zone[0] for form in forms)
     forms = tuple(form for form in forms if all(_follows(text, form) for text in probe))
     plain = table.blanked(name, tuple(blanks))
     fits = [form for form in forms if _fits(plain, name, form)]
