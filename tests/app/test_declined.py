@@ -1,6 +1,7 @@
 """A party that does not take part: both ends are told so at once, and end with exit code 2."""
 
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from siloweave.app.network import party_in, provision
 from siloweave.app.status import status_of
+from siloweave.privacy import Ledger
 from tests.app.processes import Ends, first, over_network, small, told, until
 from tests.federation.engines import free_port
 
@@ -225,3 +227,21 @@ def test_a_party_with_another_coordinators_folder_is_told_and_the_coordinator_na
         assert f"that its coordinator.pub is {own}. Then start again" in seen
         assert "that 'coordinator' did not sign" in told(ends.said("north"))
         assert ends.running["north"].poll() is None  # a stranger may have sent that
+
+
+@pytest.mark.engine
+def test_a_port_that_something_else_uses_ends_both_ends(folder):
+    """Which is no coordinator, so the party finds nobody there."""
+    small(folder)
+    made = provision(folder.path, folder.path / "ends", trial=True, addresses=["127.0.0.1"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with Ends(folder.path, made, over_network(port), wait=3) as ends:
+            for name in ("coordinator", "north"):
+                ends.start(name)
+                assert ends.over(name) == OVER
+        where = f"127.0.0.1:{port}"
+        assert f"address: {where} cannot be listened at (Address" in told(ends.said("coordinator"))
+        assert f"address={where}: nobody answered for 3 s" in told(ends.said("north"))
+    assert not (made["coordinator"] / "run" / "run.json").exists()
+    assert Ledger.read(made["north"] / "ledger.jsonl").entries == ()
