@@ -22,7 +22,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from siloweave.errors import InputError, RosterError, WireError
+from siloweave.errors import InputError, RosterError, StudyError, WireError
 from siloweave.federation import certificates, engine, flower, local
 from tests.federation.engines import (
     NAMES,
@@ -89,6 +89,26 @@ def test_a_refusal_of_the_party_comes_back_as_it_was(tmp_path):
         pytest.raises(InputError, match="sigma = 0 must be above 0"),
     ):
         link.send("clinic", envelope("clinic"))
+
+
+def test_what_a_party_refuses_a_study_with_arrives_though_it_ended_before_that_was_taken(tmp_path):
+    """Of a node that has left, Flower gives nobody an answer: it says that the node is away."""
+    port = free_port()
+    provisioned(tmp_path)
+    with coordinator(tmp_path, port) as link, ThreadPoolExecutor(1) as pool:
+
+        def reply(question):
+            os.kill(link.processes[1].number, signal.SIGSTOP)  # the pairing, which takes answers
+            raise StudyError("its policy does not allow this study")
+
+        asked = pool.submit(link.send, "lab", envelope("lab"))
+        try:
+            with pytest.raises(StudyError, match="its policy"):
+                serve(tmp_path / "lab", seals_of("lab"), reply, f"127.0.0.1:{port}")
+        finally:
+            os.kill(link.processes[1].number, signal.SIGCONT)
+        with pytest.raises(StudyError, match="its policy"):
+            asked.result()
 
 
 # What is refused

@@ -780,9 +780,12 @@ def _clocks(response: Any, address: str) -> str:
 def _watch(started: io.FileIO) -> None:
     """End this process when its standard input closes: who started it has ended.
 
-    A last line on it asks for the answer in hand, as of what a party refuses, to be sent first.
+    A last line on it asks for the answer in hand, as of what a party refuses, to be sent first. The
+    node then does not say that it leaves, since Flower gives nobody an answer of one that has left.
     """
-    _carrying.acquire(timeout=CARRIED_S if started.read() else 0)
+    _carrying.acquire(timeout=CARRIED_S if (carried := started.read()) else 0)
+    if carried:
+        os._exit(0)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ENDING_S)
     os._exit(1)

@@ -181,8 +181,7 @@ def _event(
 
 def _begun(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
     """What this run was begun with, without rows; from what is remembered."""
-    stored = site.recall("begin")
-    if stored is None:
+    if (stored := site.recall("begin")) is None:
         raise WireError(f"party {site.name!r} was asked to train before the training began")
     asked = msgspec.msgpack.decode(stored, type=BeginTraining)
     return _checked(synth, trainer, asked, site)

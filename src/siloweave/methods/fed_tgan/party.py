@@ -126,8 +126,7 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
     """The party's encoded rows, made once a process."""
     name = ("rounds", site.context.rpartition("/")[0])
     if name not in site.memo:
-        stored = site.recall("setup")
-        if stored is None:
+        if (stored := site.recall("setup")) is None:
             raise WireError(f"party {site.name!r} was asked to train before it was prepared")
         asked = msgspec.msgpack.decode(stored, type=Prepare)
         features, place = Features.from_json(asked.features), [*site.terms.roster].index(site.name)

@@ -159,8 +159,7 @@ def _local_step(site: Site[CountedRows], model: MRF, q: Clique, sigma: float, si
 
 def measure(request: MeasureQueries, site: Site[CountedRows]) -> Counts:
     """The marginals this party chose, zeros for the others, with its share of the noise."""
-    stored = site.recall("chosen")
-    if stored is None:
+    if (stored := site.recall("chosen")) is None:
         raise WireError(f"party {site.name!r} was asked to measure before it chose")
     mine = set(msgspec.msgpack.decode(stored, type=tuple[Clique, ...]))
     domain = site.rows.domain

@@ -190,8 +190,7 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData]) -
 
 def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData]) -> None:
     """Refuse noise with which all parties together would go beyond this party's limit."""
-    limit = site.ledger.limit
-    if limit is None:
+    if (limit := site.ledger.limit) is None:
         return
     require_replacing(limit, "every row sends a latent")
     together = released_together(request.sigma, site.terms.facts["parts"], synth)
