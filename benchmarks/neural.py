@@ -38,6 +38,7 @@ from neural_tables import (
 Row = dict[str, Any]
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+TIMES = ("fit_seconds", "fit_cpu", "sample_seconds", "sample_cpu", "score_seconds")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -63,7 +64,8 @@ def run(job: dict[str, Any], out: Path) -> dict[str, Any] | None:
         row = json.loads(file.read_text())
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a") as kept:
-        kept.write(json.dumps(row) + "\n")
+        kept.write(json.dumps({n: v for n, v in row.items() if not (job["busy"] and n in TIMES)}))
+        kept.write("\n")
     return row
 
 
@@ -101,6 +103,7 @@ def jobs(args: argparse.Namespace, usual: Sequence[str], tables: Sequence[str]) 
                 "table": name, "model": model, "seed": seed, "label": args.label,
                 "settings": json.loads(args.settings), "rows_asked": args.rows,
                 "max_rows": args.max_rows, "data": str(args.data), "inner": args.inner,
+                "busy": args.busy,
             }
             for seed in seeds
             for model in args.model or usual
@@ -204,6 +207,7 @@ def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]
     part.add_argument("--limit-minutes", type=float, default=float("inf"))
     part.add_argument("--list", action="store_true", help="what is missing")
     part.add_argument("--inner", action="store_true", help="split the training rows again; to tune")
+    part.add_argument("--busy", action="store_true", help="others use the machine: keep no times")
     part.add_argument("--out", type=Path, help="where lines are kept")
     part.add_argument("--data", type=Path, default=Path("../shared/data"))
     part.set_defaults(do=do)

@@ -85,8 +85,7 @@ def budgeted(job: dict[str, Any], given: dict[str, Any]) -> tuple[Any, dict[str,
     from siloweave.privacy.budget import budget_of_separation
 
     budget = budget_of_separation(job["separation"], job["delta"])
-    published = {"degree": 3, "queries": 64} if job["model"] == "aim" else {}
-    return kind_of(job["model"])(**published, **given), {"budget": budget}
+    return kind_of(job["model"])(**given), {"budget": budget}
 
 
 def attacked(table: Prepared, synthetic: sw.Table, seed: int) -> list[dict[str, Any]]:

@@ -131,6 +131,34 @@ def test_a_mean_is_over_seeds_with_the_newest_settings(load, tmp_path):
     assert rows_of(load("neural_page").page(tmp_path), "ctgan")[1].startswith("| ctgan | 1 |")
 
 
+def test_a_run_beside_other_work_keeps_no_times(load, tmp_path, monkeypatch):
+    module, out = load("neural"), tmp_path / "neural_quality.jsonl"
+
+    def fitted(words, **_):
+        Path(words[-1]).write_text(json.dumps(line()))
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(subprocess, "run", fitted)
+    for busy in (False, True):
+        module.run({"busy": busy}, out)
+    alone, beside = module.lines(out)
+    assert {*alone} - {*beside} == {"fit_seconds"}
+    for row, shown in ((alone, "12"), (beside, "–")):
+        written(tmp_path, out.name, [row])
+        (_, found, *_) = rows_of(load("neural_page").page(tmp_path), "ctgan")
+        assert found.endswith(f"| {shown} | 800 | 1,000 | yes |")
+
+
+def test_a_private_run_with_other_settings_has_a_row_of_its_own(load, tmp_path):
+    private = {"model": "aim", "separation": 0.1, "epsilon": 1.0, "risks": []}
+    rows = [line(**private), line(**private, seed=1), line(**private | {"label": "64 triples"})]
+    written(tmp_path, "neural_privacy.jsonl", rows)
+    text = load("neural_page").page(tmp_path)
+    assert [one.split(" | ")[1:3] for one in rows_of(text, "0.1") if " | aim" in one][1:] == [
+        ["aim", "2"], ["aim (64 triples)", "1"],
+    ]  # fmt: skip
+
+
 def test_settings_of_older_lines_are_compared_under_their_names_of_today(load):
     older = {"timesteps": 9, "reach": 4.0, "focus": 0.5, "choices": "surprise", "eta": 0.0}
     newer = {"clip_range": 4.0, "loss_weight": 0.5, "choices": "cross-entropy"}
