@@ -303,6 +303,11 @@ def _judgement(method: str, most: float, found: list[tuple[float, float, str, st
     told = f", {once} of a single run, whose spread is unknown" if once else ""
     text = f"* {NAMES[method]}: {len(above)} of {len(found)} ratios are above {most}"
     if not above:
+        exact = [one for one in found if one[0] > most]
+        if exact:
+            ratio, error = max(exact)[:2]
+            text += f" as printed, and {len(exact)} before they are rounded"
+            text += f", at most {ratio:.4f} (standard error {error:.4f})"
         return text + f"; the mean is {mean(one[0] for one in found):.3f}."
     ratio, _, name, parties, epsilon = max(above)
     return (
