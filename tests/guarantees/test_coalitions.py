@@ -1,4 +1,4 @@
-"""Secure marginals over three parties or more: what every coalition pools, and what it may show.
+"""Secure marginals: what every coalition of coordinator and parties pools, and what it may show.
 
 Every run has fresh keys. A coalition has what its members receive, opened with their keys, and
 every stream under a secret that a member holds (pooled.py). Noise is compared with the coins that a
@@ -45,10 +45,19 @@ DOCUMENTED = {
 }
 RUNS, ROWS = 40, 4
 SLABS = [secure._Slab(0, 2, 3), secure._Slab(2, 4, 4)]  # the third row's proof comes early
-MEASURED = [[("a", "c"), ("a", "e"), ("c", "e")], [("a", "c", "e"), ("b", "c", "e")],
-            [("a", "c"), ("c", "e")]]  # fmt: skip
 FOUR = {"north": "ab", "south": "cd", "west": "e", "east": "f"}
-PARTIES = {"three parties": SPLITS["three parties"], "four parties": FOUR}
+PARTIES = {
+    "two parties": SPLITS["two parties"],
+    "three parties": SPLITS["three parties"],
+    "four parties": FOUR,
+}
+
+
+def measured(split):
+    """Tables of columns of several parties, by question; the third one repeats two of the first."""
+    third = ("c", "e") if len(split) > 2 else ("b", "c")
+    pairs = [("a", "c"), ("a", "e"), third]
+    return [pairs, [("a", "c", "e"), ("b", "c", "e")], [pairs[0], third]]
 
 
 def coalitions(split):
@@ -239,7 +248,7 @@ def views(split, frame, change=None, runs=RUNS):
         with overheard(split, frame, seed, change) as (seen, patch):
             without_noise(patch)
             patch.setattr(secure, "_slabs_of", lambda owned, rows: SLABS)
-            for cliques in MEASURED:
+            for cliques in measured(split):
                 seen.study.counts(cliques)
         found.append(seen)
     return found
@@ -311,21 +320,26 @@ def words_of_a_seed_used_for_two_tables(patch, study):
 
 
 MUTANTS = [
-    (a_mask_that_anyone_can_make, {"north", "west"}, "M"),
-    (a_mask_that_anyone_can_make, {"south", "west"}, "M"),
-    (one_mask_for_all_messages_of_rows, {"north", "west"}, "M"),
-    (one_mask_for_all_messages_of_rows, {"south", "west"}, "M"),
-    (a_pad_used_twice, {COORDINATOR}, "A"),
-    (masks_of_coins_used_twice, {"south", "west"}, "G"),
-    (one_shift_for_all_columns, {"south", "west"}, "m"),
-    (words_of_a_seed_used_for_two_tables, {"north", "west"}, "C"),
-    (words_of_a_seed_used_for_two_tables, {"south", "west"}, "C"),
+    ("three parties", a_mask_that_anyone_can_make, {"north", "west"}, "M"),
+    ("three parties", a_mask_that_anyone_can_make, {"south", "west"}, "M"),
+    ("three parties", one_mask_for_all_messages_of_rows, {"north", "west"}, "M"),
+    ("three parties", one_mask_for_all_messages_of_rows, {"south", "west"}, "M"),
+    ("three parties", a_pad_used_twice, {COORDINATOR}, "A"),
+    ("three parties", masks_of_coins_used_twice, {"south", "west"}, "G"),
+    ("three parties", one_shift_for_all_columns, {"south", "west"}, "m"),
+    ("three parties", words_of_a_seed_used_for_two_tables, {"north", "west"}, "C"),
+    ("three parties", words_of_a_seed_used_for_two_tables, {"south", "west"}, "C"),
+    ("two parties", a_mask_that_anyone_can_make, {"north"}, "M"),
+    ("two parties", one_mask_for_all_messages_of_rows, {"south"}, "M"),
+    ("two parties", a_pad_used_twice, {COORDINATOR}, "A"),
+    ("two parties", masks_of_coins_used_twice, {"south"}, "G"),
+    ("two parties", words_of_a_seed_used_for_two_tables, {"south"}, "C"),
 ]
 
 
-@pytest.mark.parametrize(("mutant", "coalition", "what"), MUTANTS)
-def test_a_broken_copy_shows_a_coalition_related_words(mutant, coalition, what):
-    found = shown(views(PARTIES["three parties"], frames()[0], mutant), coalition)
+@pytest.mark.parametrize(("name", "mutant", "coalition", "what"), MUTANTS)
+def test_a_broken_copy_shows_a_coalition_related_words(name, mutant, coalition, what):
+    found = shown(views(PARTIES[name], frames()[0], mutant), coalition)
     kinds = {one[1][0] for pair in found for one in pair if one is not None}
     assert what in kinds
 
@@ -432,16 +446,19 @@ def coins_under_masks_that_anyone_can_make(patch, study):
 
 
 @pytest.mark.parametrize(
-    ("mutant", "coalition"),
+    ("name", "mutant", "coalition"),
     [
-        (coins_that_parties_toss_alone, {"north", "west"}),
-        (coins_that_parties_toss_alone, {"south", "west"}),
-        (coins_that_the_coordinator_tosses_alone, {COORDINATOR}),
-        (coins_under_masks_that_anyone_can_make, {"south", "west"}),
+        ("three parties", coins_that_parties_toss_alone, {"north", "west"}),
+        ("three parties", coins_that_parties_toss_alone, {"south", "west"}),
+        ("three parties", coins_that_the_coordinator_tosses_alone, {COORDINATOR}),
+        ("three parties", coins_under_masks_that_anyone_can_make, {"south", "west"}),
+        ("two parties", coins_that_parties_toss_alone, {"north"}),
+        ("two parties", coins_that_the_coordinator_tosses_alone, {COORDINATOR}),
+        ("two parties", coins_under_masks_that_anyone_can_make, {"south"}),
     ],
 )
-def test_a_broken_copy_lets_a_coalition_foresee_noise(mutant, coalition):
-    split = PARTIES["three parties"]
+def test_a_broken_copy_lets_a_coalition_foresee_noise(name, mutant, coalition):
+    split = PARTIES[name]
     assert foreseen(tossed(split, mutant, runs=12), coalition, split)[0]
 
 

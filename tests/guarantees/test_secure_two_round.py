@@ -1,6 +1,8 @@
 """SecureTwoRound on neighbours: whole runs over several parties, replayed, and mutants."""
 
 from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,8 +13,9 @@ import pytest
 from siloweave.federation import InProcess, messages
 from siloweave.federation.messages import Envelope, payments, reply_type
 from siloweave.methods.secure_two_round.method import SecureTwoRound
-from siloweave.privacy import Gaussian, Relation
+from siloweave.privacy import Budget, Gaussian, Relation
 from siloweave.privacy.accountants import of_one_person
+from siloweave.privacy.budget import epsilon_of_rho, rho_for
 from siloweave.privacy.events import SharedCoins, UpperBound
 from siloweave.protocols import secure_marginals as secure
 from siloweave.tables import Column, Schema
@@ -136,6 +139,32 @@ def test_a_row_moves_what_is_paid_for_and_nothing_else(split, relation):
 def test_columns_that_are_cut_by_noisy_counts_too(relation):
     split = {"north": ["a", "b"], "south": ["c", "d", "g"]}
     assert check(split, relation, schema=NUMBERS, bins=4) > 0.9
+
+
+@pytest.mark.parametrize("split", ["two parties", "three parties"])
+def test_to_other_parties_a_replaced_row_costs_at_most_twice_a_row_that_is_added(split):
+    """They know who is in the table, so that of rows added or removed nothing protects them."""
+    frame, other = neighbours(Relation.REPLACE_ONE, 0)
+    runs, added = [], Relation.ADD_REMOVE
+    tape = record(lambda: runs.append(run_of(frame, SPLITS[split], added)))
+    twin = replay(
+        tape,
+        lambda: runs.append(run_of(other, SPLITS[split], added, before=runs[0].opened)),
+    )
+    first, second = runs
+    assert first.said == second.said, "something unpaid depends on the rows"
+    own = [[e.event for e in entries] for entries in first.fitted.ledgers.values()]
+    rho = sum(e.rho * e.count for e in of_one_person(own) if not isinstance(e, UpperBound))
+    spent = twin.rho()
+    for one, two in zip(first.opened, second.opened, strict=True):
+        spent += one.clear * one.event.rho * np.abs(two.counts - one.counts).sum()
+    assert 1.8 * rho < spent <= 2 * rho * (1 + 1e-9)
+
+
+def test_the_threat_model_says_what_twice_the_zcdp_is():
+    twice = epsilon_of_rho(2 * rho_for(Budget(1.0, 1e-6)), 1e-6)
+    page = Path(__file__).parents[2] / "docs" / "concepts" / "threat-model.md"
+    assert f"(ε = 1 becomes {ceil(twice * 1e3) / 1e3} at δ = 1e-6)" in page.read_text("utf-8")
 
 
 def test_no_row_and_one_run_alike():

@@ -18,7 +18,8 @@ from siloweave.errors import (
     SchemaError,
     WireError,
 )
-from siloweave.federation import InProcess
+from siloweave.federation import InProcess, messages
+from siloweave.federation.messages import Envelope, payments, reply_type
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import Budget, Gaussian, Ledger, Relation
 from siloweave.privacy.accountants import epsilon, of_one_person
@@ -26,6 +27,7 @@ from siloweave.privacy.events import SharedCoins
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from tests.core.kills import WHERE, KilledError, Tap
+from tests.federation.small import reply_in
 from tests.protocols.secure import (
     PAIR,
     RELATIONS,
@@ -684,19 +686,43 @@ def test_a_party_whose_store_is_gone_answers_nothing_again(tmp_path):
         fit(tmp_path)
 
 
-def test_a_party_that_vanishes_ends_a_run(monkeypatch):
-    study, send = study_of(people(), TWO), InProcess.send
+QUESTIONS = [("Begin", 1), ("ShareRows", 1), ("MeasureTables", 1), ("MeasureTables", 2)]
 
-    def gone(transport, name, frame):
-        if name == "south":
-            raise WireError("party 'south' does not answer")
-        return send(transport, name, frame)
 
-    monkeypatch.setattr(InProcess, "send", gone)
-    with pytest.raises(WireError, match="'south' does not answer"):
-        study.counts(PAIR)
-    paid = [type(e) for e in study.sites["north"].ledger.events]
-    assert SharedCoins not in paid
+@pytest.mark.parametrize("answered", [False, True], ids=["before it answers", "after it"])
+@pytest.mark.parametrize("party", ["south", "west"])
+@pytest.mark.parametrize(("question", "number"), QUESTIONS)
+def test_a_party_that_vanishes_ends_a_run_and_nothing_is_out_that_no_ledger_has(
+    question, number, party, answered, monkeypatch, tmp_path
+):
+    send, opens, asked, opened, sent = InProcess.send, products.opened, [], [], []
+
+    def vanishing(transport, name, frame):
+        body = messages.decode(frame, Envelope).body
+        request = messages.decode_request(body, transport._handlers)
+        gone = False
+        if name == party:
+            asked.append(type(request).__name__)
+            gone = asked[-1] == question and asked.count(question) == number
+        if gone and not answered:
+            raise WireError(f"party {name!r} does not answer")
+        answer = send(transport, name, frame)
+        paid = {entry.hash for entry in transport._sites[name].ledger.entries}
+        sent.append(payments(reply_in(answer, reply_type(type(request)))) <= paid)
+        if gone:  # and its answer is lost
+            raise WireError(f"party {name!r} does not answer")
+        return answer
+
+    monkeypatch.setattr(products, "opened", lambda *parts: opened.append(0) or opens(*parts))
+    monkeypatch.setattr(InProcess, "send", vanishing)
+    with pytest.raises(WireError, match=f"'{party}' does not answer"):
+        fit(tmp_path)
+    assert all(sent)
+    assert bool(opened) == (number == 2), "what not all parties sent opens nothing"
+    paid = ledgers(tmp_path)
+    assert epsilon(of_one_person(paid), 1e-6) <= 3.0
+    if question != "MeasureTables":
+        assert not [e for own in paid for e in own if isinstance(e, SharedCoins)]
 
 
 @pytest.mark.parametrize(
