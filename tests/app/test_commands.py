@@ -434,7 +434,7 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     assert "0 of" in (folder.path / "new/run/report.html").read_text()
     (folder.path / "towns.csv").write_text(text + "t0,DE,1\n")
     code, out, _ = folder.call("check", "new", "--rows")
-    assert "towns, line 202: 1 rows break fixed combinations of town, country" in out
+    assert "towns, line 202: 1 row breaks fixed combinations of town, country" in out
     folder.replace("new/study.toml", 'folder = "run"', 'folder = "other"')
     code, _, err = folder.call("run", "new")
     assert code == 2

@@ -138,8 +138,11 @@ def test_a_page_of_attacks_says_whether_anything_was_found():
 
 def test_a_page_of_scores_begins_with_a_sentence(found):
     scores, _ = found
-    one = {"name": "a", "value": 0.5, "ceiling": 1.0, "floor": 0.0}
-    said = words.scored([one, {**one, "name": "b", "value": 0.9}, {**one, "ceiling": 0.0}])
+    one = {"name": "a", "value": 0.5, "ceiling": 1.0, "floor": 0.0, "better": "higher"}
+    better_shuffled = {**one, "name": "c", "better": "lower"}
+    said = words.scored(
+        [one, {**one, "name": "b", "value": 0.9}, {**one, "ceiling": 0.0}, better_shuffled]
+    )
     assert "reaches 70.0% in the median of 2 measures, and least, 50.0%, in a" in said
     assert "No measure here" in words.scored([{**one, "ceiling": None}])
     page = render_comparison(scores, title="t", version="1")

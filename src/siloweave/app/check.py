@@ -456,12 +456,12 @@ def _kept(schema: Schema) -> list[str]:
 
 
 def few_rows(study: Study) -> list[str]:
-    """A sentence about rows that are too few for the study's budget; errors as of `forecast`."""
+    """Sentences about rows that are too few for the budget, or none; errors as of `forecast`."""
     counts = [
         rows_taken(study, study.source(one), len(own))
         for one, own in zip(study.parties, columns_of(study).values(), strict=True)
     ]
-    return _little(counts, study.terms(), study.synthesizer())
+    return [*_little(counts, study.terms(), study.synthesizer()), *_empty(study, counts)]
 
 
 def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[str]:

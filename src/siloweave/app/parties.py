@@ -334,7 +334,8 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
     for rule, wrong in Modelled(schema).broken(table).items():
         if rows := np.flatnonzero(wrong).tolist():
             where = ", ".join(map(place, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-            yield f"{party}, {where}: {len(rows):,} rows break {rule}"
+            verb = "row breaks" if len(rows) == 1 else "rows break"
+            yield f"{party}, {where}: {len(rows):,} {verb} {rule}"
 
 
 def places(table: Table) -> Callable[[int], str]:

@@ -481,7 +481,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "sentence": words.scored(scores["parts"]),
         "families": [
-            {"name": family, "parts": [_part(part) for part in parts]}
+            {"name": family, "parts": [{**part, "strip": words.has_room(part)} for part in parts]}
             for family, parts in groupby(scores["parts"], key=lambda part: part["family"])
         ],
         "charts": [column_chart(column) for column in scores["columns"][:COLUMNS]],
@@ -491,15 +491,6 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
         "not_measured": scores["not_measured"],
         "distinguishing": scores["distinguishing"][:12],
     }
-
-
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A score, and whether there is room for a strip between its floor and its ceiling."""
-    ceiling, floor, roomy = part["ceiling"], part["floor"], False
-    if ceiling is not None and floor is not None:
-        room = (ceiling - floor) * (1 if part["better"] == "higher" else -1)
-        roomy = room > words.NO_ROOM * max(abs(ceiling), abs(floor))
-    return {**part, "strip": roomy}
 
 
 def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:

@@ -285,17 +285,24 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     return "caution", f"Hardly more than chance was found. {said}"
 
 
+def has_room(part: Mapping[str, Any]) -> bool:
+    """Whether real rows are clearly better by a score than shuffled columns are."""
+    ceiling, floor = part["ceiling"], part["floor"]
+    if ceiling is None or floor is None:
+        return False
+    room = (ceiling - floor) * (1 if part["better"] == "higher" else -1)
+    return bool(room > NO_ROOM * max(abs(ceiling), abs(floor)))
+
+
 def scored(parts: Sequence[Mapping[str, Any]]) -> str:
     """One sentence about scores, each with its ceiling and floor as `Scores.to_dict` gives them.
 
-    Measures that shuffled columns pass as well as real rows do not count.
+    Measures that shuffled columns pass as well as real rows, or better, do not count.
     """
     reached = {}
-    for part in parts:
-        ends = part["ceiling"], part["floor"]
-        if None not in ends and abs(ends[0] - ends[1]) > NO_ROOM * max(map(abs, ends)):
-            way = (part["value"] - ends[1]) / (ends[0] - ends[1])
-            reached[part["name"]] = min(max(way, 0.0), 1.0)
+    for part in filter(has_room, parts):
+        way = (part["value"] - part["floor"]) / (part["ceiling"] - part["floor"])
+        reached[part["name"]] = min(max(way, 0.0), 1.0)
     if not reached:
         return (
             "No measure here separates real rows from shuffled columns, so these scores do not say "
