@@ -1,11 +1,11 @@
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siloweave.models import MRF, Measurement, fit
+from siloweave.models import MRF, Measurement, fit, junction_tree
 from siloweave.models.estimate import (
     combine,
     consistent,
@@ -191,6 +191,25 @@ def test_a_warm_start_changes_the_way_not_the_end():
     for clique in CIRCLE:
         np.testing.assert_allclose(warm.marginal(clique), cold.marginal(clique), atol=0.5)
     assert fit(DOMAIN, noisy, sweeps=1, warm_start=cold).potentials.keys() == set(CIRCLE)
+
+
+def test_cliques_inside_a_large_one_change_the_way_not_the_end(monkeypatch):
+    domain = domain_of(3, 4, 5, 6, 7, 8, 3)
+    pairs = [*combinations(domain.names[:6], 2), ("a", "d", "g")]
+    truth = random_model(domain, pairs, 3, total=1e5)
+    noise = generator(4)
+    measured = [
+        Measurement(q, truth.marginal(q) + 20 * noise.normal(size=domain.shape(q)), 20)
+        for q in pairs
+    ]
+    found = fit(domain, measured, sweeps=200)
+    monkeypatch.setattr(junction_tree, "_LARGE", np.inf)
+    junction_tree.Propagation.over.cache_clear()
+    plain = fit(domain, measured, sweeps=200)
+    junction_tree.Propagation.over.cache_clear()
+    assert (
+        0 < max(np.abs(found.marginal(q) - plain.marginal(q)).mean() for q in pairs) < 10
+    )  # half the noise
 
 
 def test_one_step_towards_a_measurement_is_the_fit_of_it_alone():

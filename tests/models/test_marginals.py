@@ -44,6 +44,32 @@ def test_a_propagation_gives_the_distribution_of_every_clique(model):
         np.testing.assert_allclose(plan.table(clique, flat), expected, rtol=1e-9, atol=1e-12)
 
 
+def in_a_large_clique(spread):
+    """All pairs of six attributes, and a clique that hangs on two of them, and one on none."""
+    domain = domain_of(3, 4, 5, 6, 7, 8, 3, 2)
+    pairs = [*combinations(domain.names[:6], 2), ("a", "d", "g"), ("h",)]
+    return random_model(domain, pairs, 6, spread=spread)
+
+
+@pytest.mark.parametrize("spread", [2.0, 300.0])
+def test_cliques_inside_a_large_one_change_no_distribution(spread):
+    model = in_a_large_clique(spread)
+    cliques = tuple(model.potentials)
+    plan = Propagation(JunctionTree.build(model.domain, cliques), cliques)
+    sizes = [model.domain.size(c) for c in plan.cliques]
+    inner = range(len(plan.tree.cliques), len(sizes))
+    assert inner
+    assert not plan.homed[0]  # all potentials are held by what is smaller
+    assert all(sizes[i] <= sizes[plan.parents[i]] / 8 for i in inner)
+    found = plan.run([plan.inner(i, model.potentials[c]) for i, c in enumerate(cliques)])
+    for clique, flat in zip(plan.cliques, found, strict=True):
+        expected = np.transpose(
+            summed(joint(model), model.domain, model.domain.canonical(clique)),
+            [model.domain.canonical(clique).index(a) for a in clique],
+        )
+        np.testing.assert_allclose(flat, expected.reshape(-1), rtol=1e-9, atol=1e-12)
+
+
 def test_marginals_far_apart_in_a_long_chain():
     domain = domain_of(3, 2, 4, 2, 3, 2, 3)
     chain = list(zip(domain.names[:-1], domain.names[1:], strict=True))

@@ -23,10 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, combinations
 from math import prod, sqrt
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from siloweave.models.junction_tree import Array, Link, Propagation
 from siloweave.models.mrf import MRF
@@ -177,14 +179,10 @@ class _Ascent:
         self, domain: Domain, measured: Sequence[Measurement], total: float, shrinkage: float
     ) -> None:
         self.plan = Propagation.over(domain, tuple(m.clique for m in measured))
-        tree = self.plan.tree
         self.total = total
         self.targets = [self.plan.inner(i, y) for i, y in enumerate(consistent(measured))]
         self.slack = [max(shrinkage * m.sigma, 1e-6) for m in measured]
         self.thetas = [np.zeros(m.counts.size) for m in measured]
-        self._children: list[list[int]] = [[] for _ in tree.cliques]
-        for i, parent in enumerate(tree.parents[1:], start=1):
-            self._children[parent].append(i)
 
     def start(self, warm: MRF | None) -> None:
         """Start from the potentials that an earlier model has for the same cliques."""
@@ -199,16 +197,11 @@ class _Ascent:
 
     def sweep(self) -> float:
         """Update every potential once; returns the share of rows that moved."""
-        moved = self._visit(0)
-        scale = 1.0 / float(self.beliefs[0].sum())
-        for i, belief in enumerate(self.beliefs):
-            belief *= scale
-            self._messages[i] = self._messages[i] * scale
-        return moved / self.total
+        return self._visit(0) / self.total
 
     def _visit(self, i: int) -> float:
         moved = sum(self._update(q, i) for q in self.plan.homed[i])
-        for child in self._children[i]:
+        for child in self.plan.children[i]:
             down, up = self.plan.down[child], self.plan.up[child]
             self._pass(child, down.reduce(self.beliefs[i]), up, child)
             moved += self._visit(child)
@@ -255,6 +248,12 @@ def solve_block(base: Array, s: float, total: float) -> Array:
     return s * omega
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """Of NumPy's threads: sums of these sizes take as long with two, and twice the processor."""
+    return ThreadpoolController()
+
+
 def fit(
     domain: Domain,
     measurements: Sequence[Measurement],
@@ -292,11 +291,12 @@ def fit(
     if not measured:
         return MRF.uniform(domain, 1.0 if total is None else total)
     rows = estimate_total(measured) if total is None else max(1.0, total)
-    ascent = _Ascent(domain, measured, rows, shrinkage)
-    ascent.start(warm_start)
-    for _ in range(sweeps):
-        if ascent.sweep() < tolerance:
-            break
+    with _blas().limit(limits=1, user_api="blas"):
+        ascent = _Ascent(domain, measured, rows, shrinkage)
+        ascent.start(warm_start)
+        for _ in range(sweeps):
+            if ascent.sweep() < tolerance:
+                break
     potentials = {
         c: np.ascontiguousarray(ascent.plan.table(c, t))
         for c, t in zip(ascent.plan.scopes, ascent.thetas, strict=True)

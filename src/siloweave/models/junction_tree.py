@@ -11,7 +11,8 @@ a new one every round. Here a plan of reshapes is laid out once per tree (a mill
 is a sequence of NumPy products and sums. Potentials are exponentiated where they are small, in
 their own scope, after their maximum is subtracted, and messages are normalised, so a table
 underflows only in cells of negligible probability. Where it could lose more, because potentials
-contradict each other by hundreds, both passes are repeated in logarithms.
+contradict each other by hundreds, both passes are repeated in logarithms. A large clique also gets
+small ones inside it, which hold its potentials, so that its own table is seldom passed over.
 
 Tables of a plan are flat, their attributes ordered by size with the largest last, because NumPy's
 inner loop runs over the last axis; `Propagation.table` and `Propagation.inner` convert.
@@ -19,7 +20,7 @@ inner loop runs over the last axis; `Propagation.table` and `Propagation.inner` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -285,6 +286,7 @@ class JunctionTree:
 
 
 _SMALL = 1024  # cells
+_LARGE = 8192  # cells
 _GRAPHS = 1024  # triangulated at once
 _TINY = 1e-50  # a table whose sum is below may have lost cells that matter
 _LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
@@ -322,6 +324,8 @@ def _reducer(groups: Sequence[tuple[int, bool]]) -> Callable[[Array], Array]:
         at = max((i for i, g in enumerate(left) if not g[1]), key=lambda i: left[i][0])
         before, after = (prod(length for length, _ in part) for part in (left[:at], left[at + 1 :]))
         steps.append(_sum_middle(before, left.pop(at)[0], after))
+    if not steps:
+        return np.copy  # never a view: what is summed goes on changing
 
     def reduce(x: Array) -> Array:
         for step in steps:
@@ -370,6 +374,24 @@ class Link:
 _small_link = lru_cache(maxsize=4096)(Link)
 
 
+def _inner_cliques(
+    domain: Domain, clique: Clique, parts: Mapping[int, Clique]
+) -> Iterator[tuple[Clique, list[int]]]:
+    """Sets inside a large clique, each with two or more of its parts, by their keys.
+
+    The large table is then passed over once for each set, not for each part. A part joins the set
+    that stays smallest with it; none has more than an eighth of the clique's cells.
+    """
+    room, found = domain.size(clique) / 8, dict[Clique, list[int]]()
+    for q, part in parts.items():
+        joined = {domain.canonical((*c, *part)): c for c in found}
+        best = min((c for c in joined if domain.size(c) <= room), key=domain.size, default=part)
+        if domain.size(best) <= room:
+            held = found.pop(joined[best], []) if best in joined else []
+            found[best] = [*found.get(best, []), *held, q]
+    yield from ((inner, held) for inner, held in found.items() if len(held) > 1)
+
+
 class Propagation:
     """A plan for message passing on one tree with potentials on scopes, each inside a clique."""
 
@@ -377,22 +399,42 @@ class Propagation:
         domain = tree.domain
         self.tree = tree
         self.scopes = tuple(scopes)
-        self.cliques = [inner_order(domain, c) for c in tree.cliques]
-        self.up = [  # per clique, its link to the separator towards its parent
-            Link.between(domain, c, s) for c, s in zip(self.cliques, tree.separators, strict=True)
+        self.cliques = [inner_order(domain, c) for c in tree.cliques]  # then those inside them
+        parts = [*scopes, *tree.separators]  # what the table of a clique is summed to
+        holders = [*map(tree.home_of, scopes), *tree.parents]  # and which clique that is
+        for i, clique in enumerate(self.cliques):  # also over the cliques that it appends
+            if domain.size(clique) >= _LARGE:
+                own = [q for q, holder in enumerate(holders) if holder == i]
+                for inner, held in _inner_cliques(domain, clique, {q: parts[q] for q in own}):
+                    for q in held:
+                        holders[q] = len(self.cliques)
+                    self.cliques.append(inner_order(domain, inner))
+                    parts.append(inner)
+                    holders.append(i)
+        links = [
+            Link.between(domain, self.cliques[max(holder, 0)], part)
+            for holder, part in zip(holders, parts, strict=True)
         ]
-        self.down = [  # its parent's link to the same separator; meaningless at the root
-            Link.between(domain, self.cliques[max(p, 0)], s)
-            for p, s in zip(tree.parents, tree.separators, strict=True)
+        self.links = links[: len(scopes)]
+        """Per scope, the link from the clique that holds it."""
+        self.down = links[len(scopes) :]
+        """Per clique, its parent's link to what they share; meaningless at the root."""
+        self.up = [
+            Link.between(domain, c, s)
+            for c, s in zip(self.cliques, parts[len(scopes) :], strict=True)
         ]
-        self._homes = [tree.home_of(s) for s in scopes]
-        self.homed: list[list[int]] = [[] for _ in tree.cliques]  # scopes that each holds
+        """Per clique, its own link to what it shares with its parent."""
+        self._homes, self.parents = holders[: len(scopes)], holders[len(scopes) :]
+        self.homed: list[list[int]] = [[] for _ in self.cliques]
+        """Scopes that each clique holds."""
         for q, home in enumerate(self._homes):
             self.homed[home].append(q)
-        self.links = [  # per scope, the link from the clique that holds it
-            Link.between(domain, self.cliques[h], s)
-            for h, s in zip(self._homes, scopes, strict=True)
-        ]
+        self.children: list[list[int]] = [[] for _ in self.cliques]
+        for i, parent in enumerate(self.parents[1:], start=1):
+            self.children[parent].append(i)
+        self._order = [0]
+        for i in self._order:
+            self._order += self.children[i]
 
     @classmethod
     @lru_cache(maxsize=2)
@@ -422,8 +464,8 @@ class Propagation:
         messages = self._collect(tables, potentials)
         if messages is None:
             return self._in_logarithms(potentials)
-        for i in range(1, len(tables)):
-            wanted = self.down[i].reduce(tables[self.tree.parents[i]])
+        for i in self._order[1:]:
+            wanted = self.down[i].reduce(tables[self.parents[i]])
             ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
             self.up[i].multiply(tables[i], ratio)
         return tables
@@ -433,7 +475,7 @@ class Propagation:
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.multiply(tables[home], np.exp(theta - float(theta.max())))
         messages: list[Array] = [np.empty(0)] * len(tables)
-        for i in range(len(tables) - 1, -1, -1):
+        for i in reversed(self._order):
             message = self.up[i].reduce(tables[i])
             scale = float(message.sum())
             if not _TINY < scale < np.inf:
@@ -441,7 +483,7 @@ class Propagation:
             messages[i] = message / scale
             tables[i] *= 1.0 / scale
             if i:
-                self.down[i].multiply(tables[self.tree.parents[i]], messages[i])
+                self.down[i].multiply(tables[self.parents[i]], messages[i])
         return messages
 
     @np.errstate(divide="ignore")
@@ -451,15 +493,15 @@ class Propagation:
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.log_multiply(tables[home], theta)
         messages: list[Array] = [np.empty(0)] * len(tables)
-        for i in range(len(tables) - 1, -1, -1):
+        for i in reversed(self._order):
             messages[i] = self.up[i].log_reduce(tables[i])
             if i:
-                self.down[i].log_multiply(tables[self.tree.parents[i]], messages[i])
+                self.down[i].log_multiply(tables[self.parents[i]], messages[i])
         log_z = float(messages[0][0])
         if not np.isfinite(log_z):
             raise FloatingPointError("potentials that leave no cell possible, or are not numbers")
-        for i in range(1, len(tables)):
-            wanted = self.down[i].log_reduce(tables[self.tree.parents[i]])
+        for i in self._order[1:]:
+            wanted = self.down[i].log_reduce(tables[self.parents[i]])
             known = np.isfinite(messages[i])
             ratio = np.subtract(wanted, messages[i], out=np.zeros_like(wanted), where=known)
             self.up[i].log_multiply(tables[i], ratio)

@@ -500,7 +500,7 @@ def _conditioned(
 
 def _beliefs(plan: Propagation, tables: Sequence[Array]) -> list[Array]:
     """Probability tables of a tree's cliques, axes in domain order, by potentials of the scopes."""
-    pairs = zip(plan.tree.cliques, plan.run(tables), strict=True)
+    pairs = zip(plan.tree.cliques, plan.run(tables), strict=False)  # inner cliques come last
     return [plan.table(clique, flat) for clique, flat in pairs]
 
 

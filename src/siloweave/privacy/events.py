@@ -36,19 +36,9 @@ _LARGEST_HALF, _MOST_COINS = 2**20, 2**11  # of a number: their masses take half
 _LARGEST_TAIL = 2.0**-20
 
 
-def _positive(event: str, **values: float) -> None:
-    for name, value in values.items():
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(
-                f"{event}: {name} = {value} must be finite and greater than 0. "
-                "A release without noise is a NonPrivate event."
-            )
-
-
-def _counting(event: str, **values: int) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise InputError(f"{event}: {name} = {value} must be at least 1.")
+_POSITIVE = {"sigma", "share_sigma", "sensitivity", "epsilon", "scale", "sampling_rate", "tail",
+             "total", "escape", "margin"}  # fmt: skip
+_COUNTS = {"count", "shares", "dimension", "copies"}
 
 
 class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +54,18 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Name for readers of a report.
     mechanism: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Refuse values that no event of any mechanism can have."""
+        for name in self.__struct_fields__:
+            value, here = getattr(self, name), f"{type(self).__name__}: {name}"
+            if name in _POSITIVE and not (math.isfinite(value) and value > 0):
+                raise InputError(
+                    f"{here} = {value} must be finite and greater than 0. "
+                    "A release without noise is a NonPrivate event."
+                )
+            if name in _COUNTS and value < 1:
+                raise InputError(f"{here} = {value} must be at least 1.")
 
     @property
     def count(self) -> int:
@@ -96,8 +98,8 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def up_to(self) -> float:
-        """Largest Renyi order at which :attr:`rho` holds; mostly infinite."""
-        return math.inf
+        """Largest Renyi order at which :attr:`rho` holds: ``largest_order``, or infinite."""
+        return float(getattr(self, "largest_order", math.inf))
 
     @property
     def joint(self) -> str:
@@ -108,9 +110,11 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def width(self) -> float | None:
         """Parameter of the discrete Gaussian noise that the party itself draws, if it draws any.
 
-        A width that cannot be drawn is refused before it is paid for.
+        That is the event's ``sigma`` or ``share_sigma``. A width that cannot be drawn is refused
+        before it is paid for.
         """
-        return None
+        width: float | None = getattr(self, "sigma", getattr(self, "share_sigma", None))
+        return width
 
     @property
     def step(self) -> SampledStep | None:
@@ -149,15 +153,6 @@ class Gaussian(BaseEvent, frozen=True, tag="gaussian"):
     sensitivity: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        _positive("Gaussian", sigma=self.sigma, sensitivity=self.sensitivity)
-        _counting("Gaussian", count=self.count)
-
-    @property
-    def width(self) -> float:
-        """``sigma``."""
-        return self.sigma
-
     @property
     def rho(self) -> float:
         """sensitivity^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, Theorem 4)."""
@@ -191,8 +186,7 @@ class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
     count: int = 1
 
     def __post_init__(self) -> None:
-        _positive("SharedGaussian", share_sigma=self.share_sigma, sensitivity=self.sensitivity)
-        _counting("SharedGaussian", shares=self.shares, dimension=self.dimension, count=self.count)
+        super().__post_init__()
         if not 0 <= self.tolerated < self.shares:
             raise InputError(
                 f"SharedGaussian: tolerated = {self.tolerated} must be at least 0 and below "
@@ -205,11 +199,6 @@ class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
                 "parties, a smaller budget, or let every party add noise of its own (trust = "
                 "'local')."
             )
-
-    @property
-    def width(self) -> float:
-        """``share_sigma``."""
-        return self.share_sigma
 
     @property
     def rho(self) -> float:
@@ -239,10 +228,6 @@ class Exponential(BaseEvent, frozen=True, tag="exponential"):
 
     epsilon: float
     count: int = 1
-
-    def __post_init__(self) -> None:
-        _positive("Exponential", epsilon=self.epsilon)
-        _counting("Exponential", count=self.count)
 
     @property
     def pure(self) -> float:
@@ -275,10 +260,6 @@ class Laplace(BaseEvent, frozen=True, tag="laplace"):
     sensitivity: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        _positive("Laplace", scale=self.scale, sensitivity=self.sensitivity)
-        _counting("Laplace", count=self.count)
-
     @property
     def pure(self) -> float:
         """sensitivity / scale."""
@@ -309,10 +290,6 @@ class RandomisedResponse(BaseEvent, frozen=True, tag="randomised_response"):
 
     epsilon: float
     count: int = 1
-
-    def __post_init__(self) -> None:
-        _positive("RandomisedResponse", epsilon=self.epsilon)
-        _counting("RandomisedResponse", count=self.count)
 
     @property
     def pure(self) -> float:
@@ -348,18 +325,12 @@ class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
     count: int = 1
 
     def __post_init__(self) -> None:
-        _positive("ThresholdGaussian", sigma=self.sigma, sensitivity=self.sensitivity)
-        _counting("ThresholdGaussian", count=self.count)
+        super().__post_init__()
         if self.threshold < 2:
             raise InputError(
                 f"ThresholdGaussian: threshold = {self.threshold} must be at least 2. A lower one "
                 "names a value that a single row holds more often than not."
             )
-
-    @property
-    def width(self) -> float:
-        """``sigma``."""
-        return self.sigma
 
     @property
     def rho(self) -> float:
@@ -420,7 +391,7 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     order: _Order = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        _positive("SampledSharedGaussian", sampling_rate=self.sampling_rate)
+        super().__post_init__()
         if self.sampling_rate > 1:
             raise InputError(
                 f"SampledSharedGaussian: sampling_rate = {self.sampling_rate} must be at most 1. "
@@ -437,11 +408,6 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
                 f"{_LARGEST_ORDER}."
             )
         _ = self.whole  # checks all else
-
-    @property
-    def width(self) -> float:
-        """``share_sigma``."""
-        return self.share_sigma
 
     @property
     def rho(self) -> float:
@@ -507,10 +473,9 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
     count: int = 1
 
     def __post_init__(self) -> None:
-        for weight in self.weights:
-            _counting("SharedCoins", weights=weight)
-        _counting("SharedCoins", weights=len(self.weights), copies=self.copies, count=self.count)
-        _positive("SharedCoins", tail=self.tail)
+        super().__post_init__()
+        if (least := min(self.weights, default=0)) < 1:
+            raise InputError(f"SharedCoins: weights = {least} must be at least 1.")
         made = self.coins
         if self.copies % 2 or made.half > _LARGEST_HALF or made.number > _MOST_COINS:
             raise InputError(
@@ -538,11 +503,6 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
     def delta(self) -> float:
         """Probability of noise at an end, where the claim does not hold; see coins.py."""
         return cost_of(self.coins, self.largest_order, self.tail).escape
-
-    @property
-    def up_to(self) -> float:
-        """``largest_order``."""
-        return float(self.largest_order)
 
     @property
     def joint(self) -> str:
@@ -575,7 +535,7 @@ class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
     moved: int
 
     def __post_init__(self) -> None:
-        _positive("PaidAhead", total=self.total, escape=self.escape)
+        super().__post_init__()
         small = self.escape <= _LARGEST_TAIL and 2 <= self.largest_order <= _LARGEST_COIN_ORDER
         if not small or self.moved not in (1, 2):
             raise InputError(
@@ -593,11 +553,6 @@ class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
     def delta(self) -> float:
         """``escape``."""
         return self.escape
-
-    @property
-    def up_to(self) -> float:
-        """``largest_order``."""
-        return float(self.largest_order)
 
 
 class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
@@ -623,17 +578,12 @@ class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
     margin: int
 
     def __post_init__(self) -> None:
-        _positive("UpperBound", sigma=self.sigma, margin=self.margin)
+        super().__post_init__()
         if self.margin < 8 * self.sigma:
             raise InputError(
                 f"UpperBound: margin = {self.margin} must be at least 8 sigma = {8 * self.sigma}. "
                 "With less, the number itself would show too often."
             )
-
-    @property
-    def width(self) -> float:
-        """``sigma``."""
-        return self.sigma
 
     @property
     def rho(self) -> float:
