@@ -66,6 +66,7 @@ def test_parties_of_one_real_table_are_not_named():
     ("changed", "what", "said"),
     [
         ({"sex": column(*["M", "F"] * 150)}, "categories", "south has F, M"),
+        ({"sex": (np.arange(300) % 2, None)}, "categories", "female, male; south has 0, 1"),
         ({"sex": column(*["Male", "female"] * 150)}, "spelling", "south has Male"),
         ({"sex": column(*["male ", "Fe-male"] * 150)}, "categories", "south has Fe-male, male "),
         ({"sex": column(*["male"] * 300)}, "categories", "south has no female"),

@@ -123,11 +123,13 @@ def _of_column(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
     seen = {party: evidence(table, (name,))[name] for party, table in filled.items()}
     marked = {p: table.blanked(name, seen[p].missing_values) for p, table in filled.items()}
     forms = {party: form_of(one, tables[party].kind(name)) for party, one in seen.items()}
-    if len(set(forms.values())) > 1:
+    kinds = {one.kind for one in seen.values()}
+    named = kinds <= {"categorical", "boolean"} and list(_of_categories(name, marked))
+    if named:
+        yield from named
+    elif len(set(forms.values())) > 1:
         yield Difference(name, "kind", forms, _ALIKE)
-    elif {one.kind for one in seen.values()} <= {"categorical", "boolean"}:
-        yield from _of_categories(name, marked)
-    elif {one.kind for one in seen.values()} <= {"integer", "continuous"}:
+    elif kinds <= {"integer", "continuous"}:
         yield from _of_numbers(name, marked, seen)
     yield from _of_missing(name, {**tables, **marked})
 
