@@ -51,11 +51,10 @@ def check_like_the_frame(sample, rows, frame=None, schema=SCHEMA, dtypes=None):
         if column.kind == "categorical":
             assert set(values) <= set(column.categories), column.name
         elif column.kind in ("integer", "continuous"):
-            assert column.low <= values.min(), column.name
-            assert values.max() <= column.high, column.name
+            assert values.between(column.low, column.high).all(), column.name
         elif column.kind == "datetime":
-            assert values.min() >= pd.Timestamp(column.low), column.name
-            assert values.max() <= pd.Timestamp(column.high), column.name
+            low, high = pd.Timestamp(column.low), pd.Timestamp(column.high)
+            assert values.between(low, high).all(), column.name
 
 
 def check_seeds(one, twin):

@@ -62,7 +62,10 @@ def fitted_once(name):
 
 
 def weights_in(fitted):
-    return packed(fitted.model.net.net)
+    net = fitted.model.net.net
+    found = getattr(net, "generator", net)  # of a GAN, whose own object has no arrays
+    assert any(map(eqx.is_array, jax.tree.leaves(found)))
+    return packed(found)
 
 
 # What is promised
