@@ -136,7 +136,7 @@ CASES = [
     # what is wrong; words of the message; whether `check` sees it without reading rows
     (missing_file, ["party 'south'", "there is no file 'south.csv'"], True),
     (column_that_the_schema_lacks, ["'north'", "lacks its columns 'work'", "Declare them"], True),
-    (value_out_of_bounds, ["'south'", "'age'", "1 rows", "0 to 99", "widen low and high"], False),
+    (value_out_of_bounds, ["'south'", "'age'", "1 row is", "0 to 99", "widen low and high"], False),
     (category_not_declared, ["'south'", "'sex'", "2 categories", "as other"], False),
     (missing_value_not_declared, ["'south'", "'sex'", "declare missing=True"], False),
     (all_missing, ["column 'job' has no value in any row of any party", "Drop it"], False),
@@ -190,6 +190,9 @@ def test_init_keeps_party_names_apart(folder):
     shutil.copy(folder.path / "north.csv", folder.path / "sub" / "north.csv")
     message = refused(folder, "init", "north.csv", "sub/north.csv", "--folder", "new")
     assert "two files would make a party 'north'" in message
+    same = refused(folder, "init", "north.csv", "sub/../north.csv", "--folder", "new")
+    assert "'north.csv' is given twice" in same
+    assert "would make" not in same
 
 
 # A folder with a run in it.

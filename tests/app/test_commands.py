@@ -282,7 +282,8 @@ def test_a_stray_text_is_shown_to_its_owner_alone(folder):
         assert "Secret" not in (folder.path / "new" / name).read_text()
     code, out, err = folder.call("run", "new")
     assert code == 2
-    assert "1 rows hold text" in err
+    assert "1 row holds text" in err
+    assert "`siloweave check --rows` shows which rows" in err
     assert "Secret" not in out + err
 
 
@@ -317,8 +318,8 @@ def test_check_reads_rows_where_it_is_asked_to(folder):
     before = folder.files()
     code, out, _ = folder.call("check", "--rows")
     assert code == 0
-    assert "south, line 3 'old': column 'age': 1 rows hold text" in out
-    assert "south, line 2 '120': column 'age': 1 rows " in out
+    assert "south, line 3 'old': column 'age': 1 row holds text" in out
+    assert "south, line 2 '120': column 'age': 1 row " in out
     assert folder.files() == before
     assert "'old'" not in folder.call("check")[1]
     found = folder.json("check", "--rows")["rows"]
@@ -438,7 +439,8 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     folder.replace("new/study.toml", 'folder = "run"', 'folder = "other"')
     code, _, err = folder.call("run", "new")
     assert code == 2
-    assert "1 of 201 rows break it (rows 201, counted from 1)" in err
+    assert "1 of 201 rows break it (row 201, counted from 1)" in err
+    assert "check --rows" not in err
 
 
 def test_lines_above_the_names_are_skipped_said_and_stored(folder):

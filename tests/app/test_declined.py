@@ -64,7 +64,7 @@ EARLIER = "import siloweave; siloweave.__version__ = '0.0.1'"
 FIXED = "party 'north' does not take part: its {} study. "
 REASONS = {
     "policy": (forbidden, FIXED.format("policy does not allow this"), "smallest_roster = 7: it"),
-    "rows": (misfit, FIXED.format("rows do not fit this"), "'age': 1 rows are outside"),
+    "rows": (misfit, FIXED.format("rows do not fit this"), "'age': 1 row is outside"),
     "ledger": (lost, FIXED.format("ledger does not allow this"), "ledger.jsonl: is gone"),
     "study": (other, "party 'north' has another study than the coordinator: budget.epsilon", ""),
     "version": (aged, "party 'north' has another study than the coordinator: siloweave = ", ""),
@@ -119,7 +119,7 @@ def test_a_trial_says_why_a_party_declines_and_its_coordinator_does(folder, way)
     command = [sys.executable, "-m", "siloweave", *map(str, words)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder.path)
     assert said.returncode == OVER
-    assert "'age': 1 rows are outside" in told(said.stderr)
+    assert "'age': 1 row is outside" in told(said.stderr)
     assert REASONS["rows"][1] in told(said.stderr)
     assert status_of(out / "coordinator").state == "ended by StudyError"
 

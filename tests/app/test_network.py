@@ -347,7 +347,7 @@ def test_what_was_seen_in_rows_stays_with_who_saw_it(folder):
 
 def test_rows_that_do_not_fit_are_said_where_they_are(ends):
     (ends["north"] / "north.csv").write_text("age,sex,job\n200,f,x\n41,f,x\n")
-    with pytest.raises(SchemaError, match=r"'age': 1 rows are outside"), party_at(ends["north"]):
+    with pytest.raises(SchemaError, match=r"'age': 1 row is outside"), party_at(ends["north"]):
         pass
     assert not (ends["north"] / "ledger.jsonl").exists()
 

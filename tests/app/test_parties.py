@@ -184,7 +184,7 @@ def test_rows_that_do_not_fit_are_shown_with_their_place():
     ages_odd, sex_odd = misfits("north", table, schema, 8)
     assert ages_odd.startswith("north, row 4 120, row 18 120, row 60 120: column 'age': 3 rows")
     assert "widen low and high" in ages_odd
-    assert sex_odd.startswith("north, row 59 'x': column 'sex': 1 rows")
+    assert sex_odd.startswith("north, row 59 'x': column 'sex': 1 row ")
     many = Table.from_columns({"age": (ages + 500, None)})
     odd, other = misfits("north", many, schema.select(["age"]), 8)
     assert odd.count(", row ") == 5

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 import sqlite3
 import sys
 import tomllib
@@ -235,6 +236,20 @@ def test_a_study_is_proposed_from_a_table_of_a_database(tmp_path: Path, monkeypa
             propose([word])
 
 
+def test_a_query_or_file_without_rows_is_named(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "ward.sqlite")) as connection, connection:
+        connection.execute("CREATE TABLE stays (age)")
+    write(pl.DataFrame({"age": [1]}).clear(), tmp_path / "bare.parquet")
+    query = "SELECT age FROM stays WHERE age > 9"
+    for word, shown in (
+        (f"sqlite:///{tmp_path}/ward.sqlite#{query}", f"'{query}'"),
+        (f"sqlite:///{tmp_path}/ward.sqlite#stays", "'stays'"),
+        (str(tmp_path / "bare.parquet"), "bare.parquet'"),
+    ):
+        with pytest.raises(RosterError, match=f"{re.escape(shown)} has no rows"):
+            propose([word])
+
+
 def test_two_databases_with_one_table_name_are_parties_of_their_own_names(tmp_path: Path):
     for name, ages in {"north": [30, 41], "south": [50, 61]}.items():
         with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as connection, connection:
@@ -247,8 +262,12 @@ def test_two_databases_with_one_table_name_are_parties_of_their_own_names(tmp_pa
     rows = {party.name: party.rows(study.source(party)) for party in study.parties}
     assert read(rows["south"]).values("age").tolist() == [50, 61]
     assert study.read_schema()["age"].high == 61
-    with pytest.raises(RosterError, match=r"would make a party 'north'.*Rename one"):
+    with pytest.raises(RosterError, match=r"'stays' is given twice"):
         propose([words[0], words[0]])
+    (tmp_path / "other").mkdir()
+    shutil.copy(tmp_path / "north.sqlite", tmp_path / "other")
+    with pytest.raises(RosterError, match=r"would make a party 'north'.*Rename one"):
+        propose([words[0], words[0].replace("north", "other/north")])
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])

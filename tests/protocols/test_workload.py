@@ -1,5 +1,6 @@
 """Which queries AIM, FLAIM and TwoRound get right when nobody names any, and in how many bins."""
 
+import re
 from dataclasses import replace
 from itertools import combinations
 from math import inf, sqrt
@@ -241,6 +242,9 @@ def test_a_check_says_what_was_chosen_and_why():
     rho = rho_for(case.budget)
     assert f"numbers are cut into about {bins_for(NUMBERS, 20_000, rho)} bins each" in bins
     assert "about 20,000 rows" in bins
+    one = replace(case, schema=sw.Schema((NUMBERS["w"], sw.Column("b", "boolean"))))
+    (bins,) = sw.AIM.method.forecast(sw.AIM(), one).notes[:1]
+    assert re.match(r"1 column of numbers is cut into about \d+ bins, or a bin", bins)
     assert "a triple is a candidate where its columns have two codes each" in triples
     assert not sw.AIM.method.forecast(sw.AIM(degree=2, bins=16), case).notes
     (target,) = sw.TwoRound.method.forecast(sw.TwoRound(target="k", bins=16), case).notes

@@ -140,7 +140,7 @@ def test_a_row_that_breaks_a_constraint_is_refused_with_its_place(words):
     column, value = SPOILT[words]
     rows = frame()
     rows.loc[0, column] = value
-    with pytest.raises(SchemaError, match=rf"{words}: 1 of 3 rows break it \(rows 1,"):
+    with pytest.raises(SchemaError, match=rf"{words}: 1 of 3 rows break it \(row 1,"):
         Modelled(schema(*ALL)).inside(sw.read(rows))
 
 

@@ -647,7 +647,7 @@ def test_one_text_among_numbers_does_not_make_categories():
     assert "1 of 401 rows hold other text" in column.why
     assert "see note" not in column.why
     table = pl.DataFrame({"x": [*numbers, "see note"]})
-    with pytest.raises(SchemaError, match=r"1 rows hold text.*missing_values"):
+    with pytest.raises(SchemaError, match=r"1 row holds text.*missing_values"):
         Encoder(Schema((column,))).encode(table)
     assert read(table).unread("x", column.format).tolist() == [ROWS]
 
@@ -681,7 +681,7 @@ def test_written_numbers_are_read_and_written_again(texts, form, values):
 
 @pytest.mark.parametrize("text", ["1.234,5", "12,34.5", "1 234", "$12.5", "12.5 kg", "", "abc"])
 def test_a_number_in_another_form_is_refused(text):
-    with pytest.raises(SchemaError, match="1 rows hold text"):
+    with pytest.raises(SchemaError, match="1 row holds text"):
         read(pl.DataFrame({"x": [text]})).floats("x", "1,234.5")
 
 
@@ -751,7 +751,7 @@ def test_infinite_numbers_are_strays_with_their_places(tmp_path):
             f"a, {first} inf, {place.format(10 + (name == 'a.csv'))} -inf: column 'x': 2 rows hold"
         )
         whole = Encoder(Schema((Column("y", "integer", low=0, high=1),)))
-        with pytest.raises(SchemaError, match="'y': 1 rows hold infinite numbers"):
+        with pytest.raises(SchemaError, match="'y': 1 row holds infinite numbers"):
             whole.encode(table.select(["y"]))
     corrected = read(tmp_path / "a.csv", missing=["inf", "-inf"])
     assert Schema.detect(corrected)["x"].missing

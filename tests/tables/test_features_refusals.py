@@ -20,10 +20,10 @@ def test_bad_rows_are_refused():
     fine = frame(x=[0.5, 0.2], c=["a", "a"])
     features = Features.fit(fine, schema, key=0)
     for table, match in (
-        (frame(x=[0.5, float("inf")], c=["a", "a"]), "'x': 1 rows hold infinite"),
-        (frame(x=[0.5, float("nan")], c=["a", "a"]), "'x': 1 rows have no value"),
-        (frame(x=[0.5, 1.5], c=["a", "a"]), "'x': 1 rows are outside its bounds 0.0 to 1.0"),
-        (frame(x=[0.5], c=["b"]), "'c': 1 rows hold none of its 1 categories"),
+        (frame(x=[0.5, float("inf")], c=["a", "a"]), "'x': 1 row holds infinite"),
+        (frame(x=[0.5, float("nan")], c=["a", "a"]), "'x': 1 row has no value"),
+        (frame(x=[0.5, 1.5], c=["a", "a"]), "'x': 1 row is outside its bounds 0.0 to 1.0"),
+        (frame(x=[0.5], c=["b"]), "'c': 1 row holds none of its 1 category"),
         (frame(x=[0.5]), "lacks columns of the schema: c"),
         (frame(x=[0.5], c=["a"], y=[1]), "schema lacks columns of the table: y"),
     ):
@@ -48,7 +48,7 @@ def test_bad_vectors_are_refused():
     assert features.decode(good[:0], key=0).num_rows == 0
     assert features.decode(np.full((1, 3), 3e38, dtype=np.float32), key=0).num_rows == 1
     for place, match in (
-        ((2, 0), "1 rows .* the number part of column 'x'"),
+        ((2, 0), "1 row is .* the number part of column 'x'"),
         ((0, 2), "categorical part of column 'b'"),
     ):
         for wild in (np.nan, np.inf, -np.inf):

@@ -380,7 +380,7 @@ def test_numbers_of_another_type_are_refused():
     table = read(pd.DataFrame({"text": ["1", "2"], "half": [0.5, 1.0], "n": [1, 2]}))
     with pytest.raises(SchemaError, match="'text' holds text"):
         table.integers("text")
-    with pytest.raises(SchemaError, match="'half': 1 rows hold no whole number"):
+    with pytest.raises(SchemaError, match="'half': 1 row holds no whole number"):
         table.integers("half")
     with pytest.raises(SchemaError, match="'n' holds whole numbers"):
         table.datetimes("n")
@@ -394,7 +394,7 @@ def test_numbers_from_streamed_text(tmp_path):
     (table,) = read_batches(path, 10)
     values, missing = table.integers("a")
     assert (values.tolist(), missing.tolist()) == ([1, 2, 0], [False, False, True])
-    with pytest.raises(SchemaError, match="'b': 1 rows hold text"):
+    with pytest.raises(SchemaError, match="'b': 1 row holds text"):
         table.floats("b")
     values, missing = table.take([0, 1]).floats("b")
     assert (values.tolist(), missing.tolist()) == ([0.5, 0.0], [False, True])

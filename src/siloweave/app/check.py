@@ -464,18 +464,16 @@ def few_rows(study: Study) -> list[str]:
     return [*_little(counts, study.terms(), study.synthesizer()), *_empty(study, counts)]
 
 
-def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> list[str]:
+def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> Iterator[str]:
     """A sentence about rows that are too few for their budget, by the sizes of the files."""
     rows = max(parts) if synth.method.split == "columns" else sum(parts)
-    if not budget.private or not synth.method.needs_budget(synth):
-        return []
-    if rows * budget.epsilon >= words.FEW:
-        return []
-    text = (
-        f"the files hold about {rows} rows: at epsilon = {budget.epsilon:g} the noise is as large "
-        "as any count of so few, so no table that is drawn from it can be useful. Use more rows"
-    )
-    return [text]
+    paid = budget.private and synth.method.needs_budget(synth)
+    if paid and rows * budget.epsilon < words.FEW:
+        yield (
+            f"the files hold about {rows} rows: at epsilon = {budget.epsilon:g} the noise is as "
+            "large as any count of so few, so no table that is drawn from it can be useful. Use "
+            "more rows"
+        )
 
 
 def _empty(study: Study, counts: Sequence[int]) -> list[str]:

@@ -20,7 +20,7 @@ from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.privacy.ledger import spelled_key
 from siloweave.report import words
-from siloweave.tables.display import listed
+from siloweave.tables.display import count_of, listed
 
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
@@ -75,12 +75,12 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
         console.print("[bold red]NOT PRIVATE[/]: see the report for why.")
     console.print(
         f"[bold]{escape(summary.study)}[/]: {summary.rows:,} synthetic rows from "
-        f"{_count(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
+        f"{count_of(len(summary.parties), 'party', 'parties')} by {escape(summary.method)}"
     )
     if summary.sample:
         console.print(f"Trained from a sample: {escape(summary.sample)}")
     console.print(_promise(summary))
-    asked = f"{_count(summary.rounds, 'question', 'questions')} to the parties"
+    asked = f"{count_of(summary.rounds, 'question', 'questions')} to the parties"
     if summary.alignment is not None:
         asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
     console.print(f"Took {asked} and {words.duration(sum(summary.seconds.values()))}")
@@ -142,7 +142,7 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
     console = _out()
     console.print(
         f"[bold]{escape(found.study)}[/]: {escape(found.method)}, "
-        f"{_count(len(found.parties), 'party', 'parties')}"
+        f"{count_of(len(found.parties), 'party', 'parties')}"
     )
     most = f"at most {words.epsilon(found.epsilon_per_party)}"
     bound = (f"ε at δ = {words.small(found.delta)}", most)
@@ -310,11 +310,11 @@ def _print_at_party(found: PartyStatus) -> None:
     quiet = "" if found.quiet is None else f", the last {words.duration(found.quiet)} ago"
     state = f"{found.state}: {found.why}" if found.why else found.state
     console.print(f"[bold]{escape(found.study)}[/] at party {escape(found.party)}: {escape(state)}")
-    console.print(f"{_count(found.answered, 'question', 'questions')}{most} answered{quiet}")
+    console.print(f"{count_of(found.answered, 'question', 'questions')}{most} answered{quiet}")
     console.print(
         f"ε of a row by the ledger: {words.epsilon(found.epsilon)} of "
         f"{words.epsilon(found.allowed)} at δ = {words.small(found.delta)}, "
-        f"{_count(found.releases, 'release', 'releases')}"
+        f"{count_of(found.releases, 'release', 'releases')}"
     )
     if found.run:
         console.print(escape(f"last paid: step {found.step} of {found.run}"))
@@ -440,10 +440,6 @@ def _grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Grid:
     for row in rows:
         grid.add_row(*(escape(str(cell)) for cell in row))
     return grid
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _quoted(path: Path) -> str:

@@ -80,9 +80,9 @@ def propose(
     target, sources = Path(folder), [source_of(file) for file in files]
     read_in = [_read(source, dialect or Dialect()) for source in sources]
     tables = dict(zip(_names(sources), read_in, strict=True))
-    for party, table in tables.items():
+    for source, table in zip(sources, read_in, strict=True):
         if table.num_rows == 0:
-            raise RosterError(f"party {party!r} has no rows. Leave it out, or give its rows.")
+            raise RosterError(f"{_shown(source)} has no rows. Leave it out, or give its rows.")
     bare = [party for party, t in tables.items() if t.dialect and not t.dialect.header]
     if 0 < len(bare) < len(tables):
         raise RosterError(
@@ -279,11 +279,20 @@ def _names(sources: Sequence[Path | Database]) -> list[str]:
     names = [plain_name(one, "party") for one in own]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
+        places = [one.resolve() if isinstance(one, Path) else one for one in sources]
+        for source, place in zip(sources, places, strict=True):
+            if places.count(place) > 1:
+                raise RosterError(f"{_shown(source)} is given twice. Give each party its own rows.")
         raise RosterError(
             f"two files would make a party {twice[0]!r}: parties are named after their "
             "files, tables or databases. Rename one."
         )
     return names
+
+
+def _shown(source: Path | Database) -> str:
+    """A file, table or query, as it was given."""
+    return repr(source.query or source.table if isinstance(source, Database) else str(source))
 
 
 def _learned(column: Column) -> list[str]:

@@ -26,7 +26,7 @@ from siloweave.privacy.budget import Budget
 from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.detect import ColumnEvidence, evidence
-from siloweave.tables.display import listed
+from siloweave.tables.display import count_of, listed
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
@@ -336,8 +336,7 @@ def _breaking(party: str, table: Table, schema: Schema) -> Iterator[str]:
     for rule, wrong in Modelled(schema).broken(table).items():
         if rows := np.flatnonzero(wrong).tolist():
             where = ", ".join(map(place, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
-            verb = "row breaks" if len(rows) == 1 else "rows break"
-            yield f"{party}, {where}: {len(rows):,} {verb} {rule}"
+            yield f"{party}, {where}: {count_of(len(rows), 'row breaks', 'rows break')} {rule}"
 
 
 def places(table: Table) -> Callable[[int], str]:

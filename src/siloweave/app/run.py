@@ -218,7 +218,9 @@ def load_rows(
             check_rows(study, schema, synth, name, table)
         except SchemaError as error:
             text = str(error).rstrip(".")
-            raise SchemaError(f"{text}. `siloweave check --rows` shows which rows.") from error
+            if "counted from 1" not in text:
+                text += ". `siloweave check --rows` shows which rows"
+            raise SchemaError(f"{text}.") from error
     declared = declared_names(study, schema)
     for column in schema.columns if synth.info.guarantee != "dp" else ():
         held = [table for table in loaded.values() if column.name in table.names]

@@ -136,9 +136,7 @@ class Space:
     def scaled(self, totals: NDArray[Any]) -> Floats:
         """Turn what blocks hold into distances."""
         values = np.asarray(totals, dtype=np.float64)
-        if self.metric == "l2":
-            return np.sqrt(values)
-        return values / (self.unit * self.width)
+        return np.sqrt(values) if self.metric == "l2" else values / (self.unit * self.width)
 
 
 @dataclass(frozen=True, eq=False)

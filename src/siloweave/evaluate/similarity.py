@@ -241,9 +241,7 @@ def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     x, y = ours[apart], theirs[apart]
     if np.ptp(x) < 1e-12:
         raise InputError("all pairs of real columns go together equally; nothing to correlate")
-    if np.ptp(y) < 1e-12:
-        return 0.0
-    return float(np.clip(np.corrcoef(x, y)[0, 1], 0.0, 1.0))
+    return 0.0 if np.ptp(y) < 1e-12 else float(np.clip(np.corrcoef(x, y)[0, 1], 0.0, 1.0))
 
 
 def jensen_shannon_similarity(
@@ -342,9 +340,7 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     )
     if np.ptp(x) == 0:
         raise InputError("all summary statistics of the real table are equal; nothing to rank")
-    if np.ptp(y) == 0:
-        return 0.0
-    return float(np.clip(spearmanr(x, y).statistic, 0.0, 1.0))
+    return 0.0 if np.ptp(y) == 0 else float(np.clip(spearmanr(x, y).statistic, 0.0, 1.0))
 
 
 # Distances of two tables; lower is better

@@ -275,9 +275,8 @@ def serve(
     except OSError as error:
         raise InputError(
             f"party {seals.name!r} cannot read questions or store an answer "
-            f"({of_system(error)}). Nothing "
-            "more was sent. Free space or repair the disk, then start the party again: its "
-            "question is still there"
+            f"({of_system(error)}). Nothing more was sent. Free space or repair the disk, then "
+            "start the party again: its question is still there"
         ) from error
 
 

@@ -170,8 +170,7 @@ def _beta(x: Floats, low: float, high: float) -> list[float]:
         for left in _ROOM:
             for right in _ROOM:
                 start, end = low - left * span, high + right * span
-                u = (x - start) / (end - start)
-                yield [*_beta_shapes(u), start, end]
+                yield [*_beta_shapes((x - start) / (end - start)), start, end]
 
     return _nearest(x, "beta", candidates)
 

@@ -322,8 +322,7 @@ def fit(
 
 def latents(net: Coder, rows: Rows, groups: Groups) -> Array:
     """Latents within their range, (batch, latent)."""
-    code = net.encode(inputs(groups, rows.numbers, rows.codes))[0]
-    return RANGE * jnp.tanh(code)
+    return RANGE * jnp.tanh(net.encode(inputs(groups, rows.numbers, rows.codes))[0])
 
 
 def denoised(

@@ -175,9 +175,7 @@ def rho_for(budget: Budget) -> float:
     **Guarantee**: ``epsilon`` of any events with this total zCDP is never above
     ``budget.epsilon``. One part in a billion is kept back for the rounding of sums.
     """
-    if not budget.private:
-        return math.inf
-    return _rho_for(budget.epsilon, budget.delta)
+    return math.inf if not budget.private else _rho_for(budget.epsilon, budget.delta)
 
 
 @lru_cache(maxsize=4096)

@@ -135,8 +135,7 @@ def encode_rows(
         stream = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor().update(zeros)
         np.take(np.frombuffer(stream, dtype="<u8"), order, out=gathered, mode="clip")
         found[h, where] = np.minimum.reduceat(gathered, first)
-    numbers = (LARGEST - _bit_lengths(found)).astype(np.uint8)
-    return numbers * (counts > 0)
+    return (LARGEST - _bit_lengths(found)).astype(np.uint8) * (counts > 0)
 
 
 def _bit_lengths(words: NDArray[np.uint64]) -> NDArray[np.int64]:

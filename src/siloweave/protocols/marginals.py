@@ -51,6 +51,7 @@ from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.database import Database
+from siloweave.tables.display import count_of
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
 
@@ -290,9 +291,10 @@ def _foreseen(
     bins = bins_for(encoder.schema, case.rows, rho_for(case.budget) / unit**2)
     sizes = {c.name: bin_count(c, bins) for c in fine.schema.columns}
     note = (
-        f"{len(sizes)} columns of numbers are cut into about {bins} bins each, or a bin for each "
-        f"value where there are at most {2 * bins}: as many as about {case.rows:,} rows, which the "
-        f"run counts with noise, carry at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
+        f"{count_of(len(sizes), 'column of numbers is', 'columns of numbers are')} cut into about "
+        f"{bins} bins{' each' * (len(sizes) > 1)}, or a bin for each value where there "
+        f"are at most {2 * bins}: as many as about {case.rows:,} rows, which the run counts with "
+        f"noise, carry at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
     )
     return replace(encoder, bins_per_column=sizes), (note,)
 

@@ -80,6 +80,7 @@ from siloweave.protocols.workload import bins_for, first_encoder, queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
+from siloweave.tables.display import count_of
 from siloweave.tables.schema import Schema
 
 _ROWS_SHARE = 0.005  # of the zCDP, for a bound of the number of rows
@@ -1042,10 +1043,11 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         bins = plan.bins(case.rows)
         synth, encoder = replace(synth, bins=bins), replace(encoder, bins=bins)
         if plan.fine is not None:
+            cut = len(plan.fine.schema.columns)
             notes.append(
-                f"{len(plan.fine.schema.columns)} columns of numbers are cut into about {bins} "
-                f"bins each, as many as about {case.rows:,} rows carry at epsilon = "
-                f"{case.budget.epsilon:g}; bins = {bins} fixes it"
+                f"{count_of(cut, 'column of numbers is', 'columns of numbers are')} cut into about "
+                f"{bins} bins{' each' * (cut > 1)}, as many as about {case.rows:,} rows carry "
+                f"at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
             )
     base = marginal_forecast(
         lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True

@@ -101,8 +101,7 @@ def ticks(high: float, count: int = 4) -> list[float]:
     raw = high / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
-    steps = math.ceil(high / step * (1 - 1e-9))
-    return [round(step * i, 12) for i in range(steps + 1)]
+    return [round(step * i, 12) for i in range(math.ceil(high / step * (1 - 1e-9)) + 1)]
 
 
 class _Panel(NamedTuple):

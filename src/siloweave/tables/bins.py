@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.display import count_of
 from siloweave.tables.forms import number_form, written_time
 from siloweave.tables.read import Table, check_finite
 from siloweave.tables.schema import Column
@@ -225,7 +226,7 @@ def check_inside(column: Column, outside: int) -> None:
     """Raise SchemaError where so many rows, if any, are outside a column's bounds."""
     if outside:
         raise SchemaError(
-            f"column {column.name!r}: {outside} rows are outside its bounds "
+            f"column {column.name!r}: {count_of(outside, 'row is', 'rows are')} outside its bounds "
             f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
         )
 
@@ -234,8 +235,8 @@ def check_missing(column: Column, empty: int) -> None:
     """Raise SchemaError where rows have no value and the schema says that all have one."""
     if empty and not column.missing:
         raise SchemaError(
-            f"column {column.name!r}: {empty} rows have no value, but the schema says "
-            "missing=False; declare missing=True, or drop those rows"
+            f"column {column.name!r}: {count_of(empty, 'row has', 'rows have')} no value, but the "
+            "schema says missing=False; declare missing=True, or drop such rows"
         )
 
 

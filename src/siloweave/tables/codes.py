@@ -41,6 +41,7 @@ from siloweave.tables.bins import (
     numbers_of,
     value_count,
 )
+from siloweave.tables.display import count_of
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
 from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
@@ -419,8 +420,9 @@ def _looked_up(column: Column, table: Table) -> tuple[Ints, _Mask]:
     if wrong := table.rows_of(unseen):
         if column.other is None:
             raise SchemaError(
-                f"column {column.name!r}: {wrong} rows hold none of its {len(column.options)} "
-                "categories; add what they hold to the schema, or declare a category as other"
+                f"column {column.name!r}: {count_of(wrong, 'row holds', 'rows hold')} none of its "
+                f"{count_of(len(column.options), 'category', 'categories')}; add such values to "
+                "the schema, or declare a category as other"
             )
         codes[unseen] = column.categories.index(column.other)
     gone = codes == -1

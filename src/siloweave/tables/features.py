@@ -35,6 +35,7 @@ from siloweave.errors import CapacityError, DataError, InputError
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, edges_of, last_of, numbers_of, with_decimals
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of
+from siloweave.tables.display import count_of
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
@@ -259,8 +260,8 @@ def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
         part = vectors[:, block.start : block.stop]
         if wild := int(np.count_nonzero(~np.isfinite(part).all(axis=1))):
             raise DataError(
-                f"values: {wild} rows are NaN or infinite in the {block.kind} part of column "
-                f"{block.column!r}; a model that makes them has diverged"
+                f"values: {count_of(wild, 'row is', 'rows are')} NaN or infinite in the "
+                f"{block.kind} part of column {block.column!r}; a model of such has diverged"
             )
 
 

@@ -602,9 +602,9 @@ class Modelled:
                 rows = ", ".join(str(i + 1) for i in np.flatnonzero(wrong)[:_SHOWN])
                 more = ", ..." if count > _SHOWN else ""
                 raise SchemaError(
-                    f"constraint {words}: {count} of {len(wrong)} rows break it (rows "
-                    f"{rows}{more}, counted from 1). Correct or drop these rows, or take the "
-                    "constraint out of the schema"
+                    f"constraint {words}: {count} of {len(wrong)} rows break it (row"
+                    f"{'s' * (count > 1)} {rows}{more}, counted from 1). Correct or drop such "
+                    "rows, or take the constraint out of the schema"
                 )
 
     def inside(self, table: Table) -> Table:

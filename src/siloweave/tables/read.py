@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.database import Database
-from siloweave.tables.display import MOST, html_table, listed
+from siloweave.tables.display import MOST, count_of, html_table, listed
 from siloweave.tables.forms import number_form, numbers_among
 
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
@@ -447,8 +447,9 @@ class Table:
             series = _parsed(series, pattern)
             if wrong := self.rows_of(series.is_null().to_numpy() & ~mask):
                 raise SchemaError(
-                    f"column {name!r}: {wrong} rows do not follow the datetime format "
-                    f"{pattern or 'ISO-8601'!r}; correct the column's format in the schema"
+                    f"column {name!r}: {count_of(wrong, 'row does', 'rows do')} not follow the "
+                    f"datetime format {pattern or 'ISO-8601'!r}; correct the column's format in "
+                    "the schema"
                 )
         elif series.dtype not in (_DATETIME, pl.Null):
             raise SchemaError(
@@ -504,8 +505,8 @@ class Table:
             if wrong := self.rows_of((numbers.is_null() & ~missing).to_numpy()):
                 written = f" written like {form!r}" if form else ""
                 raise SchemaError(
-                    f"column {name!r}: {wrong} rows hold text, but the schema says "
-                    f"{wanted}{written}; correct them, or list them in missing_values"
+                    f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
+                    f"schema says {wanted}{written}; correct it, or list it in missing_values"
                 )
             return numbers.fill_nan(None)
         if series.dtype not in _WHOLE and series.dtype not in (pl.Float64, pl.Null):
@@ -818,7 +819,8 @@ def check_finite(name: str, wild: int) -> None:
     """Raise SchemaError where so many rows, if any, hold infinite numbers."""
     if wild:
         raise SchemaError(
-            f"column {name!r}: {wild} rows hold infinite numbers; correct them, or leave them empty"
+            f"column {name!r}: {count_of(wild, 'row holds', 'rows hold')} infinite numbers; "
+            "correct them, or leave them empty"
         )
 
 
@@ -826,8 +828,8 @@ def check_whole(name: str, wrong: int) -> None:
     """Raise SchemaError where so many rows, if any, hold no whole number."""
     if wrong:
         raise SchemaError(
-            f"column {name!r}: {wrong} rows hold no whole number; declare it continuous, "
-            "or round them"
+            f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} no whole number; "
+            "declare it continuous, or round its values"
         )
 
 
