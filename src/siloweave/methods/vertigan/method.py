@@ -10,7 +10,7 @@ each party makes its own synthetic columns of the server's hidden rows.
 **Guarantee** (dp): rows, add/remove or replace-one as the budget says, towards the server and
 everyone who sees synthetic rows; towards the other parties under replace-one only, since each holds
 the same people, so that for it no row can come or go, only change: read so, an add/remove budget of
-1 is 1.6 with two parties and 2.0 with four, of 14 columns and 40,000 rows. One person's row lies at
+1 is 1.8 with two parties and 2.2 with four, of 14 columns and 40,000 rows. One person's row lies at
 every party, so what all parties release about it composes, and the noise is the least for which all
 ledgers read together keep to the budget, at one Renyi order:
 
