@@ -100,7 +100,7 @@ def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, 
         seen = told(ends.said("coordinator"))
         assert both in seen
         assert both in told(ends.said("north"))
-        for secret in ("4711", "1 rows", "= 7", str(made["north"])):
+        for secret in ("4711", "1 row", "= 7", str(made["north"])):
             assert secret not in seen
         assert ends.running["south"].poll() is None  # it waits for the study to go on
     found = status_of(made["coordinator"])

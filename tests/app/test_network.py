@@ -377,7 +377,7 @@ def test_constraints_hold_over_a_network(folder):
     assert {tuple(row.split(",")[1:]) for row in rows[0].split()[1:]} == {("f", "x"), ("m", "y")}
     (ends["north"] / "north.csv").write_text("age,sex,job\n40,f,x\n41,f,y\n")
     with (
-        pytest.raises(SchemaError, match=r"1 of 2 rows break it \(rows 2,"),
+        pytest.raises(SchemaError, match=r"1 of 2 rows break it \(row 2,"),
         party_at(ends["north"]),
     ):
         pass
@@ -436,7 +436,7 @@ def test_constraints_of_split_columns_hold_over_a_network(folder, aligned):
     for one in ends[name].glob("training-*"):
         shutil.rmtree(one)
     with (
-        pytest.raises(SchemaError, match=rf"{words}: 1 of 41 rows break it \(rows 41, counted"),
+        pytest.raises(SchemaError, match=rf"{words}: 1 of 41 rows break it \(row 41, counted"),
         party_at(ends[name]),
     ):
         pass

@@ -69,7 +69,7 @@ def test_the_command_line_draws_the_same_rows(fitted):
     [
         (InputError, "given names 'height', and rows can be given only sex", {"height": 3}),
         (InputError, "'town' has several values", {"town": ["Ulm", "Bonn"]}),
-        (SchemaError, "given: column 'age': 1 rows are outside its bounds", {"age": 120}),
+        (SchemaError, "given: column 'age': 1 row is outside its bounds", {"age": 120}),
         (SchemaError, "given: column 'town'.*none of its 4 categories", {"town": "Rome"}),
         (SchemaError, "'age' has no missing values", {"age": None}),
         (InputError, "num_rows=5, but given has 60 rows", pandas_frame()[["sex"]]),

@@ -282,7 +282,7 @@ def test_what_came_from_rows_and_nobody_reviewed_is_amber(tmp_path):
 def test_rows_that_break_a_constraint_stop_a_fit_at_their_party():
     table = frame()
     table.loc[[3, 41], "pay"] += 1.0
-    with pytest.raises(SchemaError, match=r"party 'party-3'.*1 of 19 rows break it \(rows 1,"):
+    with pytest.raises(SchemaError, match=r"party 'party-3'.*1 of 19 rows break it \(row 1,"):
         sw.TwoRound().fit(
             parts_of("rows", table.drop(index=3).reset_index(drop=True)),
             schema(), budget=sw.Budget(1.0, 1e-6),
