@@ -309,8 +309,11 @@ def test_parties_that_write_a_column_differently_are_named_before_a_study(folder
 
 
 def test_check_reads_rows_where_it_is_asked_to(folder):
+    unread = "rows were not read: `siloweave check --rows` compares what the files hold"
+    assert unread in folder.call("check")[1]
     code, out, _ = folder.call("check", "--rows")
     assert code == 0
+    assert unread not in out
     assert (
         "Rows were read here, and nothing is odd: north 40, south 40. Nothing was written." in out
     )
@@ -362,6 +365,7 @@ def test_columns_of_the_same_people_raise_no_alarm(folder):
     assert (code, err) == (0, "")
     found = folder.json("check", "new", "--rows")["rows"]
     assert (found["differences"], found["overlaps"], found["misfits"]) == ([], [], [])
+    assert not any("rows were not read" in note for note in folder.json("check", "new")["notes"])
 
 
 def test_three_rows_are_too_few_and_every_step_says_so(folder):

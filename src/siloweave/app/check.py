@@ -42,6 +42,7 @@ from siloweave.tables.schema import Schema
 
 _BINS = 32  # to check a generator's rows with
 _LEAST = 2  # rows that a method needs
+_NOT_READ = "rows were not read: `siloweave check --rows` compares what the files hold"
 
 # Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
 _TEXT, _LINES, _PACKED = (6.0, 10.0), (15.0, 5.0), (1.0, 60.0)
@@ -188,6 +189,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             columns.items(), sources, held, shares, strict=True
         )
     ]
+    alike = 0 if own or rows else sum(isinstance(source, Path) for source in sources)
     plan = plans.plan_of(study, setup, names[0], counts, found)
     aligning = plans.aligned_by(study, counts)
     return StudyForecast(
@@ -215,6 +217,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *_not_modelled(schema),
             *_kept(schema),
             *(place.note for place in places if place.note),
+            *[_NOT_READ] * (alike > 1),
         ),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
         warnings=(*warnings(study), *_little(counts, budget, synth), *_empty(study, held)),
