@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 import siloweave as sw
 from siloweave.app.report import record_of
+from siloweave.core.constrained import constrained_rows
+from siloweave.core.fit import Wanted
 from siloweave.core.run import parties_in
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import METHODS
@@ -117,6 +119,36 @@ def broken(drawn, serials=LONG):
     found = Modelled(schema(serials)).broken(sw.read(drawn))
     assert len(found) == len(schema().constraints)
     return {words: int(wrong.sum()) for words, wrong in found.items() if wrong.any()}
+
+
+class OnlyChildrenAreRight:
+    """A model whose adults are 5 years old, and who draws adults first."""
+
+    decoded_apart = True
+    schema = sw.Schema(
+        (
+            sw.Column("status", "categorical", categories=("child", "adult")),
+            sw.Column("age", "integer", low=0, high=99),
+        ),
+        (sw.CategoryRanges("age", "status", (("child", 0, 17), ("adult", 18, None))),),
+    )
+    drawn = 0
+
+    def draw(self, wanted, num_rows, like):
+        status = "child" if self.drawn else "adult"
+        self.drawn += wanted.num_rows
+        return sw.Table.from_columns({
+            "status": (np.full(wanted.num_rows, status, object), None),
+            "age": (np.full(wanted.num_rows, 5), None),
+        })  # fmt: skip
+
+
+def test_half_the_tries_are_for_rows_of_any_category():
+    model = OnlyChildrenAreRight()
+    modelled = Modelled(model.schema)
+    rows = constrained_rows(modelled, model, Wanted(300, 0), None, None)
+    assert set(rows.values("status")) == {"child"}
+    assert model.drawn <= 300 + 100 * 300
 
 
 @each

@@ -164,8 +164,9 @@ class _Drawing:
             more = _MORE * missed.size
             if self.pooled:
                 more = int(min(_SPARE * missed.size / max(share, 1e-9), _LARGEST))
-            rows = np.resize(missed, min(max(more, _CHUNK), _LARGEST))
-            anchored = made < most / 2
+            anchored = made < most // 2
+            room = (most // 2 if anchored else most) - made
+            rows = np.resize(missed, min(max(more, _CHUNK), _LARGEST, room))
             anchors = self._anchors(found, rows) if anchored and not self.pooled else ()
             new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
             for rule in self._uniques():
