@@ -106,7 +106,7 @@ WHOLE_HEAD = """
 AIM by default, fitted to all rows of a table at ε = 1: errors as above, to the rows that were
 fitted, seconds by the clock and of the processor, and the most memory that the process held until
 then, with Python, the libraries and the table. Means over seeds; the load is that of the machine's
-two cores before each run. Triples had the paper's weight in these runs (decision 0042).
+two cores before each run.
 
 """
 UTILITY_HEAD = """

@@ -252,8 +252,8 @@ class Table:
 
     def blanked(self, name: str, spellings: Sequence[str]) -> Table:
         """Return the same rows, where these texts of a column, or numbers, are missing values."""
-        dtype = self._series(name).dtype
-        if spellings and dtype == pl.String:
+        dtype = self._series(name).dtype if spellings else None
+        if dtype == pl.String:
             blank = pl.col(name).str.strip_chars().is_in(list(spellings))
         elif dtype in (*_WHOLE, pl.Float64) and (numbers := numbers_among(spellings)):
             blank = pl.col(name).cast(pl.Float64).is_in(numbers)
