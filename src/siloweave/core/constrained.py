@@ -161,12 +161,10 @@ class _Drawing:
         share = 1.0 - wrong.mean()  # of rows that are good for a place
         while wrong.any() and made < most:
             missed = np.flatnonzero(wrong)
-            more = _MORE * missed.size
-            if self.pooled:
-                more = int(min(_SPARE * missed.size / max(share, 1e-9), _LARGEST))
+            more = _SPARE / max(share, 1e-9) if self.pooled else _MORE
             anchored = made < most // 2
             room = (most // 2 if anchored else most) - made
-            rows = np.resize(missed, min(max(more, _CHUNK), _LARGEST, room))
+            rows = np.resize(missed, int(min(max(more * missed.size, _CHUNK), _LARGEST, room)))
             anchors = self._anchors(found, rows) if anchored and not self.pooled else ()
             new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
             for rule in self._uniques():
