@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from siloweave.errors import InputError, LedgerError
 from siloweave.privacy import (
@@ -28,6 +29,7 @@ EVERY = [
     RandomisedResponse(epsilon=0.25, count=3),
     ev.SharedCoins((1, 2, 5), 12, 16, 2.0**-40, "run/2/north+south/pairs/0", count=3),
     ev.UpperBound(sigma=4.0, margin=36),
+    ev.PaidAhead(total=0.1, escape=2.0**-40, largest_order=16, moved=1),
 ]
 
 
@@ -61,6 +63,10 @@ def test_the_bytes_of_events_never_change():
             b'"tail":9.094947017729282e-13,"release":"run/2/north+south/pairs/0","count":3}'
         ),
         b'{"type":"upper_bound","sigma":4.0,"margin":36}',
+        (
+            b'{"type":"paid_ahead","total":0.1,"escape":9.094947017729282e-13,"largest_order":16,'
+            b'"moved":1}'
+        ),
     ]
     assert [ev.encode(event) for event in EVERY] == written
 
@@ -109,6 +115,23 @@ def test_narrow_shares_cost_extra():
         SharedGaussian(**{**one, "share_sigma": 0.99}, dimension=1)
 
 
+NUMBERS = [
+    (event, name)
+    for event in EVERY
+    for name in event.__struct_fields__
+    if type(getattr(event, name)) in (int, float)
+]
+
+
+@pytest.mark.parametrize(("event", "name"), NUMBERS, ids=lambda one: getattr(one, "tag", str(one)))
+def test_no_number_of_an_event_may_be_negative_or_no_number(event, name):
+    assert {type(one) for one in EVERY} == {*get_args(ev.Event)}
+    whole = isinstance(getattr(event, name), int)
+    for bad in [-1] if whole else [0.0, -1.0, math.inf, math.nan]:
+        with pytest.raises(InputError, match=rf"{name} = {bad}\b"):
+            replace(event, **{name: bad})
+
+
 @pytest.mark.parametrize("tolerated", [-1, 3, 4])
 def test_at_least_one_share_has_to_remain(tolerated):
     with pytest.raises(InputError, match=f"tolerated = {tolerated}"):
@@ -142,7 +165,7 @@ def test_a_threshold_that_names_single_rows_is_refused():
 
 def test_only_thresholds_bounds_and_coins_escape_their_zcdp():
     escaping = [type(event) for event in EVERY if event.delta > 0]
-    assert escaping == [ThresholdGaussian, ev.SharedCoins, ev.UpperBound]
+    assert escaping == [ThresholdGaussian, ev.SharedCoins, ev.UpperBound, ev.PaidAhead]
     event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
     assert event.rho == 1 / 8
     assert event.pure == math.inf

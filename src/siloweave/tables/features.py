@@ -261,7 +261,7 @@ def _check_finite(vectors: _Reals, blocks: Sequence[Block]) -> None:
         if wild := int(np.count_nonzero(~np.isfinite(part).all(axis=1))):
             raise DataError(
                 f"values: {count_of(wild, 'row is', 'rows are')} NaN or infinite in the "
-                f"{block.kind} part of column {block.column!r}; a model of such has diverged"
+                f"{block.kind} part of column {block.column!r}; their model has diverged"
             )
 
 

@@ -126,9 +126,10 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
     rest, often = seen[~listed], times[~listed]
     known, counts = tuple(seen[listed].tolist()), tuple(times[listed].tolist())
     mixture = fit_mixture(rest, often.astype(np.float64)) if len(rest) else None
-    held, missing = int(often.sum()), int(gone.sum())
-    fine = bounds.resolution or resolution_of(seen)
-    return ColumnSummary(column.name, (), known, counts, mixture, held, missing, fine)
+    return ColumnSummary(
+        column.name, values=known, times=counts, mixture=mixture, rest=int(often.sum()),
+        missing=int(gone.sum()), resolution=bounds.resolution or resolution_of(seen),
+    )  # fmt: skip
 
 
 def agreed_features(
