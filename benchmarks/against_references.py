@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import siloweave as sw
-from siloweave.attacks import Risks
+from siloweave.attacks.results import Risks
 from siloweave.datasets import adult, adult_schema
 from siloweave.tables import Table, write
 

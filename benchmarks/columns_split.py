@@ -41,8 +41,8 @@ from flaim_adult import commit
 
 import siloweave as sw
 from siloweave.errors import BudgetError
-from siloweave.evaluate import tvd
-from siloweave.federation import Session
+from siloweave.evaluate.workload import tvd
+from siloweave.federation.session import Session
 from siloweave.models.carest import bins_of
 from siloweave.privacy import OSEntropy
 from siloweave.privacy.sketches import SketchNoise, encode_rows

@@ -19,7 +19,7 @@ from marked import fill, table
 from masked_sums import MaskedSum
 
 from siloweave.errors import RosterError
-from siloweave.federation import Session
+from siloweave.federation.session import Session
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "dropouts.jsonl"

@@ -27,7 +27,7 @@ from typing import Any
 from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
-from siloweave.evaluate import negative_log_likelihood, workload_errors
+from siloweave.evaluate.workload import negative_log_likelihood, workload_errors
 from siloweave.protocols.workload import workload_for
 from siloweave.tables.codes import Codes
 

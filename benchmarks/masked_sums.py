@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from siloweave.federation import InProcess, MemoryStore, Session, Site, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess, Session
+from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.messages import Envelope
 from siloweave.federation.site import Terms
 from siloweave.privacy import Budget, Ledger

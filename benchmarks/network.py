@@ -39,7 +39,8 @@ from tests.federation.engines import (  # noqa: E402
     seals_of,
 )
 
-from siloweave.federation import Session, engine  # noqa: E402
+from siloweave.federation import engine  # noqa: E402
+from siloweave.federation.session import Session  # noqa: E402
 from siloweave.protocols.secure_sums import exchange_keys  # noqa: E402
 
 RESULTS = HERE / "results" / "network.jsonl"

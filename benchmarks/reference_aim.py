@@ -89,7 +89,7 @@ def workload_of(domain) -> list[tuple[str, ...]]:
 
 def error(real, synthetic, workload) -> float:
     """The reference's "Average Error"."""
-    from siloweave.statistics import marginal
+    from siloweave.statistics.marginals import marginal
 
     gaps = [
         abs(marginal(real, q) / real.num_rows - marginal(synthetic, q) / synthetic.num_rows).sum()
@@ -109,7 +109,7 @@ def ours(folder: Path) -> None:
     from siloweave.privacy.budget import Budget, rho_for
     from siloweave.privacy.ledger import Ledger
     from siloweave.privacy.mechanisms import OSEntropy
-    from siloweave.statistics import marginal
+    from siloweave.statistics.marginals import marginal
 
     domain = domain_of(folder)
     real, workload = table_of(folder / "adult.csv", domain), workload_of(domain)

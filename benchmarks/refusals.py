@@ -24,7 +24,8 @@ import numpy as np
 from marked import fill, table
 
 from siloweave.errors import SiloweaveError
-from siloweave.federation import MemoryStore, Site, certificates, frames, local, messages
+from siloweave.federation import certificates, frames, local, messages
+from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.frames import Seals
 from siloweave.federation.messages import Array, Envelope
 from siloweave.federation.site import Terms

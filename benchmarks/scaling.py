@@ -186,7 +186,7 @@ def stream(point: Point, file: Path) -> Point:
     import numpy as np
 
     from siloweave.datasets import adult_schema
-    from siloweave.statistics import random_workload
+    from siloweave.statistics.marginals import random_workload
     from siloweave.tables import Encoder, read_batches
 
     encoder = Encoder(adult_schema())

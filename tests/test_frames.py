@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import siloweave as sw
-from siloweave import attacks, evaluate, tables
+from siloweave import tables
 from siloweave.attacks.shadow import Sampler
 from siloweave.errors import InputError
+from siloweave.evaluate.workload import negative_log_likelihood, workload_errors
 from siloweave.methods.registry import METHODS
 
 ROWS = 60
@@ -126,12 +127,11 @@ CALLS = {
             sw.workload_error(f(ONE), f(OTHER), PAIRS, encoder=ENCODER)),
     },
     "evaluate": {
-        "negative_log_likelihood": lambda f: evaluate.negative_log_likelihood(
+        "negative_log_likelihood": lambda f: negative_log_likelihood(
             sw.AIM(workload=PAIRS).fit(ONE, ENCODER, budget=SOME, noise="seeded").model.mrf,
             f(ONE), encoder=ENCODER),
-        "workload_errors": lambda f: evaluate.workload_errors(f(ONE), f(OTHER), PAIRS),
+        "workload_errors": lambda f: workload_errors(f(ONE), f(OTHER), PAIRS),
     },
-    "attacks": {},
     "tables": {
         "align": lambda f: tables.align({"a": f(ONE), "b": f(OTHER)}).names,
         "clusters": lambda f: [
@@ -147,18 +147,6 @@ TAKE_NO_ROWS = {
         *("CategoryRanges", "ColumnSum", "FixedCombinations", "Inequality", "MissingTogether"),
         *("Unique",),
     },
-    "evaluate": {
-        *("DensitySource", "Discriminator", "MarginalSource", "NotMeasured", "Score", "Scores"),
-        *("WorkloadError", "associations", "average_jsd", "average_wasserstein"),
-        *("column_pair_trends", "column_shapes", "column_similarity", "correlation_similarity"),
-        *("discriminate", "jensen_shannon_similarity", "kolmogorov_smirnov_similarity"),
-        *("marginal_error", "marginal_tvd", "statistical_similarity", "svm_misclassification"),
-        *("train_on_synthetic", "utility_ratio"),
-    },
-    "attacks": {
-        *("ATTACKS", "AboveAll", "ClosestRecords", "Copies", "Histogram", "Membership"),
-        *("Operating", "RiskPart", "Rate", "Risk", "Risks", "Roc", "ThresholdRisk", "WorstRecord"),
-    },
     "tables": {
         *("Aligned", "AlignedColumn", "Category", "Clique", "Codes", "Domain", "Key", "Kind"),
         *("fold_in", "generator", "iid", "label_skew", "read_batches", "synth_fs"),
@@ -167,7 +155,7 @@ TAKE_NO_ROWS = {
 # Networks take rows as the copula does, by the same lines; tests/synthesizers fits each. What reads
 # a run's folder is tested where there is one.
 ELSEWHERE = {kind.__name__ for kind in METHODS.values()} | {"attack_run", "invert_run"}
-FACES = {"siloweave": sw, "evaluate": evaluate, "attacks": attacks, "tables": tables}
+FACES = {"siloweave": sw, "tables": tables}
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -211,7 +199,7 @@ def test_codes_or_a_model_beside_rows_need_their_encoder():
         codes, ENCODER.encode(OTHER), 2, key=0
     )
     with pytest.raises(InputError, match="rows that are no codes need encoder="):
-        evaluate.negative_log_likelihood(None, ONE)
+        negative_log_likelihood(None, ONE)
 
 
 def test_what_is_no_table_is_refused_by_name():

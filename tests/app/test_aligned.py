@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import siloweave as sw
-from siloweave.report import Record
+from siloweave.report.record import Record
 from tests.app.conftest import Folder, ran
 
 STUDY = """\

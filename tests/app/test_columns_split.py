@@ -8,7 +8,7 @@ import stat
 import pytest
 
 import siloweave
-from siloweave.report import Record
+from siloweave.report.record import Record
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import read
 

@@ -14,7 +14,7 @@ from siloweave.core.method import Case
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
-from siloweave.report import Record
+from siloweave.report.record import Record
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import read
 from siloweave.tables.schema import Column, Schema

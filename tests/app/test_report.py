@@ -14,7 +14,7 @@ from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.registry import load
 from siloweave.privacy import Budget
 from siloweave.privacy.events import Gaussian
-from siloweave.report import render
+from siloweave.report.page import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table

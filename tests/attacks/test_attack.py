@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.attacks import ATTACKS, attack
+from siloweave.attacks.attack import ATTACKS, attack
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Schema, read
 from tests.attacks.people import people

@@ -9,7 +9,8 @@ import siloweave as sw
 from siloweave.audit.transcripts import noisy_marginals
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
 from siloweave.statistics.marginals import marginal

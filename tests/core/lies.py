@@ -2,7 +2,9 @@
 
 import msgspec
 
-from siloweave.federation import InProcess, Masked, Public, Released, messages
+from siloweave.federation import messages
+from siloweave.federation.messages import Masked, Public, Released
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, reply_type
 from tests.federation.small import reply_in, with_reply
 

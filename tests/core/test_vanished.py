@@ -10,7 +10,8 @@ import pytest
 import siloweave as sw
 from siloweave.core.run import parties_in
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import ABSENCES

@@ -5,7 +5,7 @@ from sklearn.metrics import roc_auc_score
 from tests.evaluate.made import pair, people, shuffled
 
 from siloweave.errors import InputError
-from siloweave.evaluate import discriminate
+from siloweave.evaluate.discriminator import discriminate
 
 BOTH = ("real", "synthetic")
 

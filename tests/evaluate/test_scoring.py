@@ -7,16 +7,10 @@ import pytest
 from tests.evaluate.made import people, shuffled
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.evaluate import (
-    Scores,
-    associations,
-    column_pair_trends,
-    column_similarity,
-    marginal_tvd,
-    score,
-    svm_misclassification,
-    utility_ratio,
-)
+from siloweave.evaluate.predictive import svm_misclassification, utility_ratio
+from siloweave.evaluate.scores import Scores
+from siloweave.evaluate.scoring import score
+from siloweave.evaluate.similarity import associations, column_pair_trends, column_similarity, marginal_tvd
 from siloweave.evaluate.predictive import Trees
 from siloweave.evaluate.scoring import (
     GROUPS,

@@ -2,14 +2,8 @@ import numpy as np
 import pytest
 
 from siloweave.errors import InputError, SchemaError
-from siloweave.evaluate import (
-    WorkloadError,
-    negative_log_likelihood,
-    tvd,
-    workload,
-    workload_error,
-    workload_errors,
-)
+from siloweave.evaluate import workload
+from siloweave.evaluate.workload import WorkloadError, negative_log_likelihood, tvd, workload_error, workload_errors
 from siloweave.models.mrf import MRF
 from siloweave.tables import Codes, Domain
 

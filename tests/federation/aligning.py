@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from siloweave.federation import InProcess, Session, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
 from siloweave.tables.read import Table

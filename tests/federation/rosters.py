@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from siloweave.federation import MemoryStore, Site
+from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.site import Terms
 from siloweave.privacy import Ledger, mechanisms
 from siloweave.privacy.ledger import Identity

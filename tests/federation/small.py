@@ -3,17 +3,9 @@
 import msgspec
 import numpy as np
 
-from siloweave.federation import (
-    InProcess,
-    Masked,
-    Public,
-    Released,
-    Reply,
-    Request,
-    Session,
-    masking,
-    messages,
-)
+from siloweave.federation import masking, messages
+from siloweave.federation.messages import Masked, Public, Released, Reply, Request
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Budget, Gaussian, Ledger, SharedGaussian, mechanisms
 from tests.federation.rosters import identity_of, site_with, terms_of

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from siloweave.errors import DataError, WireError
-from siloweave.federation import Array, masking, messages
+from siloweave.federation import masking, messages
+from siloweave.federation.messages import Array
 from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, WORDS, CheckedReply
 
 SAID = CheckedReply("clinic")

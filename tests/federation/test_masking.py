@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from siloweave.errors import WireError
-from siloweave.federation import FolderStore, MemoryStore, masking
+from siloweave.federation import masking
+from siloweave.federation.site import FolderStore, MemoryStore
 from siloweave.privacy import SharedGaussian, mechanisms
 from tests.federation.small import (
     HANDLERS,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.errors import WireError
-from siloweave.federation import Array, Masked, Public, Released, Reply, Request, messages
+from siloweave.federation import messages
+from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.privacy import Gaussian
 from tests.federation.small import HANDLERS, WHY, Ask, Hello, Key, Part, Size, Sum, frame, site_of

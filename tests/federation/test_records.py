@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from siloweave.errors import LedgerError, WireError
-from siloweave.federation import InProcess, Session
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.records import Receipt, Receipts, read_receipts
 from siloweave.privacy import Ledger
 from tests.federation.small import (

@@ -3,7 +3,8 @@
 import pytest
 
 from siloweave.errors import LedgerError, RosterError
-from siloweave.federation import InProcess, Released, Reply, Request, Session
+from siloweave.federation.messages import Released, Reply, Request
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Gaussian, Ledger
 from siloweave.privacy.events import NonPrivate

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from siloweave.errors import RosterError, WireError
-from siloweave.federation import InProcess, Session, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
 from siloweave.federation.session import Closed

@@ -9,7 +9,8 @@ from shutil import rmtree
 import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError, WireError
-from siloweave.federation import FolderStore, MemoryStore, masking, messages
+from siloweave.federation import masking, messages
+from siloweave.federation.site import FolderStore, MemoryStore
 from siloweave.federation.messages import Envelope, Public
 from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
 from siloweave.privacy.events import BaseEvent, NonPrivate

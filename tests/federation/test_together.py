@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from siloweave.errors import WireError
-from siloweave.federation import FolderStore, messages
+from siloweave.federation import messages
+from siloweave.federation.site import FolderStore
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
 from siloweave.federation.session import Close, Closed, with_closing

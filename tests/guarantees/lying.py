@@ -21,7 +21,9 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from siloweave.errors import SiloweaveError
-from siloweave.federation import Array, InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.messages import Array
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.federation.session import Closed
 from siloweave.protocols.secure_marginals import Tables

@@ -15,7 +15,9 @@ import pytest
 from scipy.stats import beta, norm
 
 from siloweave.errors import BudgetError, RosterError
-from siloweave.federation import Released, Site, masking, messages
+from siloweave.federation import masking, messages
+from siloweave.federation.messages import Released
+from siloweave.federation.site import Site
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Envelope
 from siloweave.methods.aim import coordinator
@@ -26,7 +28,7 @@ from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussi
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols import secure_sums
 from siloweave.protocols.workload import expected_l1, weights_of
-from siloweave.statistics import marginal
+from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Domain
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema

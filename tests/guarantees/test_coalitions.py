@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.federation.site import Site
 from siloweave.privacy import Relation

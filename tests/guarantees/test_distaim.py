@@ -14,7 +14,8 @@ import pytest
 from scipy import stats
 
 from siloweave.errors import BudgetError, InputError, SiloweaveError, WireError
-from siloweave.federation import Session, masking, messages
+from siloweave.federation import masking, messages
+from siloweave.federation.session import Session
 from siloweave.federation.messages import Array, Public
 from siloweave.methods.distaim import coordinator, party
 from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords, ShareCounts

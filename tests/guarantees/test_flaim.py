@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, WireError
-from siloweave.federation import Array, Public, Site
+from siloweave.federation.messages import Array, Public
+from siloweave.federation.site import Site
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.messages import Baseline, Select

@@ -8,7 +8,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation import InProcess, Session
+from siloweave.federation.session import InProcess, Session
 from siloweave.methods.silofuse import coordinator, party
 from siloweave.methods.silofuse.messages import CodeNoised, declared_coder, radius
 from siloweave.methods.silofuse.party import bounded

@@ -12,7 +12,8 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import WireError
-from siloweave.federation import InProcess, Session, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess, Session
 from siloweave.methods.central.messages import Train
 from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import Budget, mechanisms

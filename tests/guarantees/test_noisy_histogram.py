@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from siloweave.federation import Session
+from siloweave.federation.session import Session
 from siloweave.privacy import Budget, Relation, SharedGaussian
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import (

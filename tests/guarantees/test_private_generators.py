@@ -12,7 +12,7 @@ import pytest
 import siloweave
 from siloweave.core.method import Setup, Task
 from siloweave.errors import WireError
-from siloweave.federation import Session
+from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.coordinator import counts_event
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models import diffusion

@@ -10,7 +10,7 @@ import pytest
 
 from siloweave.core.method import Setup, Task
 from siloweave.errors import WireError
-from siloweave.federation import Session
+from siloweave.federation.session import Session
 from siloweave.federation.site import Site
 from siloweave.methods.dp_sgd import coordinator
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation import Released, Session, Site
+from siloweave.federation.messages import Released
+from siloweave.federation.session import Session
+from siloweave.federation.site import Site
 from siloweave.federation import site as site_file
 from siloweave.federation.messages import Array
 from siloweave.methods.privmrf import coordinator, party

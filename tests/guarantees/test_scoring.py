@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, WireError
-from siloweave.federation import Array, InProcess, MemoryStore, Session, Site
+from siloweave.federation.messages import Array
+from siloweave.federation.session import InProcess, Session
+from siloweave.federation.site import MemoryStore, Site
 from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation, mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import rho_for

@@ -8,7 +8,7 @@ import pytest
 import siloweave as sw
 from siloweave.core.method import Setup
 from siloweave.errors import WireError
-from siloweave.federation import Session
+from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.protocols.schema import LEARNING
 from siloweave.tables import Column, Schema

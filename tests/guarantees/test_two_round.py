@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from siloweave.federation import Session
+from siloweave.federation.session import Session
 from siloweave.methods.two_round import coordinator as two_round
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.privacy import Budget, Relation, marginal_sensitivity

@@ -25,7 +25,8 @@ import pytest
 from msgspec import UNSET
 
 from siloweave.core import run as core
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
 from siloweave.methods.vertigan import method, party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, VertiGANPlan

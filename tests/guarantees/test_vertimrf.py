@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from siloweave.federation import InProcess
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
 from siloweave.federation.session import Close
 from siloweave.methods.vertimrf import messages, party

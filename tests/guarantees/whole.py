@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from siloweave.federation import InProcess, MemoryStore, Session, Site, masking, messages
+from siloweave.federation import masking, messages
+from siloweave.federation.session import InProcess, Session
+from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, Released, reply_type
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.coordinator import aim

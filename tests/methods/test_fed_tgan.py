@@ -10,7 +10,8 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import RECEIPTS, read_receipts
 from siloweave.methods.fed_tgan import party as rounds_file

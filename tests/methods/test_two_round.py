@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import CapacityError, InputError
-from siloweave.evaluate import workload_errors
+from siloweave.evaluate.workload import workload_errors
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement

@@ -12,7 +12,7 @@ import siloweave as sw
 from siloweave.app.report import record_of
 from siloweave.core.method import Case
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation import InProcess, Session
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Array
 from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics

@@ -18,7 +18,7 @@ from siloweave.errors import (
     RosterError,
     WireError,
 )
-from siloweave.federation import InProcess, Session
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Array, Public
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.messages import (

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from siloweave.models import MRF
+from siloweave.models.mrf import MRF
 from siloweave.tables.codes import Codes, Domain
 from siloweave.tables.keys import fold_in, generator
 

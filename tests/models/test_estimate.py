@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siloweave.models import MRF, Measurement, fit, junction_tree
+from siloweave.models import junction_tree
+from siloweave.models.estimate import Measurement, fit
+from siloweave.models.mrf import MRF
 from siloweave.models.estimate import (
     combine,
     consistent,

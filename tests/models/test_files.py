@@ -6,7 +6,7 @@ from hypothesis import given
 from safetensors.numpy import save_file
 
 from siloweave.errors import DataError
-from siloweave.models import MRF
+from siloweave.models.mrf import MRF
 from tests.models.small import domain_of, models, random_model
 
 MODEL = random_model(domain_of(2, 3), [("a", "b"), ("b",)], 2, total=0.1 + 0.2)

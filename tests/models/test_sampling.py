@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.models import MRF
+from siloweave.models.mrf import MRF
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.keys import fold_in
 from tests.models.small import domain_of, joint, models, random_model, summed

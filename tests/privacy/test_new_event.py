@@ -29,7 +29,7 @@ from siloweave.privacy import (
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
 from siloweave.privacy.events import PaidAhead, SharedCoins, UpperBound
-from siloweave.report import render
+from siloweave.report.page import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.privacy.composed import composed, translated

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 from siloweave.core.method import Setup, Task
-from siloweave.federation import InProcess, MemoryStore, Session, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess, Session
+from siloweave.federation.site import MemoryStore
 from siloweave.federation.messages import Envelope
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import Budget, Relation, SeededEntropy, mechanisms

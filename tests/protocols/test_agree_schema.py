@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
-from siloweave.federation import InProcess, Session
+from siloweave.federation.session import InProcess, Session
 from siloweave.privacy import (
     Budget,
     Relation,

@@ -10,7 +10,9 @@ import pytest
 from scipy.stats import chi2
 
 from siloweave.errors import BudgetError, RosterError, WireError
-from siloweave.federation import FolderStore, InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
+from siloweave.federation.site import FolderStore
 from siloweave.federation import site as site_file
 from siloweave.federation.dropouts import SEED, digests_of, joined, own_mask
 from siloweave.federation.messages import Recovery

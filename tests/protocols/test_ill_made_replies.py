@@ -9,7 +9,7 @@ from safetensors.numpy import load, save
 
 import siloweave as sw
 from siloweave.errors import WireError
-from siloweave.federation import Array
+from siloweave.federation.messages import Array
 from siloweave.privacy import Budget
 from siloweave.protocols.schema import agree_schema
 from siloweave.tables.features import OneWay

@@ -8,7 +8,7 @@ from msgspec import structs
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
-from siloweave.evaluate import workload_error
+from siloweave.evaluate.workload import workload_error
 from siloweave.privacy import Budget, Ledger, Relation
 from siloweave.privacy.accountants import epsilon
 from siloweave.protocols.scoring import score_parties

@@ -18,7 +18,8 @@ from siloweave.errors import (
     SchemaError,
     WireError,
 )
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, payments, reply_type
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import Budget, Gaussian, Ledger, Relation

@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import RosterError
-from siloweave.federation import InProcess, Session, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess, Session
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
 from siloweave.privacy import Budget

@@ -8,16 +8,9 @@ import msgspec
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.report import (
-    Association,
-    BudgetTerms,
-    Marginal,
-    OwnerView,
-    Phase,
-    PublicView,
-    render,
-    words,
-)
+from siloweave.report import words
+from siloweave.report.page import render
+from siloweave.report.record import Association, BudgetTerms, Marginal, OwnerView, Phase, PublicView
 from siloweave.report.record import AlignmentCost, SchemaFact
 from tests.report.conftest import METHOD
 from tests.report.outline import Outline

@@ -4,7 +4,8 @@ import re
 import numpy as np
 import pytest
 
-from siloweave.report import Association, LedgerRow, Marginal, PartyCost, plots
+from siloweave.report import plots
+from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost
 from siloweave.report import words as w
 
 

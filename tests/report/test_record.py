@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from siloweave.errors import InputError
-from siloweave.report import Association, Marginal, Record
+from siloweave.report.record import Association, Marginal, Record
 
 
 def test_json_both_ways(record):

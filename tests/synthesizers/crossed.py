@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from siloweave.core.method import OTHERS
-from siloweave.federation import InProcess, messages
+from siloweave.federation import messages
+from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, reply_type
 from siloweave.privacy import NonPrivate
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import DataError, InputError
-from siloweave.statistics import marginal
+from siloweave.statistics.marginals import marginal
 from siloweave.tables import (
     Codes,
     Domain,

@@ -35,7 +35,8 @@ from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
 from siloweave.protocols.columns import KeptRows
-from siloweave.report import render, words
+from siloweave.report import words
+from siloweave.report.page import render
 from siloweave.report.page import Audience, render_comparison
 from siloweave.report.record import (
     Association,
