@@ -44,7 +44,7 @@ from siloweave.errors import BudgetError
 from siloweave.evaluate.workload import tvd
 from siloweave.federation.session import Session
 from siloweave.models.carest import bins_of
-from siloweave.privacy import OSEntropy
+from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.privacy.sketches import SketchNoise, encode_rows
 from siloweave.tables.codes import Codes
 

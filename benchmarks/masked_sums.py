@@ -12,7 +12,8 @@ from siloweave.federation.session import InProcess, Session
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.messages import Envelope
 from siloweave.federation.site import Terms
-from siloweave.privacy import Budget, Ledger
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.ledger import Identity
 from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.protocols.secure_sums import (

@@ -31,7 +31,9 @@ from siloweave.federation.messages import Array, Envelope
 from siloweave.federation.site import Terms
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
-from siloweave.privacy import Budget, Ledger, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.ledger import Identity
 from siloweave.protocols.secure_sums import Count, KeyRequest, ModelMessage
 from siloweave.tables.codes import Codes, Domain

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import siloweave as sw
-from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.ledger import LEDGER_FILE
 from tests.app.processes import Ends, over_network, provisioned
 from tests.app.studies import STUDIES, here

@@ -11,7 +11,7 @@ import pytest
 
 from siloweave.app.network import party_in, provision
 from siloweave.app.status import status_of
-from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Ledger
 from tests.app.processes import Ends, first, over_network, small, told, until
 from tests.federation.engines import free_port
 

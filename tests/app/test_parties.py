@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.app.parties import costs, differences, misfits, overlaps
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.report import words
 from siloweave.tables import Column, Schema, Table
 from siloweave.tables.split import split_rows

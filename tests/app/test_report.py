@@ -12,7 +12,7 @@ from siloweave.methods.aim.method import AIM
 from siloweave.methods.central.method import GaussianCopula
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.registry import load
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.report.page import render
 from siloweave.tables import Column, Schema

@@ -17,7 +17,7 @@ from siloweave.app.init import propose, write_proposal
 from siloweave.app.run import load_rows
 from siloweave.app.study import Study, method_of
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
 from siloweave.tables.read import Dialect, read, write

@@ -12,7 +12,7 @@ from siloweave.audit.transcripts import (
 )
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, Table
 

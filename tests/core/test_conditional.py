@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.app.sample import draw
 from siloweave.errors import InputError, SchemaError
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from tests.synthesizers.cases import fit, pandas_frame, seeded
 from tests.synthesizers.families import SYNTHESIZERS
 

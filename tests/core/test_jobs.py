@@ -16,7 +16,7 @@ from siloweave.errors import (
     whole,
 )
 from siloweave.models.train import TrainingError
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 
 BUDGET = Budget(1.0, 1e-6)
 

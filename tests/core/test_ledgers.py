@@ -1,7 +1,8 @@
 """What the ledgers of a fit say when they are printed."""
 
 from siloweave.core.fit import Ledgers
-from siloweave.privacy import Gaussian, Ledger
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.accountants import epsilon
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.tables import Codes
 from siloweave.tables.codes import Encoder
 from siloweave.tables.schema import Column, Schema

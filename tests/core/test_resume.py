@@ -14,7 +14,8 @@ from siloweave.errors import InputError, LedgerError, WireError
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.distaim.method import DistAIM
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy import Budget, Ledger
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema, Table
 from tests.core.kills import WHERE, KilledError, Tap
 

@@ -14,7 +14,7 @@ import siloweave as sw
 from siloweave.core import run
 from siloweave.core.run import Job, rows_to_learn, samples, share_drawn
 from siloweave.errors import InputError
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.budget import UNBOUNDED
 from siloweave.tables import write
 from siloweave.tables.read import Table, digest_of, sampled, unread

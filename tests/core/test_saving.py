@@ -8,7 +8,7 @@ import pytest
 import siloweave as sw
 from siloweave.core.fit import _FILES
 from siloweave.errors import DataError, InputError
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 
 TINY = {"diffusion": {"hidden": [8], "embed": 8, "timesteps": 5, "steps": 2, "batch": 20}}

@@ -5,7 +5,7 @@ import pytest
 
 from siloweave.errors import InputError
 from siloweave.methods.aim.method import AIM
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.tables import Column, Schema, Table
 
 SCHEMA = Schema((Column("sex", "categorical", categories=("f", "m")),))

@@ -9,7 +9,7 @@ import pytest
 import siloweave as sw
 from siloweave.errors import InputError
 from siloweave.models import train
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from tests.core.kills import KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 

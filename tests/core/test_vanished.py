@@ -18,7 +18,8 @@ from siloweave.federation.records import ABSENCES
 from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.methods.flaim.coordinator import _Run
 from siloweave.methods.flaim.messages import Select
-from siloweave.privacy import Budget, SharedGaussian
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.secure_sums import OpenSum
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table

@@ -6,7 +6,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.site import Terms
-from siloweave.privacy import Ledger, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.ledger import Identity
 
 

@@ -7,7 +7,10 @@ from siloweave.federation import masking, messages
 from siloweave.federation.messages import Masked, Public, Released, Reply, Request
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Envelope
-from siloweave.privacy import Budget, Gaussian, Ledger, SharedGaussian, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Gaussian, SharedGaussian
+from siloweave.privacy.ledger import Ledger
 from tests.federation.rosters import identity_of, site_with, terms_of
 
 LIMIT = Budget(epsilon=5.0, delta=1e-6)

@@ -15,7 +15,8 @@ from siloweave.federation.site import FolderStore
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
 from siloweave.federation.session import with_closing
 from siloweave.federation.spool import STOP, Spool, _to, serve
-from siloweave.privacy import Budget, Ledger
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.ledger import Ledger
 from tests.federation.rosters import identity_of, site_with, terms_of
 from tests.federation.small import HANDLERS, KNOWN, Ask
 

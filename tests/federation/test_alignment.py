@@ -12,7 +12,7 @@ from siloweave.errors import BudgetError, DataError, RosterError
 from siloweave.federation import alignment_party
 from siloweave.federation.alignment import align, expected_questions, expected_traffic
 from siloweave.federation.alignment_party import Blind, DescribeIds, Piece, common_rows
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
 from tests.federation.aligning import CHUNK, drawn, ids_found, run_of
 from tests.federation.small import reply_in

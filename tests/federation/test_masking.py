@@ -7,7 +7,8 @@ from scipy.stats import chi2
 from siloweave.errors import WireError
 from siloweave.federation import masking
 from siloweave.federation.site import FolderStore, MemoryStore
-from siloweave.privacy import SharedGaussian, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.events import SharedGaussian
 from tests.federation.small import (
     HANDLERS,
     Hello,

@@ -11,7 +11,7 @@ from siloweave.errors import WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
 from siloweave.federation.messages import Envelope, reply_type
-from siloweave.privacy import Gaussian
+from siloweave.privacy.events import Gaussian
 from tests.federation.small import HANDLERS, WHY, Ask, Hello, Key, Part, Size, Sum, frame, site_of
 
 EVENT = Gaussian(sigma=50.0, sensitivity=1.0)

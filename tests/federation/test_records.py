@@ -8,7 +8,7 @@ import pytest
 from siloweave.errors import LedgerError, WireError
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.records import Receipt, Receipts, read_receipts
-from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Ledger
 from tests.federation.small import (
     HANDLERS,
     Ask,

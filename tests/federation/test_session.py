@@ -11,7 +11,7 @@ from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
 from siloweave.federation.session import Closed
-from siloweave.privacy import Entry
+from siloweave.privacy.ledger import Entry
 from tests.federation.small import (
     HANDLERS,
     Ask,

@@ -12,7 +12,10 @@ from siloweave.errors import BudgetError, InputError, LedgerError, WireError
 from siloweave.federation import masking, messages
 from siloweave.federation.site import FolderStore, MemoryStore
 from siloweave.federation.messages import Envelope, Public
-from siloweave.privacy import Budget, Gaussian, Ledger, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.events import BaseEvent, NonPrivate
 from siloweave.privacy.ledger import Identity
 from tests.federation.rosters import site_with, terms_of

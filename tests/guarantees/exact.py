@@ -7,10 +7,8 @@ from itertools import accumulate
 import numpy as np
 from scipy.stats import chi2
 
-from siloweave.privacy import (
-    SeededEntropy,
-    mechanisms,
-)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.mechanisms import SeededEntropy
 
 DEEP = Context(prec=70)
 N = 40_000

@@ -7,7 +7,7 @@ from scipy.stats import chi2
 
 from siloweave.methods.flaim.messages import MeasureQueries, Select
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables.codes import Domain
 from tests.guarantees.replay import record
 from tests.guarantees.whole import (

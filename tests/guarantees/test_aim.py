@@ -24,7 +24,10 @@ from siloweave.methods.aim import coordinator
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.method import AIM
-from siloweave.privacy import Exponential, Relation, SeededEntropy, SharedGaussian, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Relation
+from siloweave.privacy.events import Exponential, SharedGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols import secure_sums
 from siloweave.protocols.workload import expected_l1, weights_of

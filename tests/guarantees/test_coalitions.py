@@ -19,7 +19,7 @@ from siloweave.federation import messages
 from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, reply_type
 from siloweave.federation.site import Site
-from siloweave.privacy import Relation
+from siloweave.privacy.budget import Relation
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from tests.federation.small import reply_in

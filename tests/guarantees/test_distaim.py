@@ -21,7 +21,7 @@ from siloweave.methods.distaim import coordinator, party
 from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords, ShareCounts
 from siloweave.methods.distaim.method import DistAIM
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.coins import Coins

@@ -15,7 +15,7 @@ from siloweave.federation import dropouts, masking
 from siloweave.federation import site as site_file
 from siloweave.federation.dropouts import SEED, MaskPlan, digests_of, joined
 from siloweave.federation.site import Site
-from siloweave.privacy import SharedGaussian
+from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.secure_sums import Count, Counts, MaskShares, OpenSum
 from siloweave.statistics.marginals import marginal
 from tests.protocols.vanishing import CLIQUES, NAMES, at, study_of

@@ -16,12 +16,8 @@ from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.messages import Baseline, Select
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.models.mrf import MRF
-from siloweave.privacy import (
-    Exponential,
-    Gaussian,
-    Relation,
-    SharedGaussian,
-)
+from siloweave.privacy.budget import Relation
+from siloweave.privacy.events import Exponential, Gaussian, SharedGaussian
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.secure_sums import ROUNDING, KeyRequest, ModelMessage
 from siloweave.tables import Column, Schema

@@ -15,12 +15,10 @@ from siloweave.federation import site as site_file
 from siloweave.methods.flaim import coordinator as flaim_rounds
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.models.mrf import MRF
-from siloweave.privacy import (
-    Exponential,
-    Relation,
-    SeededEntropy,
-    mechanisms,
-)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Relation
+from siloweave.privacy.events import Exponential
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_sums
 from siloweave.protocols.secure_sums import KeyRequest, MaskKey
 from tests.guarantees.flaim_whole import (

@@ -10,7 +10,8 @@ from scipy.stats import ks_2samp, kstest
 from siloweave.errors import InputError
 from siloweave.models.gan_networks import Critic, critic_losses, layered_losses
 from siloweave.models.nets import MLP, Dense
-from siloweave.privacy import SeededEntropy, gradients, mechanisms
+from siloweave.privacy import gradients, mechanisms
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.gradients import factors
 from siloweave.privacy.shared_steps import quantised
 

@@ -8,7 +8,7 @@ from siloweave.errors import WireError
 from siloweave.federation import masking
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.flaim import party as flaim
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Identity
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table

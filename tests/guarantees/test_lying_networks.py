@@ -5,7 +5,8 @@ import pytest
 
 import siloweave as sw
 from siloweave.federation.site import Terms
-from siloweave.privacy import Budget, Relation, gradients
+from siloweave.privacy import gradients
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.protocols import scoring
 from siloweave.protocols.scoring import score_parties
 from siloweave.tables.features import Features

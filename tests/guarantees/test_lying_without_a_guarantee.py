@@ -16,7 +16,8 @@ from siloweave.federation import messages
 from siloweave.federation.session import InProcess, Session
 from siloweave.methods.central.messages import Train
 from siloweave.methods.dp_sgd.method import DPTLDM
-from siloweave.privacy import Budget, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget
 from tests.guarantees.lying import lies, outcome_of, request_in, sent_through, some
 from tests.guarantees.test_lying_coordinator import (
     SCHEMA,

@@ -10,13 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from siloweave.privacy import (
-    Gaussian,
-    OSEntropy,
-    SeededEntropy,
-    SharedGaussian,
-    mechanisms,
-)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.events import Gaussian, SharedGaussian
+from siloweave.privacy.mechanisms import OSEntropy, SeededEntropy
 from tests.guarantees.exact import (
     DEEP,
     N,

@@ -6,12 +6,9 @@ from decimal import localcontext
 import numpy as np
 import pytest
 
-from siloweave.privacy import (
-    Gaussian,
-    SeededEntropy,
-    SharedGaussian,
-    mechanisms,
-)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.events import Gaussian, SharedGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from tests.guarantees.exact import (
     DEEP,
     N,

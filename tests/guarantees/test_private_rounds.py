@@ -15,14 +15,10 @@ from siloweave.federation.site import Site
 from siloweave.methods.dp_sgd import coordinator
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models.nets import MLP, Dense
-from siloweave.privacy import (
-    Budget,
-    Relation,
-    SampledSharedGaussian,
-    SeededEntropy,
-    SharedGaussian,
-    gradients,
-)
+from siloweave.privacy import gradients
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import order_of
 from siloweave.protocols.histograms import (

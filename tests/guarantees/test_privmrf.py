@@ -21,15 +21,10 @@ from siloweave.methods.privmrf import coordinator, party
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.method import PrivMRF
 from siloweave.models.field_graph import most_useful_cells
-from siloweave.privacy import (
-    Budget,
-    Gaussian,
-    Relation,
-    SeededEntropy,
-    SharedGaussian,
-    marginal_sensitivity,
-    mechanisms,
-)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.events import Gaussian, SharedGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols import random_fields, secure_sums
 from siloweave.protocols.random_fields import OwnAnswers, private_field

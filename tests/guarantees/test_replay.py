@@ -5,17 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from siloweave.privacy import (
-    Exponential,
-    Gaussian,
-    Laplace,
-    Ledger,
-    OSEntropy,
-    Relation,
-    SeededEntropy,
-    marginal_sensitivity,
-    mechanisms,
-)
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Relation, marginal_sensitivity
+from siloweave.privacy.events import Exponential, Gaussian, Laplace
+from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.mechanisms import OSEntropy, SeededEntropy
 from tests.guarantees.replay import DivergenceError, record, replay
 
 DOMAIN = 5

@@ -9,7 +9,11 @@ from siloweave.errors import BudgetError, WireError
 from siloweave.federation.messages import Array
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.site import MemoryStore, Site
-from siloweave.privacy import Budget, Gaussian, Ledger, OSEntropy, Relation, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Ledger
+from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols import scoring

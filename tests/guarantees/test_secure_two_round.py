@@ -14,7 +14,8 @@ from siloweave.federation import messages
 from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, payments, reply_type
 from siloweave.methods.secure_two_round.method import SecureTwoRound
-from siloweave.privacy import Budget, Gaussian, Relation
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian
 from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.budget import epsilon_of_rho, rho_for
 from siloweave.privacy.events import SharedCoins, UpperBound

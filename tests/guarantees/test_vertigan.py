@@ -9,7 +9,8 @@ from siloweave.errors import WireError
 from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models import vertigan as maths
-from siloweave.privacy import SampledSharedGaussian, gradients
+from siloweave.privacy import gradients
+from siloweave.privacy.events import SampledSharedGaussian
 from tests.core.kills import Tap
 from tests.guarantees.replay import record, replay
 from tests.guarantees.test_private_rounds import coins

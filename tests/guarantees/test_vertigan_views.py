@@ -32,16 +32,10 @@ from siloweave.methods.vertigan import method, party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, VertiGANPlan
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models.gan_networks import RowLoss
-from siloweave.privacy import (
-    Budget,
-    Gaussian,
-    Relation,
-    SampledSharedGaussian,
-    SeededEntropy,
-    gradients,
-    mechanisms,
-    shared_steps,
-)
+from siloweave.privacy import gradients, mechanisms, shared_steps
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian, SampledSharedGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.accountants import epsilon
 from siloweave.tables import Column, Schema
 from tests.guarantees.replay import Call, record, replay

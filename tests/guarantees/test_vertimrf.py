@@ -12,7 +12,9 @@ from siloweave.federation.messages import Array, Envelope, decode, decode_reques
 from siloweave.federation.session import Close
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.method import VertiMRF
-from siloweave.privacy import Budget, Gaussian, RandomisedResponse, Relation, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian, RandomisedResponse
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.mechanisms import SeededEntropy, kept_share
 from siloweave.protocols.random_fields import private_field

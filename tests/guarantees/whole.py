@@ -30,17 +30,9 @@ from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.coordinator import flaim
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy import (
-    Budget,
-    Exponential,
-    Gaussian,
-    Relation,
-    SampledSharedGaussian,
-    SeededEntropy,
-    SharedGaussian,
-    ThresholdGaussian,
-    marginal_sensitivity,
-)
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.events import Exponential, Gaussian, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.budget import rho_for
 from siloweave.privacy.events import UpperBound
 from siloweave.tables import Codes

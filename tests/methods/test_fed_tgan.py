@@ -18,7 +18,9 @@ from siloweave.methods.fed_tgan import party as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.models.settings import AutoencoderSettings
-from siloweave.privacy import Budget, Ledger, NonPrivate
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import NonPrivate
+from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema, Table
 from tests.core.kills import WHERE, KilledError, Tap
 

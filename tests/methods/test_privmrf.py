@@ -11,7 +11,7 @@ from siloweave.core.method import Case
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import CapacityError, InputError
 from siloweave.methods.privmrf import coordinator
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Codes, Domain, Encoder
 

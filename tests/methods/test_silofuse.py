@@ -16,7 +16,7 @@ from siloweave.methods.silofuse import coordinator
 from siloweave.methods.silofuse.coordinator import one_hot
 from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward
 from siloweave.methods.silofuse.party import batch_of, class_codes, step_handlers
-from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Schema
 from tests.core.kills import WHERE, KilledError, Tap

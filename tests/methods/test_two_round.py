@@ -12,7 +12,7 @@ from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.two_round.method import TwoRound
 from siloweave.models.estimate import Measurement
 from siloweave.models.junction_tree import tree_cells
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.protocols import two_rounds
 from siloweave.protocols.two_rounds import design, plan, plan_and_fit
 from siloweave.statistics.marginals import marginal

@@ -18,14 +18,9 @@ from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.methods.vertigan.party import handlers, plan_of
-from siloweave.privacy import (
-    Budget,
-    Gaussian,
-    NonPrivate,
-    Relation,
-    SampledSharedGaussian,
-    SeededEntropy,
-)
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian, NonPrivate, SampledSharedGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.accountants import epsilon
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema, Table

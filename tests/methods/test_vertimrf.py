@@ -29,15 +29,9 @@ from siloweave.methods.vertimrf.messages import (
 )
 from siloweave.methods.vertimrf.method import VertiMRF
 from siloweave.methods.vertimrf.party import handlers
-from siloweave.privacy import (
-    Budget,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    RandomisedResponse,
-    Relation,
-    SeededEntropy,
-)
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian, Laplace, NonPrivate, RandomisedResponse
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols.random_fields import FieldSettings
 from siloweave.tables import Column, Encoder, Schema
 from tests.core.kills import WHERE, KilledError, Tap

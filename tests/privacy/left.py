@@ -2,7 +2,7 @@
 
 import math
 
-from siloweave.privacy import Gaussian
+from siloweave.privacy.events import Gaussian
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import rho_for
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from siloweave.privacy import Gaussian
+from siloweave.privacy.events import Gaussian
 from siloweave.privacy import ledger as module
 
 

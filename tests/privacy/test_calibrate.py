@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.special import erfcx
 
 from siloweave.errors import InputError
-from siloweave.privacy import Budget, Exponential, Gaussian, SharedGaussian
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Exponential, Gaussian, SharedGaussian
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import budget as cal
 

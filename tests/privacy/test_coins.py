@@ -9,7 +9,9 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.special import logsumexp
 
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy import Gaussian, Relation, accountants
+from siloweave.privacy import accountants
+from siloweave.privacy.budget import Relation
+from siloweave.privacy.events import Gaussian
 from siloweave.privacy import coins as coins_module
 from siloweave.privacy.budget import Budget, rho_for
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, cost_of, masses

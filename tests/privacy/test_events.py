@@ -6,16 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy import (
-    Exponential,
-    Gaussian,
-    Laplace,
-    NonPrivate,
-    RandomisedResponse,
-    SampledSharedGaussian,
-    SharedGaussian,
-    ThresholdGaussian,
-)
+from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, RandomisedResponse, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
 from siloweave.privacy import events as ev
 
 EVERY = [

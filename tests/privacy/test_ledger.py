@@ -8,17 +8,10 @@ import threading
 import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError
-from siloweave.privacy import (
-    Budget,
-    Exponential,
-    Gaussian,
-    Laplace,
-    Ledger,
-    NonPrivate,
-    SampledSharedGaussian,
-    ThresholdGaussian,
-    journal,
-)
+from siloweave.privacy import journal
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, SampledSharedGaussian, ThresholdGaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.budget import gaussian_sigma, rho_for
 from tests.privacy.left import left

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.errors import InputError
-from siloweave.privacy import OSEntropy, SeededEntropy, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.mechanisms import OSEntropy, SeededEntropy
 
 
 class FixedEntropy:

@@ -13,19 +13,10 @@ import pytest
 from siloweave.app.report import record_of
 from siloweave.errors import BudgetError, LedgerError
 from siloweave.methods.central.method import GaussianCopula
-from siloweave.privacy import (
-    Budget,
-    Exponential,
-    Gaussian,
-    Laplace,
-    Ledger,
-    NonPrivate,
-    RandomisedResponse,
-    SampledSharedGaussian,
-    SharedGaussian,
-    ThresholdGaussian,
-    sampled,
-)
+from siloweave.privacy import sampled
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, RandomisedResponse, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
 from siloweave.privacy.events import PaidAhead, SharedCoins, UpperBound

@@ -7,15 +7,9 @@ import pytest
 from scipy.stats import norm
 
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy import (
-    Budget,
-    Exponential,
-    Gaussian,
-    Ledger,
-    Relation,
-    SampledSharedGaussian,
-    ThresholdGaussian,
-)
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Exponential, Gaussian, SampledSharedGaussian, ThresholdGaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import budget as cal
 

@@ -3,7 +3,8 @@
 import pytest
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy import Gaussian, Ledger
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import ledger as module
 from siloweave.privacy.ledger import KEY_FILE, Identity, verify
 from tests.privacy.rewritten import resealed

@@ -13,7 +13,9 @@ from siloweave.federation.session import InProcess, Session
 from siloweave.federation.site import MemoryStore
 from siloweave.federation.messages import Envelope
 from siloweave.methods.secure_two_round.method import SecureTwoRound
-from siloweave.privacy import Budget, Relation, SeededEntropy, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.columns import ColumnsData
 from siloweave.protocols.secure_marginals import (

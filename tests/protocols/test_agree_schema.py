@@ -8,14 +8,9 @@ import pytest
 from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation.session import InProcess, Session
-from siloweave.privacy import (
-    Budget,
-    Relation,
-    SeededEntropy,
-    SharedGaussian,
-    ThresholdGaussian,
-    marginal_sensitivity,
-)
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.events import SharedGaussian, ThresholdGaussian
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols import schema as schemas_module

@@ -10,7 +10,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import DataError, InputError, RosterError
-from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Ledger
 from tests.core.kills import WHERE, KilledError, Tap
 
 BANK = pl.DataFrame({"id": [3, 1, 2, 7], "credit": [30, 10, 20, 70]})

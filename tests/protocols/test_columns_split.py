@@ -27,7 +27,7 @@ from siloweave.errors import (
     WireError,
 )
 from siloweave.federation.messages import Array, Released, Reply, Request
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
 from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.columns import (

@@ -12,7 +12,7 @@ from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.methods.two_round.method import TwoRound
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.tables import Column, Encoder, Schema, Table
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5)

@@ -17,7 +17,8 @@ from siloweave.federation import site as site_file
 from siloweave.federation.dropouts import SEED, digests_of, joined, own_mask
 from siloweave.federation.messages import Recovery
 from siloweave.federation.session import Close, with_closing
-from siloweave.privacy import SharedGaussian, mechanisms
+from siloweave.privacy import mechanisms
+from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.secure_sums import (
     HANDLERS,
     Count,

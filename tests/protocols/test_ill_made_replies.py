@@ -10,7 +10,7 @@ from safetensors.numpy import load, save
 import siloweave as sw
 from siloweave.errors import WireError
 from siloweave.federation.messages import Array
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import agree_schema
 from siloweave.tables.features import OneWay
 from siloweave.tables.read import Table, read

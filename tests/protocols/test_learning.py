@@ -6,7 +6,9 @@ import pytest
 
 from siloweave.errors import CapacityError, InputError, SchemaError
 from siloweave.methods.two_round.method import TwoRound
-from siloweave.privacy import Budget, Ledger, SharedGaussian
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import SharedGaussian
+from siloweave.privacy.ledger import Ledger
 from siloweave.protocols.schema import coded_part
 from siloweave.tables import Column, Encoder, Schema, Table, read, write
 from tests.synthesizers.families import SYNTHESIZERS

@@ -11,7 +11,7 @@ from siloweave.federation import messages
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.protocols import secure_sums
 from siloweave.protocols.secure_sums import (
     HANDLERS,

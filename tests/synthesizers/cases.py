@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 
 from siloweave.core.fit import Fit
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.tables import Column, Schema
 from tests.synthesizers.families import SYNTHESIZERS
 

@@ -9,7 +9,7 @@ from siloweave.core.method import OTHERS
 from siloweave.federation import messages
 from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, reply_type
-from siloweave.privacy import NonPrivate
+from siloweave.privacy.events import NonPrivate
 
 
 @dataclass

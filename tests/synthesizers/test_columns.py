@@ -12,7 +12,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import BudgetError, DataError, InputError, RosterError
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import SCHEMA, pandas_frame

@@ -10,7 +10,8 @@ import pytest
 from siloweave.core.fit import key_for
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.methods.registry import METHODS, load
-from siloweave.privacy import Budget, Ledger, Relation
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import (
     BUDGET,

@@ -16,7 +16,7 @@ import pytest
 import siloweave as sw
 from siloweave.errors import BudgetError, DataError, InputError, SchemaError
 from siloweave.methods.registry import load
-from siloweave.privacy import Budget
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 from siloweave.tables.features import OneWay

@@ -14,7 +14,7 @@ import siloweave as sw
 from siloweave.app.study import method_of
 from siloweave.core.method import GUARANTEED
 from siloweave.methods.registry import METHODS
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from siloweave.tables.schema import outline
 from tests.synthesizers import cases, test_columns, test_private_generators, test_private_rows

@@ -8,7 +8,8 @@ import pytest
 
 from siloweave.errors import BudgetError, InputError, RosterError
 from siloweave.methods.dp_sgd.method import DPTLDM
-from siloweave.privacy import Budget, NonPrivate, Relation, SampledSharedGaussian
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
 from siloweave.tables import Column, Schema
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame

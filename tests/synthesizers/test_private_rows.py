@@ -19,7 +19,9 @@ from siloweave.federation.messages import Envelope
 from siloweave.models.rounds import packed
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.stepwise import DiffusionSteps
-from siloweave.privacy import Budget, Ledger, Relation, SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.ledger import Ledger
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.families import PRIVATE_ROW_METHODS, takes_target

@@ -13,7 +13,7 @@ from siloweave.errors import NAMES_NO_ROW, SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.site import MemoryStore
-from siloweave.privacy import Ledger
+from siloweave.privacy.ledger import Ledger
 from tests.synthesizers.networked import Direct, ends, jobs_of
 from tests.synthesizers.test_network import cases
 from tests.synthesizers.test_network_faults import STUDY, asked, facts_of

@@ -8,7 +8,7 @@ import pytest
 
 from siloweave.app.study import listed, method_of
 from siloweave.errors import BudgetError, InputError, RosterError
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from tests.synthesizers.cases import SCHEMA, pandas_frame, polars_frame
 from tests.synthesizers.families import ROW_METHODS, takes_target
 from tests.synthesizers.properties import (

@@ -9,7 +9,7 @@ import pytest
 
 from siloweave.core.method import NOISE, Guarantee, Method, View, names_of
 from siloweave.methods.registry import METHODS
-from siloweave.privacy import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Schema
 from tests.methods.test_vertigan import NET, SAME, halves
 from tests.synthesizers import (

@@ -62,7 +62,7 @@ class AIM(Synthesizer, MarginalSettings):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget
+        >>> from siloweave.privacy.budget import Budget
         >>> workload = [("sex", "income"), ("race", "income")]
         >>> fitted = AIM(workload=workload, bins=8).fit(
         ...     adult().take(range(500)), adult_schema(), budget=Budget(1.0, 1e-6))

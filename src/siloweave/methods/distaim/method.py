@@ -151,7 +151,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget
+        >>> from siloweave.privacy.budget import Budget
         >>> tables = [adult().take(range(i, 900, 3)) for i in range(3)]
         >>> distaim = DistAIM(rounds=2, participation=0.9, bins=8, workload=[("sex", "income")])
         >>> fitted = distaim.fit(tables, adult_schema(), budget=Budget(1.0, 1e-6))

@@ -149,7 +149,7 @@ class FLAIM(Synthesizer, MarginalSettings):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget
+        >>> from siloweave.privacy.budget import Budget
         >>> tables = [adult().take(range(i, 900, 3)) for i in range(3)]
         >>> flaim = FLAIM(rounds=2, participation=1.0, bins=8, workload=[("sex", "income")])
         >>> fitted = flaim.fit(tables, adult_schema(), budget=Budget(1.0, 1e-6))

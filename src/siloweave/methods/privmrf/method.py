@@ -54,7 +54,7 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget
+        >>> from siloweave.privacy.budget import Budget
         >>> workload = [("sex", "income"), ("race", "income")]
         >>> fitted = PrivMRF(workload=workload, bins=8).fit(
         ...     adult().take(range(500)), adult_schema(), budget=Budget(1.0, 1e-6))

@@ -140,7 +140,7 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget
+        >>> from siloweave.privacy.budget import Budget
         >>> columns = ["sex", "income", "age"]
         >>> table, schema = adult().take(range(900)), adult_schema().select(columns)
         >>> parts = {"tax": table.select(["sex", "income"]), "town": table.select(["age"])}

@@ -88,7 +88,7 @@ class TwoRound(Synthesizer, TwoRoundSettings):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget
+        >>> from siloweave.privacy.budget import Budget
         >>> tables = [adult().take(range(i, 900, 3)) for i in range(3)]
         >>> fitted = TwoRound(bins=8, workload=[("sex", "income")]).fit(
         ...     tables, adult_schema(), budget=Budget(1.0, 1e-6))

@@ -214,7 +214,7 @@ class VertiMRF(Synthesizer):
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
-        >>> from siloweave.privacy import Budget, Relation
+        >>> from siloweave.privacy.budget import Budget, Relation
         >>> rows = adult().take(range(500))
         >>> parties = {"a": rows.select(["sex", "race"]), "b": rows.select(["income"])}
         >>> schema = adult_schema().select(["sex", "race", "income"])
