@@ -8,13 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess, Session
-from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.messages import Envelope
-from siloweave.federation.site import Terms
+from siloweave.federation.session import InProcess, Session
+from siloweave.federation.site import MemoryStore, Site, Terms
 from siloweave.privacy.budget import Budget
-from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.ledger import Identity
+from siloweave.privacy.ledger import Identity, Ledger
 from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.protocols.secure_sums import (
     HANDLERS,

@@ -25,16 +25,14 @@ from marked import fill, table
 
 from siloweave.errors import SiloweaveError
 from siloweave.federation import certificates, frames, local, messages
-from siloweave.federation.site import MemoryStore, Site
 from siloweave.federation.frames import Seals
 from siloweave.federation.messages import Array, Envelope
-from siloweave.federation.site import Terms
+from siloweave.federation.site import MemoryStore, Site, Terms
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget
-from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.ledger import Identity
+from siloweave.privacy.ledger import Identity, Ledger
 from siloweave.protocols.secure_sums import Count, KeyRequest, ModelMessage
 from siloweave.tables.codes import Codes, Domain
 

@@ -5,8 +5,7 @@ import time
 import pytest
 
 import siloweave as sw
-from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.ledger import LEDGER_FILE
+from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from tests.app.processes import Ends, over_network, provisioned
 from tests.app.studies import STUDIES, here
 from tests.federation.engines import free_port

@@ -13,8 +13,8 @@ from siloweave.app.network import other_studies
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import Study
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy.budget import Budget
 from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema

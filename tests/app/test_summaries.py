@@ -3,10 +3,10 @@
 import pytest
 
 from siloweave.core.fit import epsilon_of_row
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.accountants import epsilon
 
 DELTA = 1e-6
 

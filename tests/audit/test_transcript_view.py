@@ -10,9 +10,9 @@ from siloweave.audit.transcripts import noisy_marginals
 from siloweave.core.run import TRANSCRIPT
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
+from siloweave.federation.session import InProcess
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.bins import cuts_of
 from siloweave.tables.codes import Domain

@@ -1,9 +1,9 @@
 """A run that is killed at one of its messages, for the tests of every algorithm."""
 
 from siloweave.federation import messages
+from siloweave.federation.messages import Envelope
 from siloweave.federation.session import InProcess
 from siloweave.federation.site import FolderStore
-from siloweave.federation.messages import Envelope
 
 WHERE = ("before the answer", "before the reply is kept", "after the answer")
 

@@ -3,9 +3,8 @@
 import msgspec
 
 from siloweave.federation import messages
-from siloweave.federation.messages import Masked, Public, Released
+from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
 from siloweave.federation.session import InProcess
-from siloweave.federation.messages import Envelope, reply_type
 from tests.federation.small import reply_in, with_reply
 
 

@@ -1,9 +1,9 @@
 """What the ledgers of a fit say when they are printed."""
 
 from siloweave.core.fit import Ledgers
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.accountants import epsilon
 
 
 def test_the_epsilon_that_is_printed_is_that_of_a_row_wherever_it_lies():

@@ -14,8 +14,7 @@ import siloweave as sw
 from siloweave.core import run
 from siloweave.core.run import Job, rows_to_learn, samples, share_drawn
 from siloweave.errors import InputError
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.budget import UNBOUNDED
+from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables import write
 from siloweave.tables.read import Table, digest_of, sampled, unread
 from tests.methods.test_fed_tgan import GAN, SCHEMA, table

@@ -11,10 +11,10 @@ import siloweave as sw
 from siloweave.core.run import parties_in
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import ABSENCES
+from siloweave.federation.session import InProcess
 from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.methods.flaim.coordinator import _Run
 from siloweave.methods.flaim.messages import Select

@@ -5,8 +5,15 @@ from sklearn.metrics import f1_score
 from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import DataError, InputError
-from siloweave.evaluate.predictive import svm_misclassification, train_on_synthetic, utility_ratio
-from siloweave.evaluate.predictive import as_classes, main_classes, pick, utilities
+from siloweave.evaluate.predictive import (
+    as_classes,
+    main_classes,
+    pick,
+    svm_misclassification,
+    train_on_synthetic,
+    utilities,
+    utility_ratio,
+)
 from siloweave.tables import Codes, Domain, align
 
 BOTH = ("real", "synthetic")

@@ -7,11 +7,8 @@ import pytest
 from tests.evaluate.made import people, shuffled
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.evaluate.predictive import svm_misclassification, utility_ratio
+from siloweave.evaluate.predictive import Trees, svm_misclassification, utility_ratio
 from siloweave.evaluate.scores import Scores
-from siloweave.evaluate.scoring import score
-from siloweave.evaluate.similarity import associations, column_pair_trends, column_similarity, marginal_tvd
-from siloweave.evaluate.predictive import Trees
 from siloweave.evaluate.scoring import (
     GROUPS,
     Heading,
@@ -19,6 +16,13 @@ from siloweave.evaluate.scoring import (
     column_histograms,
     jackknife,
     make_sides,
+    score,
+)
+from siloweave.evaluate.similarity import (
+    associations,
+    column_pair_trends,
+    column_similarity,
+    marginal_tvd,
 )
 from siloweave.models.mrf import MRF
 from siloweave.tables import Column, Encoder, Schema, align

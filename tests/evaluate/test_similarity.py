@@ -6,9 +6,24 @@ from scipy.spatial import distance
 from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import InputError
-from siloweave.evaluate.similarity import associations, average_jsd, average_wasserstein, column_pair_trends, column_shapes, column_similarity, correlation_similarity, jensen_shannon_similarity, kolmogorov_smirnov_similarity, marginal_error, marginal_tvd, statistical_similarity
 from siloweave.evaluate.shares import coded, column_shares, quantiles
-from siloweave.evaluate.similarity import _coupled_theils_u, cramers_v, entropy
+from siloweave.evaluate.similarity import (
+    _coupled_theils_u,
+    associations,
+    average_jsd,
+    average_wasserstein,
+    column_pair_trends,
+    column_shapes,
+    column_similarity,
+    correlation_similarity,
+    cramers_v,
+    entropy,
+    jensen_shannon_similarity,
+    kolmogorov_smirnov_similarity,
+    marginal_error,
+    marginal_tvd,
+    statistical_similarity,
+)
 from siloweave.tables import align
 
 BOTH = ("real", "synthetic")

@@ -3,7 +3,13 @@ import pytest
 
 from siloweave.errors import InputError, SchemaError
 from siloweave.evaluate import workload
-from siloweave.evaluate.workload import WorkloadError, negative_log_likelihood, tvd, workload_error, workload_errors
+from siloweave.evaluate.workload import (
+    WorkloadError,
+    negative_log_likelihood,
+    tvd,
+    workload_error,
+    workload_errors,
+)
 from siloweave.models.mrf import MRF
 from siloweave.tables import Codes, Domain
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess, Session
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
+from siloweave.federation.session import InProcess, Session
 from siloweave.tables.read import Table
 from tests.federation.rosters import roster_of
 

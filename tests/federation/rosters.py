@@ -4,11 +4,9 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from siloweave.federation.site import MemoryStore, Site
-from siloweave.federation.site import Terms
+from siloweave.federation.site import MemoryStore, Site, Terms
 from siloweave.privacy import mechanisms
-from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.ledger import Identity
+from siloweave.privacy.ledger import Identity, Ledger
 
 
 def identity_of(name):

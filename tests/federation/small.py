@@ -4,9 +4,8 @@ import msgspec
 import numpy as np
 
 from siloweave.federation import masking, messages
-from siloweave.federation.messages import Masked, Public, Released, Reply, Request
+from siloweave.federation.messages import Envelope, Masked, Public, Released, Reply, Request
 from siloweave.federation.session import InProcess, Session
-from siloweave.federation.messages import Envelope
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian, SharedGaussian

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-from siloweave.federation.session import Session
-from siloweave.federation.site import FolderStore
 from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
-from siloweave.federation.session import with_closing
+from siloweave.federation.session import Session, with_closing
+from siloweave.federation.site import FolderStore
 from siloweave.federation.spool import STOP, Spool, _to, serve
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger

@@ -5,8 +5,8 @@ import pytest
 
 from siloweave.errors import DataError, WireError
 from siloweave.federation import masking, messages
-from siloweave.federation.messages import Array
 from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, WORDS, CheckedReply
+from siloweave.federation.messages import Array
 
 SAID = CheckedReply("clinic")
 

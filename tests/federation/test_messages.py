@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from siloweave.errors import WireError
 from siloweave.federation import messages
-from siloweave.federation.messages import Array, Masked, Public, Released, Reply, Request
-from siloweave.federation.messages import Envelope, reply_type
+from siloweave.federation.messages import (
+    Array,
+    Envelope,
+    Masked,
+    Public,
+    Released,
+    Reply,
+    Request,
+    reply_type,
+)
 from siloweave.privacy.events import Gaussian
 from tests.federation.small import HANDLERS, WHY, Ask, Hello, Key, Part, Size, Sum, frame, site_of
 

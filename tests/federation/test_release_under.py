@@ -3,12 +3,10 @@
 import pytest
 
 from siloweave.errors import LedgerError, RosterError
-from siloweave.federation.messages import Released, Reply, Request
+from siloweave.federation.messages import Envelope, Released, Reply, Request
 from siloweave.federation.session import InProcess, Session
-from siloweave.federation.messages import Envelope
-from siloweave.privacy.events import Gaussian
+from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.events import NonPrivate
 from tests.federation.small import site_of
 
 

@@ -7,10 +7,9 @@ import pytest
 
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
-from siloweave.federation.session import Closed
+from siloweave.federation.session import Closed, InProcess, Session
 from siloweave.privacy.ledger import Entry
 from tests.federation.small import (
     HANDLERS,

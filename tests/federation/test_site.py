@@ -10,14 +10,12 @@ import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError, WireError
 from siloweave.federation import masking, messages
-from siloweave.federation.site import FolderStore, MemoryStore
 from siloweave.federation.messages import Envelope, Public
+from siloweave.federation.site import FolderStore, MemoryStore
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget
-from siloweave.privacy.events import Gaussian
-from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.events import BaseEvent, NonPrivate
-from siloweave.privacy.ledger import Identity
+from siloweave.privacy.events import BaseEvent, Gaussian, NonPrivate
+from siloweave.privacy.ledger import Identity, Ledger
 from tests.federation.rosters import site_with, terms_of
 from tests.federation.small import (
     HANDLERS,

@@ -5,10 +5,10 @@ import pytest
 
 from siloweave.errors import WireError
 from siloweave.federation import messages
-from siloweave.federation.site import FolderStore
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
 from siloweave.federation.session import Close, Closed, with_closing
+from siloweave.federation.site import FolderStore
 from tests.federation.small import HANDLERS, Ask, Size, frame, reply_in, session_of, site_of
 
 ALL = with_closing(HANDLERS)

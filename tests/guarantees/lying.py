@@ -22,10 +22,8 @@ from safetensors import SafetensorError
 
 from siloweave.errors import SiloweaveError
 from siloweave.federation import messages
-from siloweave.federation.messages import Array
-from siloweave.federation.session import InProcess
-from siloweave.federation.messages import Envelope, reply_type
-from siloweave.federation.session import Closed
+from siloweave.federation.messages import Array, Envelope, reply_type
+from siloweave.federation.session import Closed, InProcess
 from siloweave.protocols.secure_marginals import Tables
 from tests.federation.small import reply_in
 from tests.guarantees.whole import plain

@@ -16,19 +16,17 @@ from scipy.stats import beta, norm
 
 from siloweave.errors import BudgetError, RosterError
 from siloweave.federation import masking, messages
-from siloweave.federation.messages import Released
-from siloweave.federation.site import Site
 from siloweave.federation import site as site_file
-from siloweave.federation.messages import Envelope
+from siloweave.federation.messages import Envelope, Released
+from siloweave.federation.site import Site
 from siloweave.methods.aim import coordinator
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.method import AIM
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Relation
+from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import Exponential, SharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols import secure_sums
 from siloweave.protocols.workload import expected_l1, weights_of
 from siloweave.statistics.marginals import marginal

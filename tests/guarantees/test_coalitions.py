@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, reply_type
+from siloweave.federation.session import InProcess
 from siloweave.federation.site import Site
 from siloweave.privacy.budget import Relation
 from siloweave.protocols import secure_marginals as secure

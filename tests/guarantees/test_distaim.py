@@ -15,15 +15,14 @@ from scipy import stats
 
 from siloweave.errors import BudgetError, InputError, SiloweaveError, WireError
 from siloweave.federation import masking, messages
-from siloweave.federation.session import Session
 from siloweave.federation.messages import Array, Public
+from siloweave.federation.session import Session
 from siloweave.methods.distaim import coordinator, party
 from siloweave.methods.distaim.messages import CountShare, OpenTables, ServerWords, ShareCounts
 from siloweave.methods.distaim.method import DistAIM
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import rho_for
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.coins import Coins
 from siloweave.privacy.events import SharedCoins
 from siloweave.privacy.mechanisms import SeededEntropy

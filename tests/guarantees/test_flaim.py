@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, WireError
+from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Public
 from siloweave.federation.site import Site
-from siloweave.federation.expected import MOST_ROWS
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.messages import Baseline, Select
 from siloweave.methods.flaim.method import FLAIM
 from siloweave.models.mrf import MRF
-from siloweave.privacy.budget import Relation
+from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.events import Exponential, Gaussian, SharedGaussian
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols.secure_sums import ROUNDING, KeyRequest, ModelMessage
 from siloweave.tables import Column, Schema
 from siloweave.tables.codes import Codes, Domain

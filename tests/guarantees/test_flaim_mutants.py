@@ -9,9 +9,9 @@ import pytest
 
 from siloweave.errors import WireError
 from siloweave.federation import masking
+from siloweave.federation import site as site_file
 from siloweave.federation.messages import Public, Released
 from siloweave.federation.site import Site
-from siloweave.federation import site as site_file
 from siloweave.methods.flaim import coordinator as flaim_rounds
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.models.mrf import MRF

@@ -11,8 +11,8 @@ from siloweave.errors import InputError
 from siloweave.models.gan_networks import Critic, critic_losses, layered_losses
 from siloweave.models.nets import MLP, Dense
 from siloweave.privacy import gradients, mechanisms
-from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.gradients import factors
+from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.shared_steps import quantised
 
 KEY = jax.random.key(3)

@@ -12,9 +12,8 @@ from siloweave.federation.session import InProcess, Session
 from siloweave.methods.silofuse import coordinator, party
 from siloweave.methods.silofuse.messages import CodeNoised, declared_coder, radius
 from siloweave.methods.silofuse.party import bounded
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation, gaussian_sigma, rho_for
 from siloweave.privacy.events import Gaussian
-from siloweave.privacy.budget import gaussian_sigma, rho_for
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema
 from tests.federation.rosters import roster_of

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from siloweave.federation.session import Session
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import SharedGaussian
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import (
     HANDLERS,
     CountColumns,

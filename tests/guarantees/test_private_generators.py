@@ -17,12 +17,10 @@ from siloweave.methods.dp_sgd.coordinator import counts_event
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models import diffusion
 from siloweave.models.rounds import packed
-from siloweave.privacy import gradients
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
 from siloweave.privacy import accountants as ac
-from siloweave.privacy.budget import rho_for
-from siloweave.privacy.events import order_of
+from siloweave.privacy import gradients
+from siloweave.privacy.budget import Budget, Relation, rho_for
+from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian, order_of
 from siloweave.protocols.histograms import (
     CountColumns,
     CountRows,

@@ -16,11 +16,9 @@ from siloweave.methods.dp_sgd import coordinator
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step
 from siloweave.models.nets import MLP, Dense
 from siloweave.privacy import gradients
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian
+from siloweave.privacy.budget import Budget, Relation, rho_for
+from siloweave.privacy.events import SampledSharedGaussian, SharedGaussian, order_of
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.budget import rho_for
-from siloweave.privacy.events import order_of
 from siloweave.protocols.histograms import (
     CountColumns,
     HistogramData,

@@ -12,20 +12,18 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation.messages import Released
+from siloweave.federation import site as site_file
+from siloweave.federation.messages import Array, Released
 from siloweave.federation.session import Session
 from siloweave.federation.site import Site
-from siloweave.federation import site as site_file
-from siloweave.federation.messages import Array
 from siloweave.methods.privmrf import coordinator, party
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.method import PrivMRF
 from siloweave.models.field_graph import most_useful_cells
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import Gaussian, SharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols import random_fields, secure_sums
 from siloweave.protocols.random_fields import OwnAnswers, private_field
 from siloweave.tables.codes import Domain

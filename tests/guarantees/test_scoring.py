@@ -10,12 +10,11 @@ from siloweave.federation.messages import Array
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import Gaussian
 from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.mechanisms import OSEntropy
-from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols import scoring
 from siloweave.protocols.scoring import HANDLERS, Judgement, ScoredRows, ScoreTable, ask_scores
 from siloweave.statistics.marginals import marginal

@@ -11,14 +11,12 @@ import pandas as pd
 import pytest
 
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, payments, reply_type
+from siloweave.federation.session import InProcess
 from siloweave.methods.secure_two_round.method import SecureTwoRound
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Gaussian
 from siloweave.privacy.accountants import of_one_person
-from siloweave.privacy.budget import epsilon_of_rho, rho_for
-from siloweave.privacy.events import SharedCoins, UpperBound
+from siloweave.privacy.budget import Budget, Relation, epsilon_of_rho, rho_for
+from siloweave.privacy.events import Gaussian, SharedCoins, UpperBound
 from siloweave.protocols import secure_marginals as secure
 from siloweave.tables import Column, Schema
 from tests.federation.small import reply_in

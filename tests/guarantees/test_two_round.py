@@ -8,8 +8,7 @@ import pytest
 from siloweave.federation.session import Session
 from siloweave.methods.two_round import coordinator as two_round
 from siloweave.methods.two_round.method import TwoRound
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
-from siloweave.privacy.budget import rho_for
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
 from siloweave.protocols import secure_sums, two_rounds
 from siloweave.protocols.secure_sums import HANDLERS, Count, Counts, masked_reply
 from siloweave.statistics.marginals import marginal

@@ -26,17 +26,17 @@ from msgspec import UNSET
 
 from siloweave.core import run as core
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
+from siloweave.federation.session import InProcess
 from siloweave.methods.vertigan import method, party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, VertiGANPlan
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models.gan_networks import RowLoss
 from siloweave.privacy import gradients, mechanisms, shared_steps
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, SampledSharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.accountants import epsilon
 from siloweave.tables import Column, Schema
 from tests.guarantees.replay import Call, record, replay
 from tests.guarantees.test_private_rounds import coins

@@ -7,15 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
-from siloweave.federation.session import Close
+from siloweave.federation.session import Close, InProcess
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.method import VertiMRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import Gaussian, RandomisedResponse
-from siloweave.privacy.budget import rho_for
 from siloweave.privacy.mechanisms import SeededEntropy, kept_share
 from siloweave.protocols.random_fields import private_field
 from siloweave.tables import Column, Schema

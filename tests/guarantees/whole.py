@@ -21,20 +21,25 @@ import numpy as np
 import pytest
 
 from siloweave.federation import masking, messages
+from siloweave.federation.messages import Envelope, Masked, Public, Relayed, Released, reply_type
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.site import MemoryStore, Site
-from siloweave.federation.messages import Envelope, Masked, Public, Relayed, Released, reply_type
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.coordinator import aim
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.methods.flaim.coordinator import flaim
 from siloweave.methods.flaim.method import FLAIM
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
-from siloweave.privacy.events import Exponential, Gaussian, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+    UpperBound,
+)
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.budget import rho_for
-from siloweave.privacy.events import UpperBound
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import site_with, terms_of

@@ -11,9 +11,9 @@ import pytest
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import RECEIPTS, read_receipts
+from siloweave.federation.session import InProcess
 from siloweave.methods.fed_tgan import party as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked

@@ -10,8 +10,8 @@ import pytest
 import siloweave as sw
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Array, Envelope
+from siloweave.federation.session import InProcess
 from siloweave.methods.silofuse import coordinator
 from siloweave.methods.silofuse.coordinator import one_hot
 from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward

@@ -12,16 +12,16 @@ import siloweave as sw
 from siloweave.app.report import record_of
 from siloweave.core.method import Case
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
-from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Array
+from siloweave.federation.session import InProcess, Session
 from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.methods.vertigan.party import handlers, plan_of
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, NonPrivate, SampledSharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.accountants import epsilon
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema, Table
 from tests.core.kills import WHERE, KilledError, Tap

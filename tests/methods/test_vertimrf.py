@@ -18,8 +18,8 @@ from siloweave.errors import (
     RosterError,
     WireError,
 )
-from siloweave.federation.session import InProcess, Session
 from siloweave.federation.messages import Array, Public
+from siloweave.federation.session import InProcess, Session
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.messages import (
     EncodeColumns,

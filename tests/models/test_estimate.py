@@ -6,17 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.models import junction_tree
-from siloweave.models.estimate import Measurement, fit
-from siloweave.models.mrf import MRF
 from siloweave.models.estimate import (
+    Measurement,
     combine,
     consistent,
     estimate_total,
+    fit,
     moved_towards,
     shrink_interactions,
     shrink_pair,
     solve_block,
 )
+from siloweave.models.mrf import MRF
 from siloweave.tables.keys import generator
 from tests.models import oracle
 from tests.models.small import domain_of, domains, joint, random_model, summed

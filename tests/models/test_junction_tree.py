@@ -4,8 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.models import junction_tree
-from siloweave.models.junction_tree import JunctionTree, maximal_cliques, tree_cells
-from siloweave.models.junction_tree import inside, many_tree_cells
+from siloweave.models.junction_tree import (
+    JunctionTree,
+    inside,
+    many_tree_cells,
+    maximal_cliques,
+    tree_cells,
+)
 from siloweave.tables.codes import Domain
 from tests.models.small import cliques_of, domain_of, domains
 

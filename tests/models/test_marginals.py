@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 
 from siloweave.models import mrf
-from siloweave.models.junction_tree import JunctionTree
+from siloweave.models.junction_tree import JunctionTree, Propagation
 from siloweave.models.mrf import MRF
-from siloweave.models.junction_tree import Propagation
 from tests.models import oracle
 from tests.models.small import all_rows, domain_of, joint, models, random_model, summed
 

@@ -2,9 +2,9 @@
 
 import math
 
-from siloweave.privacy.events import Gaussian
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import rho_for
+from siloweave.privacy.events import Gaussian
 
 
 def left(ledger):

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from siloweave.privacy.events import Gaussian
 from siloweave.privacy import ledger as module
+from siloweave.privacy.events import Gaussian
 
 
 def resealed(path, *, first=1, key=None):

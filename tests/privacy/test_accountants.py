@@ -10,10 +10,18 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+)
+from siloweave.privacy.ledger import Ledger
 from tests.privacy.composed import composed, translated
 
 SINGLE = [

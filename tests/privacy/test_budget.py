@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy.budget import Budget, Relation, l1_score_sensitivity, marginal_sensitivity, size_sensitivity
+from siloweave.privacy.budget import (
+    Budget,
+    Relation,
+    l1_score_sensitivity,
+    marginal_sensitivity,
+    size_sensitivity,
+)
 
 
 @pytest.mark.parametrize(

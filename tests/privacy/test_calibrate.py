@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.special import erfcx
 
 from siloweave.errors import InputError
-from siloweave.privacy.budget import Budget
-from siloweave.privacy.events import Exponential, Gaussian, SharedGaussian
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import budget as cal
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import Exponential, Gaussian, SharedGaussian
 
 DELTAS = [1e-2, 1e-5, 1e-9]
 

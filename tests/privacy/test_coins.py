@@ -10,12 +10,10 @@ from scipy.special import logsumexp
 
 from siloweave.errors import BudgetError, InputError
 from siloweave.privacy import accountants
-from siloweave.privacy.budget import Relation
-from siloweave.privacy.events import Gaussian
 from siloweave.privacy import coins as coins_module
-from siloweave.privacy.budget import Budget, rho_for
+from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, cost_of, masses
-from siloweave.privacy.events import SharedCoins, UpperBound
+from siloweave.privacy.events import Gaussian, SharedCoins, UpperBound
 
 TAIL = 2.0**-40
 DELTA = 1 / 45_222

@@ -6,8 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, RandomisedResponse, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
 from siloweave.privacy import events as ev
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    RandomisedResponse,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+)
 
 EVERY = [
     Gaussian(sigma=3.0, sensitivity=1.0, count=4),

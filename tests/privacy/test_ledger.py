@@ -9,11 +9,17 @@ import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError
 from siloweave.privacy import journal
-from siloweave.privacy.budget import Budget
-from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, SampledSharedGaussian, ThresholdGaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.accountants import Tally, epsilon
-from siloweave.privacy.budget import gaussian_sigma, rho_for
+from siloweave.privacy.budget import Budget, gaussian_sigma, rho_for
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    SampledSharedGaussian,
+    ThresholdGaussian,
+)
+from siloweave.privacy.ledger import Ledger
 from tests.privacy.left import left
 
 LIMIT = Budget(epsilon=1.0, delta=1e-6)

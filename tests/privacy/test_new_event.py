@@ -13,13 +13,24 @@ import pytest
 from siloweave.app.report import record_of
 from siloweave.errors import BudgetError, LedgerError
 from siloweave.methods.central.method import GaussianCopula
-from siloweave.privacy import sampled
-from siloweave.privacy.budget import Budget
-from siloweave.privacy.events import Exponential, Gaussian, Laplace, NonPrivate, RandomisedResponse, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
-from siloweave.privacy.events import PaidAhead, SharedCoins, UpperBound
+from siloweave.privacy import sampled
+from siloweave.privacy.budget import Budget
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    PaidAhead,
+    RandomisedResponse,
+    SampledSharedGaussian,
+    SharedCoins,
+    SharedGaussian,
+    ThresholdGaussian,
+    UpperBound,
+)
+from siloweave.privacy.ledger import Ledger
 from siloweave.report.page import render
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table

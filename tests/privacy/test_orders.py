@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 from siloweave.errors import BudgetError, InputError, LedgerError
-from siloweave.privacy import sampled
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Exponential, Gaussian, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
-from siloweave.privacy.budget import falls_to, rho_for
+from siloweave.privacy import sampled
+from siloweave.privacy.budget import Budget, Relation, falls_to, rho_for
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+)
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.shared_steps import moved, order_for, plan_steps
 from tests.guarantees.exact import float_masses
 from tests.privacy.left import left

@@ -6,8 +6,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from siloweave.privacy.budget import Relation
-from siloweave.privacy.budget import r_score_sensitivity
+from siloweave.privacy.budget import Relation, r_score_sensitivity
 from siloweave.statistics.marginals import r_score
 from siloweave.tables.codes import Codes, Domain
 

@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import norm
 
 from siloweave.errors import BudgetError, InputError
+from siloweave.privacy import accountants as ac
+from siloweave.privacy import budget as cal
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Exponential, Gaussian, SampledSharedGaussian, ThresholdGaussian
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy import accountants as ac
-from siloweave.privacy import budget as cal
 
 DELTA = 1e-5
 X = np.linspace(-60, 60, 400_001)

@@ -7,12 +7,18 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from siloweave.errors import BudgetError, InputError
-from siloweave.privacy import sampled
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Exponential, Gaussian, SampledSharedGaussian, SharedGaussian, ThresholdGaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import accountants as ac
 from siloweave.privacy import events as ev
+from siloweave.privacy import sampled
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import (
+    Exponential,
+    Gaussian,
+    SampledSharedGaussian,
+    SharedGaussian,
+    ThresholdGaussian,
+)
+from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.shared_steps import moved, plan_steps, quantised, span
 from tests.guarantees.exact import float_masses, renyi
 

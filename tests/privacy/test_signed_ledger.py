@@ -3,10 +3,9 @@
 import pytest
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy.events import Gaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy import ledger as module
-from siloweave.privacy.ledger import KEY_FILE, Identity, verify
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, verify
 from tests.privacy.rewritten import resealed
 
 DELTA = 1e-6

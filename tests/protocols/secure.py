@@ -9,9 +9,9 @@ import pandas as pd
 
 from siloweave.core.method import Setup, Task
 from siloweave.federation import messages
+from siloweave.federation.messages import Envelope
 from siloweave.federation.session import InProcess, Session
 from siloweave.federation.site import MemoryStore
-from siloweave.federation.messages import Envelope
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation

@@ -8,11 +8,10 @@ import pytest
 from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation.session import InProcess, Session
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity
+from siloweave.privacy.accountants import Tally
+from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import SharedGaussian, ThresholdGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.privacy.accountants import Tally
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols import schema as schemas_module
 from siloweave.protocols.schema import (
     HANDLERS,

@@ -11,12 +11,11 @@ from scipy.stats import chi2
 
 from siloweave.errors import BudgetError, RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
-from siloweave.federation.site import FolderStore
 from siloweave.federation import site as site_file
 from siloweave.federation.dropouts import SEED, digests_of, joined, own_mask
 from siloweave.federation.messages import Recovery
-from siloweave.federation.session import Close, with_closing
+from siloweave.federation.session import Close, InProcess, with_closing
+from siloweave.federation.site import FolderStore
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import SharedGaussian
 from siloweave.protocols.secure_sums import (

@@ -8,9 +8,8 @@ import pytest
 
 from siloweave.errors import BudgetError
 from siloweave.models.estimate import fit
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import Gaussian
-from siloweave.privacy.budget import rho_for
 from siloweave.protocols.random_fields import FieldSettings, OwnAnswers, private_field
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.codes import Codes, Domain

@@ -9,9 +9,9 @@ from msgspec import structs
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError
 from siloweave.evaluate.workload import workload_error
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.accountants import epsilon
 from siloweave.protocols.scoring import score_parties
 from siloweave.tables import Column, Encoder, Schema, Table
 

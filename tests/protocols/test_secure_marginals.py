@@ -19,14 +19,13 @@ from siloweave.errors import (
     WireError,
 )
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, payments, reply_type
+from siloweave.federation.session import InProcess
 from siloweave.methods.secure_two_round.method import SecureTwoRound
-from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Gaussian
-from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.accountants import epsilon, of_one_person
-from siloweave.privacy.events import SharedCoins
+from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.events import Gaussian, SharedCoins
+from siloweave.privacy.ledger import Ledger
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from tests.core.kills import WHERE, KilledError, Tap

@@ -8,9 +8,9 @@ import numpy as np
 
 from siloweave.errors import RosterError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess, Session
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
+from siloweave.federation.session import InProcess, Session
 from siloweave.privacy.budget import Budget
 from siloweave.protocols import secure_sums
 from siloweave.protocols.secure_sums import (

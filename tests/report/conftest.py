@@ -7,7 +7,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.report.record import Association, BudgetTerms, LedgerRow, Marginal, MethodFacts, OwnerView, PartyCost, Phase, PublicView, Record, SchemaFact, Visibility
+from siloweave.report.record import (
+    Association,
+    BudgetTerms,
+    LedgerRow,
+    Marginal,
+    MethodFacts,
+    OwnerView,
+    PartyCost,
+    Phase,
+    PublicView,
+    Record,
+    SchemaFact,
+    Visibility,
+)
 
 CATEGORIES = {
     "workclass": "Private|Self-emp-not-inc|Local-gov|State-gov|Self-emp-inc|Federal-gov|"

@@ -8,8 +8,7 @@ import pytest
 from siloweave.errors import InputError
 from siloweave.evaluate.scoring import score
 from siloweave.report import words
-from siloweave.report.page import render
-from siloweave.report.page import render_comparison
+from siloweave.report.page import render, render_comparison
 from siloweave.report.plots import distances, receiver_curves
 from siloweave.tables import Table
 from tests.report.outline import Outline

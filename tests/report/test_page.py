@@ -10,8 +10,16 @@ import pytest
 from siloweave.errors import InputError
 from siloweave.report import words
 from siloweave.report.page import render
-from siloweave.report.record import Association, BudgetTerms, Marginal, OwnerView, Phase, PublicView
-from siloweave.report.record import AlignmentCost, SchemaFact
+from siloweave.report.record import (
+    AlignmentCost,
+    Association,
+    BudgetTerms,
+    Marginal,
+    OwnerView,
+    Phase,
+    PublicView,
+    SchemaFact,
+)
 from tests.report.conftest import METHOD
 from tests.report.outline import Outline
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from siloweave.report import plots
-from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost
 from siloweave.report import words as w
+from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost
 
 
 def row(party, index, cumulative, mechanism="discrete Gaussian"):

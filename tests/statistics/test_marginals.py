@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siloweave.errors import InputError, SchemaError
-from siloweave.statistics.marginals import closure, cramers_v, marginal, random_workload, sparse_marginal
+from siloweave.statistics.marginals import (
+    closure,
+    cramers_v,
+    marginal,
+    random_workload,
+    sparse_marginal,
+)
 from siloweave.tables import Codes, Domain
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))

@@ -7,8 +7,8 @@ import msgspec
 
 from siloweave.core.method import OTHERS
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, reply_type
+from siloweave.federation.session import InProcess
 from siloweave.privacy.events import NonPrivate
 
 

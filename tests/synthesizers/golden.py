@@ -24,8 +24,7 @@ import numpy as np
 import pytest
 
 from siloweave.core.run import Opener, parties_in
-from siloweave.federation.session import Session
-from siloweave.federation.session import Closed
+from siloweave.federation.session import Closed, Session
 from siloweave.tables import write
 from tests.guarantees.whole import plain
 from tests.synthesizers.processes import in_processes

@@ -22,8 +22,7 @@ from siloweave.federation import messages
 from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Envelope, Public
 from siloweave.federation.session import Close
-from siloweave.privacy.ledger import Ledger
-from siloweave.privacy.ledger import Identity
+from siloweave.privacy.ledger import Identity, Ledger
 from siloweave.protocols import columns
 from siloweave.protocols.schema import LEARNING
 from siloweave.tables import Column, Encoder, Schema

@@ -14,8 +14,8 @@ import siloweave as sw
 from siloweave.app.study import check_budget, listed, method_of
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess
 from siloweave.federation.messages import Envelope
+from siloweave.federation.session import InProcess
 from siloweave.models.rounds import packed
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.stepwise import DiffusionSteps

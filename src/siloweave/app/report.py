@@ -36,8 +36,7 @@ from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
 from siloweave.protocols.columns import KeptRows
 from siloweave.report import words
-from siloweave.report.page import render
-from siloweave.report.page import Audience, render_comparison
+from siloweave.report.page import Audience, render, render_comparison
 from siloweave.report.record import (
     Association,
     BudgetTerms,

@@ -59,10 +59,8 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
 from siloweave.protocols.columns import DrawnRows, KeptRows
-from siloweave.report.page import render
-from siloweave.report.record import Record
-from siloweave.report.page import Audience
-from siloweave.report.record import AlignmentCost, Phase
+from siloweave.report.page import Audience, render
+from siloweave.report.record import AlignmentCost, Phase, Record
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, digest_of, read, write
 from siloweave.tables.schema import Schema
