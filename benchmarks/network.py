@@ -83,6 +83,9 @@ def study(
         home, address = provisioned(Path(folder), names), f"127.0.0.1:{free_port()}"
         seals = seals_of("coordinator", names)
         link = stack.enter_context(engine.Engine(home / "office", seals, address, seconds=1500.0))
+        told = link._heard
+        while link._heard == told:  # until it admits all nodes, which would take its processor
+            time.sleep(0.1)
         parties = {name: stack.enter_context(ExitStack()) for name in names}
         for name, own in parties.items():
             party = engine.answering(home / name, seals_of(name, names), reply(name), address)
