@@ -8,9 +8,11 @@ import stat
 import pytest
 
 import siloweave
+from siloweave.report import words
 from siloweave.report.record import Record
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import read
+from tests.app.studies import secure_two_round
 
 STUDY = """\
 [study]
@@ -121,6 +123,29 @@ def test_a_run_is_reported_and_drawn_from(study):
     assert read(study.path / "more.csv").num_rows == 7
     code, out, _ = study.call("run")  # a finished run is left alone
     assert code == 0
+
+
+def test_what_it_costs_towards_another_party_is_stated_wherever_the_bound_is(folder):
+    secure_two_round(folder)
+    study = (folder.path / "study.toml").read_text()
+    replaced = study.replace("delta = 1e-5", "delta = 1e-5\nrelation = 'replace_one'")
+    folder.write("study.toml", replaced)
+    assert "towards another party" not in folder.call("check")[1]  # it is the same
+    folder.write("study.toml", study)
+    said = "towards another party, which knows whose rows these are, epsilon is about"
+    (foreseen,) = re.findall(rf"{said} ([0-9.]+)", " ".join(folder.json("check")["notes"]))
+    code, out, _ = folder.call("run")
+    assert code == 0
+    summary = json.loads((folder.path / "run" / "run.json").read_text())
+    towards = summary["epsilon_to_parties"]
+    assert towards > summary["epsilon"]
+    assert 0.99 * towards < float(foreseen) < 1.3 * towards  # without a party's own tables
+    said = f"Towards another party, which knows whose rows these are: ε = {words.epsilon(towards)}"
+    assert said in out
+    assert said in folder.call("ledger", "run")[1]
+    assert folder.json("ledger", "run")["to_parties"] == towards
+    assert folder.json("ledger", "run", "--delta", "1e-9")["to_parties"] > towards
+    assert f"ε = {words.epsilon(towards)}: it" in (folder.path / "run/report.html").read_text()
 
 
 @pytest.mark.slow

@@ -1,16 +1,20 @@
-"""VertiGAN as another party sees it: a row is replaced elsewhere, runs are replayed, and mutants.
+"""VertiGAN as other parties see it: a row is replaced elsewhere, runs are replayed, and mutants.
 
 Such a party holds the same people, so for it no row comes or goes; the values of one change at all
 other parties. It knows every number that it drew itself, and every stream that follows from what it
 is sent. It can subtract such noise, so that is drawn afresh in the replay, and protects nothing:
 only what others draw from their own entropy is replayed. Then the two worlds must look alike to it,
-byte for byte, and other parties' noise must pay for how far their own inputs moved.
+byte for byte, and other parties' noise must pay for how far their own inputs moved. Parties that
+pool what they know, with the server or without it, are one such viewer: the server adds what all
+others reply.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
 from math import ceil, sqrt
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,28 +30,36 @@ from msgspec import UNSET
 
 from siloweave.core import run as core
 from siloweave.federation import messages
-from siloweave.federation.messages import Envelope
+from siloweave.federation.messages import Envelope, reply_type
 from siloweave.federation.session import InProcess
 from siloweave.methods.vertigan import method, party
-from siloweave.methods.vertigan.messages import BeginVertiGAN, VertiGANPlan
+from siloweave.methods.vertigan.messages import (
+    BeginVertiGAN,
+    CountOwnColumns,
+    TrainCritics,
+    VertiGANPlan,
+)
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.models.gan_networks import RowLoss
 from siloweave.privacy import gradients, mechanisms, shared_steps
-from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.accountants import epsilon, epsilon_to_parties
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, SampledSharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.tables import Column, Schema
+from tests.federation.small import reply_in
 from tests.guarantees.replay import Call, record, replay
 from tests.guarantees.test_private_rounds import coins
 from tests.guarantees.test_vertigan import unclipped
-from tests.guarantees.whole import claimed_sigma
+from tests.guarantees.whole import claimed_sigma, plain
 from tests.methods.test_vertigan import NET
 
 NAMES = ("north", "south", "east", "west")
 OPTIONS = {"kind": ("a", "b", "c"), "sex": ("f", "m")}
 MADE = VertiGAN(**{**NET, "rounds": 2, "batch": 30}, clip=0.01, finest_bins=8)
 ROWS = 40
+SERVER = "the server"
+REPLIES = (CountOwnColumns, BeginVertiGAN, TrainCritics)  # of which the server sees every reply
 
 
 class Own(SeededEntropy):
@@ -63,37 +75,43 @@ class Own(SeededEntropy):
 
 @dataclass
 class View:
-    """What one party receives, draws and can make again, and who drew the batches."""
+    """What viewers receive, draw and can make again, and who drew the batches."""
 
     received: list = field(default_factory=list)  # requests, as bytes
+    replied: list = field(default_factory=list)  # by all, where the server is one of the viewers
     known: list = field(default_factory=list)  # exact numbers, noisy ones, and noise's width
     batches: Counter = field(default_factory=Counter)  # how many, by whose entropy draws them
     fitted: Any = None
 
 
-def worlds(number, viewer):
-    """A table split over parties, and one whose last person is another one to all but one party."""
+def worlds(number, viewers):
+    """A table split over parties, and one whose last person is another one to all but viewers."""
     rng = np.random.default_rng(number)
     one, other = {}, {}
     for name in NAMES[:number]:
         frame = pd.DataFrame({f"{name} {c}": rng.choice(o, ROWS) for c, o in OPTIONS.items()})
         frame.loc[ROWS - 1] = ["c", "f"]
         one[name], other[name] = frame, frame.copy()
-        if name != viewer:
+        if name not in viewers:
             other[name].loc[ROWS - 1] = ["a", "m"]
     return one, other
 
 
 @contextmanager
-def seen_by(viewer, roster):
-    """Watch a run; what the viewer can make again bypasses mechanisms that are replayed."""
+def seen_by(viewers, roster):
+    """Watch a run; what viewers can make again bypasses mechanisms that are replayed."""
     view, send, noisy = View(), InProcess.send, mechanisms.add_gaussian
-    unknown = {str(k) for k, name in enumerate(roster) if name != viewer}
+    unknown = {str(k) for k, name in enumerate(roster) if name not in viewers}
 
     def sent(transport, name, frame):
-        if name == viewer:
-            view.received.append(messages.decode(frame, Envelope).body)
-        return send(transport, name, frame)
+        body, answer = messages.decode(frame, Envelope).body, send(transport, name, frame)
+        if name in viewers:
+            view.received.append(body)
+        request = messages.decode_request(body, transport._handlers)
+        if SERVER in viewers and type(request) in REPLIES:
+            reply = reply_in(answer, reply_type(type(request)))
+            view.replied.append((name, [plain(getattr(reply, n)) for n in reply.__struct_fields__]))
+        return answer
 
     def add_gaussian(values, sigma, *, entropy):
         if getattr(entropy, "owner", None) in unknown:
@@ -115,12 +133,12 @@ _REAL = mechanisms.add_gaussian
 DRAWN: list[str | None] = []  # from whose entropy batches of a run are drawn
 
 
-def run_of(data, viewer, budget):
+def run_of(data, viewers, budget):
     columns = [
         Column(f"{name} {c}", "categorical", categories=o) for name in data
         for c, o in OPTIONS.items()
     ]  # fmt: skip
-    with seen_by(viewer, list(data)) as view:
+    with seen_by(viewers, list(data)) as view:
         view.fitted = MADE.fit(data, Schema(tuple(columns)), budget=budget, noise="seeded")
     return view
 
@@ -133,8 +151,8 @@ def replaced(event):
     return msgspec.structs.replace(event, sensitivity=sqrt(2) * event.sensitivity)
 
 
-def towards(viewer, ledgers, relation):
-    """What another party's claim is read from: releases of all others, for a replaced row.
+def towards(viewers, ledgers, relation):
+    """What the claim towards viewers is read from: releases of all others, for a replaced row.
 
     Their number of rows is no part of it: it is the same in both worlds, and so is its release.
     """
@@ -142,12 +160,12 @@ def towards(viewer, ledgers, relation):
     if relation is Relation.ADD_REMOVE:
         del found[next(iter(found))][0]
         found = {name: [replaced(one) for one in events] for name, events in found.items()}
-    return [one for name, events in found.items() if name != viewer for one in events]
+    return [one for name, events in found.items() if name not in viewers for one in events]
 
 
 @dataclass(frozen=True)
 class Charged:
-    """A charge, and how far inputs moved of the noise after it that the viewer does not know."""
+    """A charge, and how far inputs moved of the noise after it that viewers do not know."""
 
     owner: str
     event: Any
@@ -167,28 +185,28 @@ def charged(tape, moves: Iterable[tuple[Call, np.ndarray]]):
     return found
 
 
-def check(viewer, number=2, relation=Relation.ADD_REMOVE):
-    """Fail unless a party sees nothing of a row replaced elsewhere but what others paid for.
+def check(viewers, number=2, relation=Relation.ADD_REMOVE):
+    """Fail unless parties see nothing of a row replaced elsewhere but what others paid for.
 
     Returns how much of its price a step costs at most, and how much all releases do.
     """
     budget, runs = Budget(4.0, 1e-5, relation=relation), []
-    one, other = worlds(number, viewer)
-    tape = record(lambda: runs.append(run_of(one, viewer, budget)))
-    twin = replay(tape, lambda: runs.append(run_of(other, viewer, budget)))
+    one, other = worlds(number, viewers)
+    tape = record(lambda: runs.append(run_of(one, viewers, budget)))
+    twin = replay(tape, lambda: runs.append(run_of(other, viewers, budget)))
     first, second = runs
     ledgers = {n: [e.event for e in own] for n, own in first.fitted.ledgers.items()}
     assert ledgers == {n: [e.event for e in own] for n, own in second.fitted.ledgers.items()}
-    used, spent = [], 0.0
+    names, used, spent = " and ".join(viewers), [], 0.0
     charges = charged(tape, twin.moved)
     for paid in charges:
-        if paid.owner == viewer:
+        if paid.owner in viewers:
             assert not paid.moved
             continue
         hides = isinstance(paid.event, SampledSharedGaussian)
         claimed = claimed_sigma(paid.event) if hides else paid.event.sigma
         calls = [call.settings["sigma"] for call, _ in paid.moved]
-        assert calls == [claimed] * paid.event.count, f"{viewer} can subtract noise that is counted"
+        assert calls == [claimed] * paid.event.count, f"{names} can subtract noise that is counted"
         rows = paid is charges[0] and relation is Relation.ADD_REMOVE  # how many there are
         as_read = replaced(paid.event) if relation is Relation.ADD_REMOVE else paid.event
         for call, moved in paid.moved:
@@ -196,13 +214,14 @@ def check(viewer, number=2, relation=Relation.ADD_REMOVE):
             assert cost <= (0 if rows else as_read.rho * (1 + 1e-9)), "inputs moved too far"
             spent += cost
             used += [cost / as_read.rho] * hides
-    read = towards(viewer, ledgers, relation)
+    read = towards(viewers, ledgers, relation)
     price = sum(event.rho * event.count for event in read)
     assert spent <= price * (1 + 1e-9)
     assert relation is Relation.ADD_REMOVE or epsilon(read, budget.delta) <= budget.epsilon
     batches = {str(k): MADE.steps for k in range(number)}
-    assert first.batches == batches, f"{viewer} knows which rows are drawn for a step"
-    assert first.received == second.received, f"what {viewer} is sent depends on others' rows"
+    assert first.batches == batches, f"{names} knows which rows are drawn for a step"
+    assert first.received == second.received, f"what {names} is sent depends on others' rows"
+    assert first.replied == second.replied, f"what {names} is sent depends on others' rows"
     assert first.known == second.known
     pd.testing.assert_frame_equal(first.fitted.sample(9, seed=0), second.fitted.sample(9, seed=0))
     return max(used), spent / price
@@ -234,12 +253,22 @@ def worst_case(monkeypatch):
 
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize(
-    ("number", "viewer"), [(2, "north"), (2, "south"), (4, "south"), (4, "west")]
+    ("number", "viewers"),
+    [
+        (2, ["north"]),
+        (2, ["south"]),
+        (2, ["south", SERVER]),
+        (4, ["south"]),
+        (4, ["west"]),
+        (4, ["north", "east"]),
+        (4, ["south", "east", "west"]),
+        (4, ["south", "west", SERVER]),
+    ],
 )
-def test_to_another_party_a_replaced_row_costs_what_others_paid_and_hardly_less(
-    number, viewer, relation
+def test_to_other_parties_a_replaced_row_costs_what_others_paid_and_hardly_less(
+    number, viewers, relation
 ):
-    step, all_of_it = check(viewer, number, relation)
+    step, all_of_it = check(viewers, number, relation)
     assert step > 0.8
     assert all_of_it > 0.5  # the row is not in every batch
 
@@ -317,31 +346,50 @@ def a_row_priced_as_if_it_came_or_went(patch):
 def test_mutants_are_seen(mutant, words, monkeypatch):
     mutant(monkeypatch)
     with pytest.raises(AssertionError, match=words):
-        check("south")
+        check(["south"])
+
+
+@pytest.mark.parametrize(
+    ("mutant", "words"),
+    [
+        (half_of_it_shared_by_all, "south and west can subtract noise that is counted"),
+        (batches_that_all_can_make, "south and west knows which rows are drawn"),
+        (slopes_that_follow_a_row, "what south and west is sent depends on others' rows"),
+    ],
+)
+def test_mutants_are_seen_by_parties_that_pool_what_they_know(mutant, words, monkeypatch):
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError, match=words):
+        check(["south", "west"], 4)
 
 
 # What is stated
 
 
-def reading(number):
-    """The largest epsilon towards another party where rows added or removed cost 1."""
+@cache
+def reading(number, pooled=1):
+    """The largest epsilon towards so many parties together, where rows added or removed cost 1."""
     kinds = [Column(f"c{k}", "categorical", categories=("a", "b", "c")) for k in range(7)]
     columns = [*kinds, *(Column(f"n{k}", "continuous", low=0.0, high=1.0) for k in range(7))]
     parts = {name: Schema(tuple(columns[k::number])) for k, name in enumerate(NAMES[:number])}
-    synth, budget, rows, dimension = VertiGAN(), Budget(1.0, 1e-6), 40_000, 8_000
+    synth, budget = VertiGAN(), Budget(1.0, 1e-6)
     plan = VertiGANPlan.of(synth, parts, budget)
-    found = plan.noise(rows, dimension)
-    asked = BeginVertiGAN(0, rows, found.levels, found.share_sigma, dimension)
-    step = plan.steps_event(asked, synth.steps)
-    ledgers = {name: (*before, step) for name, before in plan.before.items()}
+    ledgers = plan.ledgers(plan.begin(0, 40_000, 8_000), synth.steps)
     assert 0.99 < epsilon([one for own in ledgers.values() for one in own], 1e-6) <= 1
-    return max(
-        epsilon(towards(viewer, ledgers, Relation.ADD_REMOVE), budget.delta) for viewer in parts
-    )
+    found = [
+        epsilon(towards(viewers, ledgers, Relation.ADD_REMOVE), budget.delta)
+        for viewers in combinations(parts, pooled)
+    ]
+    if pooled == 1:  # as every run of these settings states it
+        stated = epsilon_to_parties(ledgers.values(), budget.delta)
+        assert max(found) <= stated < 1.02 * max(found)
+    return max(found)
 
 
 def test_the_threat_model_says_what_other_parties_could_reach():
-    two, four = (ceil(10 * reading(number)) / 10 for number in (2, 4))
+    two, four, pooled = (ceil(10 * reading(*of)) / 10 for of in ((2,), (4,), (4, 2)))
     page = Path(__file__).parents[2] / "docs" / "concepts" / "threat-model.md"
-    assert f"becomes {two} there with two parties and {four} with four" in page.read_text("utf-8")
+    text = " ".join(page.read_text("utf-8").split())
+    assert f"becomes {two} there with two parties and {four} with four" in text
+    assert f"two of four that pool what they know read {pooled}" in text
     assert f"is {two} with two parties and {four} with four" in " ".join(method.__doc__.split())

@@ -1,6 +1,7 @@
 """VertiGAN over parties: what is paid together, resumption, and what a party refuses."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import msgspec
@@ -89,6 +90,39 @@ def test_all_parties_together_spend_the_budget_and_each_its_share():
     assert fitted.num_rows == len(fitted.sample(seed=0))
 
 
+def test_a_fit_states_what_its_ledgers_cost_towards_another_party(tmp_path):
+    fitted = fit(folder=tmp_path / "one")
+    most = fitted.ledger.epsilon_to_parties
+    assert fitted.epsilon < most < 2.5 * fitted.epsilon
+    assert f"towards another party: epsilon {most:.2f}"[:-1] in str(fitted.ledger)
+    known = {n: own for n, own in fitted.ledgers.items() if n == "north"}
+    only = replace(fitted.ledger, entries=known)  # there is nobody else
+    assert only.epsilon_to_parties is None
+    assert "towards" not in str(only)
+    assert fitted_once(None).ledger.epsilon_to_parties is None
+    other = msgspec.structs.replace(fitted.ledgers["north"][0], run="another")
+    longer = fitted.ledgers | {"north": (other, *fitted.ledgers["north"])}
+    assert replace(fitted.ledger, entries=longer).epsilon_to_parties is None
+
+
+def test_a_forecast_foresees_what_it_costs_towards_another_party():
+    columns = {name: tuple(part) for name, part in halves().items()}
+    said = "towards another party, which knows whose rows these are, epsilon is about "
+    sizes = []
+    for rows in (2_000, 40_000):
+        case = Case(SAME, Budget(1.0, 1e-6), 2, rows, columns=columns)
+        (note,) = (n for n in VertiGAN().method.forecast(VertiGAN(), case).notes if said in n)
+        sizes.append(float(note.removeprefix(said)))
+    assert 1.3 < sizes[0] < sizes[1] < 2  # the larger the number, the smaller a row's chance
+    for other in (
+        replace(case, columns={}),
+        replace(case, budget=Budget(1.0, 1e-6, relation=Relation.REPLACE_ONE)),
+        replace(case, parties=1, columns={"all": SAME.names}),
+        replace(case, budget=Budget(0.01, 1e-6)),  # of which no step can be paid
+    ):
+        assert not any(said in n for n in VertiGAN().method.forecast(VertiGAN(), other).notes)
+
+
 @pytest.mark.slow
 def test_under_replace_one_the_number_of_rows_is_public():
     fitted = fitted_once(Budget(4.0, 1e-5, relation=Relation.REPLACE_ONE))
@@ -97,6 +131,7 @@ def test_under_replace_one_the_number_of_rows_is_public():
     first = fitted.ledgers["north"][0].event
     assert first.sensitivity == pytest.approx(math.sqrt(2 * 2))
     assert fitted.ledgers["south"][-1].event.replace_one
+    assert fitted.ledger.epsilon_to_parties is None  # it is the same
 
 
 def test_a_round_is_one_message_of_the_size_of_its_hidden_rows():

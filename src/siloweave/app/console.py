@@ -80,6 +80,8 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
     if summary.sample:
         console.print(f"Trained from a sample: {escape(summary.sample)}")
     console.print(_promise(summary))
+    if (most := summary.epsilon_to_parties) is not None:
+        console.print(_towards(most))
     asked = f"{count_of(summary.rounds, 'question', 'questions')} to the parties"
     if summary.alignment is not None:
         asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
@@ -115,6 +117,10 @@ def _promise(summary: RunSummary) -> str:
         f" at δ = {words.small(summary.delta)} for each {escape(summary.unit)} "
         f"({summary.relation.replace('_', '/')} neighbours, guarantee: {summary.guarantee})"
     )
+
+
+def _towards(most: float) -> str:
+    return f"Towards another party, which knows whose rows these are: ε = {words.epsilon(most)}"
 
 
 def _print_parties(console: Console, summary: RunSummary) -> None:
@@ -371,6 +377,8 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
     console.print(_grid(("party", ">entries", bound, "chain", "file"), rows))
     if trail.whole_row is not None and trail.split == "columns":
         console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
+    if trail.to_parties is not None:
+        console.print(_towards(trail.to_parties))
     if any(ledger.stage == "alignment" for ledger in trail.ledgers):
         console.print("No ε covers the alignment, which found the rows that all parties have.")
     if entries or len(trail.ledgers) == 1:

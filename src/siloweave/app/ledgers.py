@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from siloweave.app.study import Study, close_match
-from siloweave.core.fit import epsilon_of_row
+from siloweave.core.fit import Ledgers, epsilon_of_row
 from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError, number
 from siloweave.federation import records
@@ -64,7 +64,8 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     Parties that `vanished` from it may have sent no ledger; `epsilon` is then the study's whole
     budget, to which their own ledgers hold them. `sample` says in words which rows took part,
-    where these were drawn from all.
+    where these were drawn from all. `epsilon_to_parties` is that towards another party, where it
+    differs.
     """
 
     run: str
@@ -87,6 +88,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     alignment: AlignmentSummary | None = None
     vanished: tuple[str, ...] = ()
     sample: str = ""
+    epsilon_to_parties: float | None = None
     version: int = 1
 
 
@@ -309,13 +311,15 @@ class Trail(msgspec.Struct, frozen=True):
     """All ledgers that were asked for, and the delta of their epsilons.
 
     `whole_row` is the epsilon of a row over all parties, without an alignment, which no epsilon
-    covers; None where not all ledgers were asked for.
+    covers; None where not all ledgers were asked for. `to_parties` is that towards another party,
+    where it differs.
     """
 
     delta: float
     ledgers: tuple[Reading, ...]
     split: str = "rows"
     whole_row: float | None = None
+    to_parties: float | None = None
 
 
 def read_ledgers(
@@ -361,7 +365,9 @@ def read_ledgers(
     due = {one.name for one in summary.parties} | set(summary.vanished) if summary else set()
     if summary is None or len(of_rows) < len(due):
         return Trail(at, tuple(readings))
-    return Trail(at, tuple(readings), summary.split, epsilon_of_row(of_rows, summary.split, at))
+    towards = Ledgers(of_rows, at, same_people=summary.epsilon_to_parties is not None)
+    whole_row = epsilon_of_row(of_rows, summary.split, at)
+    return Trail(at, tuple(readings), summary.split, whole_row, towards.epsilon_to_parties)
 
 
 def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:

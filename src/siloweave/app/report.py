@@ -347,6 +347,7 @@ def record_of(
         private=fitted.private,
         not_private_reason="" if fitted.private else _reason(fitted),
         epsilon_spent=fitted.epsilon,
+        epsilon_to_parties=fitted.ledger.epsilon_to_parties,
         parties=tuple(_cost(fitted, name, epsilons[name]) for name in fitted.ledgers),
         ledgers=tuple(row for name in fitted.ledgers for row in _ledger_rows(fitted, name)),
         visibility=msgspec.convert(info.visibility, tuple[Visibility, ...], from_attributes=True),

@@ -430,6 +430,7 @@ def _summary(
             epsilon_of_row(own, info.split, budget.delta),
             fitted.epsilon if fitted.unaccounted else 0.0,
         ),
+        epsilon_to_parties=fitted.ledger.epsilon_to_parties,
         epsilon_allowed=budget.epsilon,
         delta=budget.delta,
         unit=budget.unit,

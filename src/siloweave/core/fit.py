@@ -41,7 +41,7 @@ from siloweave.errors import DataError, InputError, naming_file
 from siloweave.federation.records import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
-from siloweave.privacy.accountants import epsilon, of_one_person
+from siloweave.privacy.accountants import epsilon, epsilon_to_parties, of_one_person
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.arrays import Matrix
@@ -335,11 +335,13 @@ class Ledgers:
         entries: What every party released, in order.
         delta: At which epsilon is computed.
         split: What parties hold: with "columns", a row is in all ledgers.
+        same_people: Whether parties hold the same people, and rows were added or removed ones.
     """
 
     entries: Mapping[str, tuple[Entry, ...]]
     delta: float
     split: str = "rows"
+    same_people: bool = False
 
     @property
     def epsilons(self) -> dict[str, float]:
@@ -350,6 +352,14 @@ class Ledgers:
     def epsilon(self) -> float:
         """Epsilon of a row: the largest of any party, or of all where a row is in all ledgers."""
         return epsilon_of_row(self.entries, self.split, self.delta)
+
+    @property
+    def epsilon_to_parties(self) -> float | None:
+        """Epsilon towards another party, if `epsilon` is not; None also with earlier runs."""
+        own = list(self.entries.values())
+        if not self.same_people or len(own) < 2 or len({e.run for es in own for e in es}) > 1:
+            return None
+        return epsilon_to_parties(([e.event for e in es] for es in own), self.delta)
 
     def __repr__(self) -> str:
         count, most = sum(map(len, self.entries.values())), _up(self.epsilon)
@@ -372,6 +382,8 @@ class Ledgers:
         ]
         if self.split == "columns":
             lines.append(f"a row over all: epsilon {_up(self.epsilon)}, delta {self.delta:g}")
+        if (most := self.epsilon_to_parties) is not None:
+            lines.append(f"towards another party: epsilon {_up(most)}, delta {self.delta:g}")
         return "\n".join(lines)
 
 
@@ -578,7 +590,8 @@ class Fit:
     @property
     def ledger(self) -> Ledgers:
         """What every party released and what that cost, for people to read."""
-        return Ledgers(self.ledgers, self.budget.delta, self.info.split)
+        same = self.info.same_people and self.budget.relation is Relation.ADD_REMOVE
+        return Ledgers(self.ledgers, self.budget.delta, self.info.split, same)
 
     def sample(
         self,

@@ -110,6 +110,7 @@ class Info(msgspec.Struct, frozen=True):
     paper: str
     statement: str
     visibility: Views = ()
+    same_people: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,12 +122,15 @@ class Guarantee:
         statement: What is protected, from whom; in words.
         title: The method's name at these settings, where it is another.
         trust: Who is trusted at these settings, where that differs.
+        same_people: Whether parties hold the same people, and all releases under added or removed
+            rows are such as `privacy.accountants.epsilon_to_parties` takes: then a fit states it.
     """
 
     kind: Literal["dp", "partial", "refuted", "none"]
     statement: str
     title: str = ""
     trust: str = ""
+    same_people: bool = False
 
 
 @dataclass(frozen=True)
@@ -366,7 +370,7 @@ class Method:
         return Info(
             self.name, promise.title or self.title, self.family, self.split,
             promise.trust or self.trust, promise.kind, self.paper, promise.statement,
-            self.visibility(synth),
+            self.visibility(synth), promise.same_people,
         )  # fmt: skip
 
     def needs_budget(self, synth: Any) -> bool:
@@ -475,6 +479,13 @@ class Forecast:
     def rounds(self) -> int:
         """Questions one after the other, at most; the last closes the run."""
         return sum(self.asked.values()) + self.waits + (not self.closes)
+
+
+def to_parties(epsilon: float) -> str:
+    """A note about parties that hold the same people."""
+    return (
+        f"towards another party, which knows whose rows these are, epsilon is about {epsilon:.3g}"
+    )
 
 
 # Settings that several methods share

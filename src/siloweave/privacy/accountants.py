@@ -229,6 +229,28 @@ def of_one_person(ledgers: Iterable[Iterable[Event]]) -> list[Event]:
     return own + list(joint.elements())
 
 
+def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> float:
+    """The largest epsilon towards one of two or more parties, which all hold the same people.
+
+    For it no row comes or goes, and values of one can differ at all other parties.
+
+    **Guarantee**: for releases under added or removed rows, each a step on samples or counts of
+    tables in each of which a row is in one cell. A step is priced for a replaced row, and at no
+    order of its own, as neighbours have equally many rows. Counts count twice: a row leaves one
+    cell and enters another. A noisy number of rows does, too, although neighbours have the same.
+    """
+    own = [list(events) for events in ledgers]
+    others = [of_one_person(own[:k] + own[k + 1 :]) for k in range(len(own))]
+    return max(Tally(one for e in seen for one in _changed(e)).epsilon(delta) for seen in others)
+
+
+def _changed(event: Event) -> tuple[Event, ...]:
+    """What a release is priced as where values of a row change."""
+    if event.step is None:
+        return event, event
+    return (msgspec.structs.replace(event, replace_one=True, order=msgspec.UNSET),)
+
+
 def rho(events: Iterable[Event]) -> float:
     """Total zCDP of ``events``; a pure epsilon counts epsilon^2 / 2, no privacy is infinite.
 

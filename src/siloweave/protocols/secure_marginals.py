@@ -42,7 +42,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Asked, Case, Forecast, Setup, Task
+from siloweave.core.method import Asked, Case, Forecast, Setup, Task, to_parties
 from siloweave.errors import BudgetError, CapacityError, InputError, WireError
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -61,6 +61,7 @@ from siloweave.federation.site import FolderStore, Handlers, Site
 from siloweave.models.estimate import Measurement
 from siloweave.models.junction_tree import cells_in
 from siloweave.privacy import mechanisms
+from siloweave.privacy.accountants import epsilon_of_rho
 from siloweave.privacy.budget import Budget, Relation, enough_epsilon, marginal_sensitivity, rho_for
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
 from siloweave.privacy.events import Event, Gaussian, SharedCoins, UpperBound
@@ -1067,6 +1068,8 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
+    if case.parties > 1 and plan.bound is not None:
+        notes.append(to_parties(epsilon_of_rho(2 * plan.rho, case.budget.delta)))
     return replace(
         base,
         asked=asked,

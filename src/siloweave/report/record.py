@@ -237,6 +237,7 @@ class Record(_Plain, frozen=True, kw_only=True):
         private: False for a run without privacy or with seeded noise: the page is watermarked.
         not_private_reason: Why, required when `private` is False.
         epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
+        epsilon_to_parties: The same towards another party, where it differs.
         parties: One entry per party, in roster order.
         ledgers: All releases of all parties, without those of an alignment.
         alignment: One entry per party, if common rows were found first.
@@ -276,6 +277,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     not_private_reason: str = ""
     run_by: str = ""
     versions: dict[str, str] = {}
+    epsilon_to_parties: float | None = None
     verify: tuple[tuple[str, str], ...] = (
         ("siloweave ledger RUN", "recomputes ε of every party from its ledger, line by line"),
         ("siloweave report RUN", "makes this page again from the run's record"),
@@ -283,7 +285,11 @@ class Record(_Plain, frozen=True, kw_only=True):
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        spent = [self.epsilon_spent, *(party.epsilon for party in self.parties)]
+        spent = [
+            self.epsilon_spent,
+            self.epsilon_to_parties or 0.0,
+            *(party.epsilon for party in self.parties),
+        ]
         if any(math.isnan(epsilon) or epsilon < 0 for epsilon in spent):
             raise InputError(
                 "epsilon_spent and every party's epsilon must be 0 or more; recompute them from "

@@ -164,6 +164,7 @@ class SecureTwoRound(Synthesizer, TwoRoundSettings):
             "public. Other parties know who is in the "
             "table, so towards them choose replaced rows as neighbours: under added or removed "
             "rows, what they may learn of a row's values costs twice the zCDP.",
+            same_people=True,
         ),
         visibility=_visibility,
         prepare=columns_data,

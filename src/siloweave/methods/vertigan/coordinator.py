@@ -31,7 +31,6 @@ from siloweave.protocols.histograms import NoisyHistogram
 from siloweave.protocols.networks import NetworkModel, jax_key
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder, ResolutionLevels
-from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def coordinate(session: Session, task: Task) -> Result:
 
 def _planned(session: Session, task: Task) -> BeginVertiGAN:
     """Divide the budget over all parties, count, and find the noise that fits."""
+    from siloweave.models.vertigan import critic_size, heads_of
+
     synth: Any = task.setup.synth
     parts, (first, *others) = parts_of(task.setup), session.roster
     plan = VertiGANPlan.of(synth, parts, task.setup.budget)
@@ -82,22 +83,15 @@ def _planned(session: Session, task: Task) -> BeginVertiGAN:
     if others:
         replies = [*replies, *session.ask(CountOwnColumns(), others)]
     task.progress("finding the noise that fits the budget", 0.0)
-    dimension = 0
+    settings, dimension = part_of(VertiGANSettings, synth), 0
     for name, reply in zip(session.roster, replies, strict=True):
         encoder = Encoder(parts[name], synth.finest_bins)
         cells = ResolutionLevels(encoder).cells
         counts = CheckedReply(name).array("counts", reply.counts.value, WHOLE, (cells,))
         found = NoisyHistogram(encoder, counts.astype(np.int64), plan.counts_sigma, rows, task.seed)
-        dimension = max(dimension, _critic_size(synth, found.features("modes")))
-    noise = plan.noise(rows, dimension)
-    return BeginVertiGAN(task.seed, rows, noise.levels, noise.share_sigma, dimension)
-
-
-def _critic_size(synth: Any, features: Features) -> int:
-    """Numbers of a critic of a party's rows."""
-    from siloweave.models.vertigan import critic_size, heads_of
-
-    return critic_size(part_of(VertiGANSettings, synth), heads_of(features.blocks))
+        heads = heads_of(found.features("modes").blocks)
+        dimension = max(dimension, critic_size(settings, heads))
+    return plan.begin(task.seed, rows, dimension)
 
 
 # What a fit draws with

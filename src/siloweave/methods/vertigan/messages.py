@@ -135,6 +135,16 @@ class VertiGANPlan:
             dimension=dimension, others=self._all, order=self.order,
         )  # fmt: skip
 
+    def begin(self, seed: int, rows: int, dimension: int) -> BeginVertiGAN:
+        """What parties are asked to begin with, with the noise that keeps to the budget."""
+        found = self.noise(rows, dimension)
+        return BeginVertiGAN(seed, rows, found.levels, found.share_sigma, dimension)
+
+    def ledgers(self, request: BeginVertiGAN, count: int) -> dict[str, tuple[Event, ...]]:
+        """What every party releases in all, with so many critic steps."""
+        step = self.steps_event(request, count)
+        return {name: (*events, step) for name, events in self.before.items()}
+
     def steps_event(self, request: BeginVertiGAN, count: int) -> Event:
         """What so many critic steps cost; raises InputError where there is no such event."""
         order = self.order

@@ -43,10 +43,11 @@ Where this departs from the paper, and why:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from siloweave.core.method import (
     COORDINATOR,
@@ -61,13 +62,21 @@ from siloweave.core.method import (
     View,
     Views,
     own_columns,
+    to_parties,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.errors import InputError, number
+from siloweave.errors import BudgetError, InputError, number
 from siloweave.methods.vertigan.coordinator import TrunkModel, coordinate, load_head
-from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
+from siloweave.methods.vertigan.messages import (
+    BeginVertiGAN,
+    CountOwnColumns,
+    TrainCritics,
+    VertiGANPlan,
+)
 from siloweave.methods.vertigan.party import handlers
 from siloweave.models.settings import VertiGANSettings
+from siloweave.privacy.accountants import epsilon_to_parties
+from siloweave.privacy.budget import Relation
 from siloweave.protocols.columns import (
     ColumnsModel,
     column_facts,
@@ -104,6 +113,7 @@ def _guarantee(synth: VertiGAN) -> Guarantee:
         "the number of rows, the counts of all columns and every critic step are paid for. From "
         "the other parties, who hold the same people, only where the budget's neighbours replace a "
         "row. The schema is public. Which rows of two parties belong together is never used.",
+        same_people=True,
     )
 
 
@@ -135,7 +145,16 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
     found = training_forecast(
         case, synth.settings(), {**asked, TrainCritics: synth.rounds}, lambda weights, width: sent
     )
-    return replace(found, waits=int(synth.private and case.parties > 1))
+    waits, notes = int(synth.private and case.parties > 1), found.notes
+    if waits and case.columns and case.budget.relation is Relation.ADD_REMOVE:
+        schema: Any = case.schema
+        parts = {name: schema.select(list(own)) for name, own in case.columns.items()}
+        with suppress(BudgetError):  # of a run that will be refused
+            plan = VertiGANPlan.of(synth, parts, case.budget)
+            one = plan.begin(0, case.rows, 1)  # how many numbers a step has hardly matters here
+            ledgers = plan.ledgers(one, synth.steps).values()
+            notes = (*notes, to_parties(epsilon_to_parties(ledgers, case.budget.delta)))
+    return replace(found, waits=waits, notes=notes)
 
 
 @dataclass(frozen=True)

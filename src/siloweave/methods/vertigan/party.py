@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -100,11 +101,11 @@ def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[ColumnsDat
     if plan.before[site.name] != tuple(e.event for e in site.ledger.entries if e.run == run):
         raise WireError(f"{who} trains once, right after it has counted its columns")
     try:
-        step = plan.steps_event(request, synth.steps)
+        ledgers = plan.ledgers(request, synth.steps)
     except InputError as error:
         raise WireError(f"{who}: {error}") from error
     assert limit is not None  # or there were no plan
-    total = epsilon([e for own in plan.before.values() for e in (*own, step)], limit.delta)
+    total = epsilon(chain(*ledgers.values()), limit.delta)
     if total > limit.epsilon:
         raise BudgetError(
             f"{who}: all parties together would release epsilon = {total} at delta = {limit.delta} "
