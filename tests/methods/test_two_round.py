@@ -68,7 +68,7 @@ def test_the_plan_keeps_to_the_size_of_the_model():
 
 
 def test_a_pair_that_turns_out_to_be_worth_more_takes_the_room_of_another(monkeypatch):
-    """x and y hardly depend on each other, but their pairs with z = x + y say that they do."""
+    """x and y hardly depend on each other; their pair needs least room, and is in the way."""
     domain, rng = Domain(("w", "x", "y", "z"), (4, 3, 3, 5)), np.random.default_rng(0)
     x, y = rng.integers(3, size=20_000), rng.integers(3, size=20_000)
     y = np.where(rng.random(20_000) < 0.05, x, y)
@@ -79,11 +79,27 @@ def test_a_pair_that_turns_out_to_be_worth_more_takes_the_room_of_another(monkey
     }  # fmt: skip
     pairs = [Measurement(c, marginal(rows, c).astype(float), 10.0) for c in weights]
     ends = {cells: plan(domain, weights, pairs, 0.1, TwoRound(max_model_mb=8e-6 * cells))
-            for cells in (64, 65)}  # fmt: skip
-    assert sorted(c for c in ends[64] if len(c) == 2) == [("x", "y"), ("x", "z"), ("y", "z")]
+            for cells in (40, 65)}  # fmt: skip
+    assert sorted(c for c in ends[40] if len(c) == 2) == [("x", "z"), ("y", "z")]
     assert sorted(c for c in ends[65] if len(c) == 2) == sorted(c for c in weights if len(c) == 2)
     monkeypatch.setattr(two_rounds, "_EXCHANGES", 0)
-    assert ("x", "y") not in plan(domain, weights, pairs, 0.1, TwoRound(max_model_mb=8e-6 * 64))
+    assert ("x", "y") in plan(domain, weights, pairs, 0.1, TwoRound(max_model_mb=8e-6 * 40))
+
+
+def test_pairs_that_need_little_room_come_before_one_that_takes_it_all():
+    """The pair of u and v improves most; beside its 64 cells there is no room for another."""
+    domain, rng = Domain(tuple("uvabcd"), (8, 8, 2, 2, 2, 2)), np.random.default_rng(0)
+    u = rng.integers(8, size=20_000)
+    v = np.where(rng.random(20_000) < 0.9, u, rng.integers(8, size=20_000))
+    bits = [np.where(rng.random(20_000) < 0.8, w >> k & 1, 0) for w in (u, v) for k in (0, 1)]
+    rows = Codes(domain, tuple(c.astype(np.uint8) for c in (u, v, *bits)))
+    small = [("u", "a"), ("u", "b"), ("v", "c"), ("v", "d")]
+    weights = {(c,): 1.0 for c in domain.names} | dict.fromkeys([("u", "v"), *small], 2.0)
+    answers = [Measurement(c, marginal(rows, c).astype(float), 10.0) for c in weights]
+    ends = {cells: plan(domain, weights, answers, 0.1, TwoRound(max_model_mb=8e-6 * cells))
+            for cells in (80, 800)}  # fmt: skip
+    assert sorted(ends[80]) == small
+    assert sorted(ends[800]) == [*small[:2], ("u", "v"), *small[2:]]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 1. Measure every one- and two-way marginal of the workload's closure, all with the same noise, for
    `pairs_share` of the budget.
 2. Plan: add, one by one, the pair that would improve the workload most beyond the noise it would be
-   measured with, while the model stays small (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1:
-   weights and score). An interaction that the noise of its answer explains is left out here
+   measured with (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1: weights and score). What the
+   model may take grows, as in AIM, from single columns to `max_model_mb`: doubled where no pair
+   fits any more. An interaction that the noise of its answer explains is left out here
    (models/estimate.py, `shrink_pair`), so that fewer pairs are planned for noise alone.
 3. Choose tables that hold what was planned: pairs, and wider tables where they lower the expected
    error of all triples (`design`). With columns of many codes pairs remain; of two or three codes,
@@ -49,7 +50,7 @@ from siloweave.models.junction_tree import cells_in, maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
-from siloweave.protocols.workload import check_capacity, expected_l1, weights_of
+from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Domain
 
@@ -400,7 +401,7 @@ class _Rehearsal:
         settings: TwoRoundSettings,
     ) -> None:
         self.domain, self.weights, self.rho, self.settings = domain, weights, rho, settings
-        self.limit = cells_in(settings.max_model_mb)
+        self.megabytes = min(8e-6 * tree_cells(domain, []), settings.max_model_mb)  # so far
         self.answers = [m for m in pairs if len(m.clique) == 1]
         self.open: dict[Clique, Measurement] = {m.clique: m for m in pairs if len(m.clique) == 2}
         self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
@@ -411,20 +412,39 @@ class _Rehearsal:
 
     @property
     def done(self) -> float:
-        """Share of the pairs that are settled."""
-        return 1 - len(self.open) / max(1, len(self.open) + len(self.chosen))
+        """Share of the pairs that are chosen."""
+        chosen = len(self.chosen)
+        return chosen / max(1, chosen + len(self.open) + len(self.left_out))
 
     def step(self) -> bool:
         """Add the pair that improves most, or a few where many are chosen; False if none does."""
         before = len(self.chosen)
         for _ in range(1 + before // _FEW):
-            if (best := self._best()) is None:
+            while (best := self._best()) is None and self._grow():
+                pass
+            if best is None:
                 break
             self.chosen[best] = self.scores.pop(best)
             self.answers.append(self.open.pop(best))
         if grown := len(self.chosen) > before:
             self.model = self._fit(self.model)
         return grown
+
+    def _grow(self) -> bool:
+        """Let the model be twice as large, and offer what then fits; False if it may not grow.
+
+        Pairs that need little room so come first. By their scores alone, a few pairs of many cells
+        would leave no room for all others (decision 0049).
+        """
+        most = self.settings.max_model_mb
+        if not self.left_out or self.megabytes >= most:
+            return False
+        self.megabytes = min(2 * self.megabytes, most)
+        back = fitting(self.domain, self.left_out, list(self.chosen), self.megabytes)
+        self.model.marginals(back)  # all at once, as they are far apart
+        self.open |= {q: self.left_out.pop(q) for q in back}
+        self.scores |= {q: self._score(self.open[q]) for q in back}
+        return True
 
     def exchange(self) -> bool:
         """Bring in a pair that was left out, if it is now worth more than what must go for it.
@@ -453,17 +473,20 @@ class _Rehearsal:
         """Chosen pairs that do not fit together with one more; None if they are worth its score."""
         ranked = sorted(self.chosen, key=self.chosen.__getitem__, reverse=True)
         stay = [q for q in ranked if self.chosen[q] >= score]
-        if tree_cells(self.domain, [pair, *stay]) > self.limit:
+        if not self._fits([pair, *stay]):
             return None
         kept, lost = [pair], list[Clique]()
         for q in ranked:
-            if tree_cells(self.domain, [*kept, q]) <= self.limit:
+            if self._fits([*kept, q]):
                 kept.append(q)
             elif (score := score - self.chosen[q]) <= 0:
                 return None
             else:
                 lost.append(q)
         return lost
+
+    def _fits(self, pairs: Sequence[Clique]) -> bool:
+        return fits(self.domain, pairs, self.megabytes)
 
     def _fit(self, start: MRF | None) -> MRF:
         sweeps, shrinkage = self.settings.plan_sweeps, self.settings.shrinkage
@@ -489,7 +512,7 @@ class _Rehearsal:
             top = max(self.scores, key=self.scores.__getitem__)
             if self.scores[top] <= 0:
                 return None
-            if tree_cells(self.domain, [*self.chosen, top]) > self.limit:
+            if not self._fits([*self.chosen, top]):
                 del self.scores[top]
                 self.left_out[top] = self.open.pop(top)
             elif top in fresh:

@@ -11,7 +11,7 @@ which the methods that call them assume public. Hence no neighbouring relation a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import comb, pi, sqrt
@@ -254,7 +254,7 @@ def fits(domain: Domain, cliques: Sequence[Clique], megabytes: float) -> bool:
 
 
 def fitting(
-    domain: Domain, candidates: Mapping[Clique, float], measured: Sequence[Clique], megabytes: float
+    domain: Domain, candidates: Collection[Clique], measured: Sequence[Clique], megabytes: float
 ) -> list[Clique]:
     """Candidates that keep the junction tree within `megabytes`, or lie inside it already."""
     limit, offered = cells_in(megabytes), list(candidates)
