@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
@@ -171,21 +172,23 @@ HERE = next((one for one in BINARIES if (one / "initdb").exists()), None)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """The address of a PostgreSQL server of these tests, on a free port of this machine."""
+def server():
+    """The address of a PostgreSQL server of these tests, on a free port of this machine.
+
+    Its folder is not one of pytest's: another pytest that starts closes theirs to other users.
+    """
     pytest.importorskip("adbc_driver_postgresql", reason="pip install 'siloweave[sql]'")
     if HERE is None:
         pytest.skip("PostgreSQL is not installed: there is no initdb; apt-get install postgresql")
-    folder = tmp_path_factory.mktemp("postgresql")
     user: dict = {}
     if os.getuid() == 0:  # the server refuses to run as root
         other = next((p for p in pwd.getpwall() if p.pw_name in ("postgres", "nobody")), None)
         if other is None:
             pytest.skip("PostgreSQL does not run as root, and there is no user for it")
         user = {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
-        for one in (folder, *list(folder.parents)[:-2]):
-            one.chmod(one.stat().st_mode | 0o111)
-        os.chown(folder, other.pw_uid, other.pw_gid)
+    folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
+    if user:
+        os.chown(folder, user["user"], user["group"])
     (folder / "secret").write_text(SECRET)
     (folder / "secret").chmod(0o644)
     with socket.socket() as end:
