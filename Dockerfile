@@ -6,13 +6,20 @@ WORKDIR /source
 COPY requirements-flower.lock pyproject.toml README.md LICENSE NOTICE ./
 RUN python -m venv /siloweave/env \
  && /siloweave/env/bin/pip install --no-cache-dir --require-hashes -r requirements-flower.lock
+# That file also has what the engine's tests need.
+RUN /siloweave/env/bin/pip uninstall --yes hypothesis pandas pyarrow pytest
 COPY src src
 RUN /siloweave/env/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.12-slim
-RUN useradd siloweave && mkdir --parents /siloweave/study && chown siloweave /siloweave/study
+RUN useradd --uid 1000 siloweave && mkdir --parents /siloweave/study \
+ && chown siloweave /siloweave/study
 COPY --from=built /siloweave/env /siloweave/env
-USER siloweave
+# By its number, as Kubernetes asks for where root is not allowed.
+USER 1000
 WORKDIR /siloweave/study
-ENV PATH=/siloweave/env/bin:$PATH
+# Compiled programs are not stored: the user has no home, and a container's name is new each time.
+ENV PATH=/siloweave/env/bin:$PATH JAX_COMPILATION_CACHE_DIR=
+# As Ctrl-C does. The first process of a container ignores SIGTERM, and would be killed after 10 s.
+STOPSIGNAL SIGINT
 ENTRYPOINT ["siloweave"]

@@ -1,5 +1,6 @@
 """What is installed: the lock files agree with the metadata, and the wheel is whole."""
 
+import json
 import re
 import subprocess
 import sys
@@ -169,7 +170,11 @@ def test_the_image_copies_what_is_there_and_installs_what_is_locked():
     assert {*first, *needed, "flwr"} <= set(locked), "nothing is downloaded after the lock file"
     assert "--no-deps --no-build-isolation ." in steps
     after = steps[steps.rindex("FROM ") :]
-    assert re.search(r"^USER (?!root)\w+$", after, re.M)
+    assert re.search(r"^USER [1-9]\d*$", after, re.M), "Kubernetes asks whether it is root's"
+    assert "\nSTOPSIGNAL SIGINT\n" in after
+    (out,) = re.findall(r"pip uninstall --yes (.+)$", steps, re.M)
+    of_tests = [one for one in project["dependency-groups"]["engine"] if isinstance(one, str)]
+    assert sorted(out.split()) == [re.match(r"[\w-]+", one)[0] for one in of_tests]
     assert re.search(r'^ENTRYPOINT \["siloweave"\]$', after, re.M)
 
 
@@ -177,12 +182,19 @@ def test_every_command_of_the_containers_is_one():
     text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
     started = re.findall(r"^    command: (.+)$", text, re.M)
     typed = re.findall(r"--no-deps \w+ ([^#,\n]+?)(?= *(?:#|,|$))", text, re.M)
-    assert (len(started), len(typed)) == (3, 3)
+    assert (len(started), len(typed)) == (4, 2)
     for words in (*started, *typed):
         shown = CliRunner().invoke(app, [*words.split(), "--help"])
         assert shown.exit_code == 0, f"{words}: {shown.output}"
     wrong = CliRunner().invoke(app, [*started[0].split(), "--superlnk", "a", "--help"])
     assert wrong.exit_code != 0
+    seen = dict(re.findall(r"^  (\w+):\n(?:    .+\n)*?    volumes: (.+)$", text, re.M))
+    assert seen.pop("provision") == '[".:/siloweave/study"]'
+    for name, folder in (("office", "coordinator"), ("north", "north"), ("south", "south")):
+        own = f"./ends/{folder}:/siloweave/study/end"
+        rows = f"./{name}.csv:/siloweave/study/rows.csv:ro"
+        assert json.loads(seen.pop(name)) == ([own] if name == "office" else [own, rows])
+    assert not seen
 
 
 def test_the_citation_names_this_version():
