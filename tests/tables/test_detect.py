@@ -13,6 +13,7 @@ from siloweave.tables import Column, Encoder, Schema, Table, read, write
 from siloweave.tables.detect import evidence
 from siloweave.tables.features import Features
 from siloweave.tables.forms import number_form
+from siloweave.tables.read import stacked
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import describe
 
@@ -903,3 +904,45 @@ def test_numbers_with_a_zero_in_front_that_are_no_phones():
     for form in ("0{:02d}.{:05d}", "0{} {}", "A0{:02d} {:04d}"):
         texts = [form.format(*pair) for pair in rng.integers(0, 100, (ROWS, 2)).tolist()]
         assert Schema.detect(Table.from_columns({"x": (texts, None)}))["x"].format != "phone"
+
+
+@pytest.mark.parametrize(
+    ("form", "some", "kind", "padded"),
+    [
+        ("{:.2f}", "", "continuous", 2),
+        (" {:.2f} ", "", "continuous", 2),
+        ("{:.2f}", "n/a", "continuous", 2),
+        ("{:g}", "", "continuous", None),
+        ("{:g}", "n/a", "continuous", None),
+        ("{:g}1", "", "continuous", None),  # none ends with a zero
+        ("{:.1f}0", "", "continuous", 2),  # one decimal, and a zero behind it
+        ("{:.0f}.0", "", "integer", None),
+        ("{:.0f}", "", "integer", None),
+        ("{:.2f}e-3", "", "continuous", None),
+    ],
+)
+def test_zeros_behind_decimals_are_known_where_all_numbers_have_them(
+    tmp_path, form, some, kind, padded
+):
+    numbers = [form.format(i * i / 20 + 0.25) for i in range(100)]
+    lines = [f"{text},k\n" for text in (*numbers, some)]
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(lines))
+    found = Schema.detect(read(tmp_path / "a.csv"))["x"]
+    assert (found.kind, found.padded, "padded" in found.from_data) == (kind, padded, bool(padded))
+    assert Schema.detect(pl.DataFrame({"x": [1.5, 2.25] * 20}))["x"].padded is None
+
+
+def test_decimals_with_zeros_are_those_of_all_files(tmp_path):
+    texts = {"a": ["1.50", "2.00"], "b": ["3.10", "4.25"], "c": ["3.1", "4.25"]}
+    for name, values in texts.items():
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{v},k\n" for v in values * 20))
+    a, b, c = (read(tmp_path / f"{name}.csv") for name in "abc")
+    assert Schema.detect(stacked([a, b]))["x"].padded == 2
+    assert Schema.detect(stacked([a, c]))["x"].padded is None
+
+
+def test_no_fewer_decimals_are_written_than_a_column_has():
+    with pytest.raises(SchemaError, match="padded=1; a continuous column may have 2 to 15"):
+        Column("x", "continuous", decimals=2, padded=1)
+    with pytest.raises(SchemaError, match="padded=1"):
+        Column("x", "categorical", categories=("a", "b"), padded=1)

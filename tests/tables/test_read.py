@@ -11,7 +11,7 @@ import pytest
 
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables import Column, Encoder, Schema, Table, read, read_batches, write
-from siloweave.tables.read import Dialect, digest_of, names_in
+from siloweave.tables.read import Dialect, digest_of, names_in, readings
 
 
 def pandas_frame():
@@ -148,6 +148,19 @@ def test_write_then_read(tmp_path, suffix):
     write(read(frame), path)
     pd.testing.assert_frame_equal(read(path).to_native(), frame)
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
+
+
+def test_numbers_are_written_with_zeros_where_that_is_asked_for(tmp_path):
+    columns = {"fee": (np.array([1.5, 2.25, -0.0, 0.29]), np.array([False, True, False, False]))}
+    columns |= {
+        "year": (np.array([1, 2, 3, 4]), None),
+        "how": (np.array(["a", "b", "c", "d"]), None),
+    }
+    path = tmp_path / "t.csv"
+    write(Table.from_columns(columns), path, {"fee": 2, "year": 1, "how": 3, "other": 4})
+    assert path.read_text() == "fee,year,how\n1.50,1,a\n,2,b\n0.00,3,c\n0.29,4,d\n"
+    write(Table.from_columns(columns), path)
+    assert path.read_text().splitlines()[1] == "1.5,1,a"
 
 
 def test_write_refuses_early(tmp_path):
@@ -465,6 +478,29 @@ def test_an_encoding_that_cannot_be_decided_is_not_guessed(tmp_path, encoding, t
     assert read(path, encoding=encoding).values("town")[0] == text
 
 
+@pytest.mark.parametrize("text", ["Köln für Zoë", "München für alle", "Äpfel für Müller"])
+def test_text_of_an_old_mac_is_not_taken_for_that_of_windows(tmp_path, text):
+    (tmp_path / "t.csv").write_bytes(f"town,x\n{text},1\n".encode("mac-roman") * 9)
+    with pytest.raises(DataError, match="Name it, such as mac-roman"):
+        read(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Zoë élève", ("Zoë",)),
+        ("Kšln", ("Kšln", "Köln")),
+        ("Miloš " * 9 + "MŽller", ("MŽller", "Méller")),  # 0x8e, and nine of 0x9a
+        ("plain", ()),
+    ],
+)
+def test_how_a_word_of_a_guessed_encoding_is_read(tmp_path, text, shown):
+    (tmp_path / "t.csv").write_bytes(f"town,x\n{text},1\n".encode("cp1252"))
+    assert readings(read(tmp_path / "t.csv")) == shown
+    (tmp_path / "u.csv").write_text(f"town,x\n{text},1\n")
+    assert readings(read(tmp_path / "u.csv")) == ()
+
+
 def test_a_file_in_two_encodings_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"town\n" + "Zürich\n".encode() * 20 + "Zürich\n".encode("latin-1") * 5)
@@ -527,14 +563,11 @@ def test_lines_that_end_in_a_carriage_return_alone_are_lines(tmp_path, encoding)
 
 def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("sep=;\na;b\n1;2\n3;4\n")
-    with pytest.raises(DataError, match=r"line 1 .* names the separator.* delete that line"):
-        read(path)
-    path.write_text("Stays of 2024\na,b\n1,2\n3,4\n")
+    path.write_text("Stays of 2024\na,b\nx,y\nz,w\n")  # a, b may be a row as well
     with pytest.raises(DataError, match=r"delete lines above the names.* or count them: --skip"):
         read(path)
     assert read(path, skip=1).names == ("a", "b")
-    path.write_text("Stays of 2024,,\na,b,c\n1,2,3\n3,4,5\n")
+    path.write_text("Stays of 2024,,\na,b,c\nx,y,z\nz,w,v\n")
     with pytest.raises(DataError, match=r"line 1 .* names 1 of 3 columns: delete lines above"):
         read(path)
     path.write_text("Stays of 2024,,\n,,\na,b,c\n1,2,3\n3,4,5\n")
@@ -551,6 +584,8 @@ def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
     [
         ("# exported by X\n", "id,name\n1,a\n2,b\n", 1),
         ("# exported by X\r\n# on 1 May\r\n\r\n", "id,name\r\n1,a\r\n\r\n2,b\r\n", 3),
+        ("sep=;\r\n", "id;name\r\n1;a\r\n2;b\r\n", 1),
+        ('"sep=,"\n', "id,name\nx,a\ny,b\n", 1),
         ("# X\r", "id,name\r1,a\r2,b\r", 1),
         ("# exported by X\n", "#id,name\n1,a\n2,b\n", 1),
         ("", "#id,name\n1,a\n2,b\n", 0),
@@ -564,6 +599,12 @@ def test_what_is_above_the_names_is_named_in_the_error(tmp_path):
         ("Stays of 2024,\n,\n", "id,name\n1,a\n2,b\n", 2),
         ("Stays, by ward\n\n", "a,b,c,d,e\n1,2,3,4,5\n3,4,5,6,7\n", 2),
         ("Register\n\nAs of 2024\n# draft\n\n", "id;name\n1;a\n2;b\n", 5),
+        ("Stays of 2024\n", "id,name\n1,a\n2,b\n", 1),
+        ("Stays of 2024,,\nBy ward\n", "id,name,x\n1,a,NA\n2,b,0.5\n", 2),
+        ("# by X, on 1 May, draft\n", "id,name,x\n1,a,5\n2,b,6\n", 1),
+        ("", "#name,sex,age\nAnn,f,NA\nBob,m,30\nEve,f,20\n", 0),
+        ("", "#name,sex,age\nAnn,f,old\nBob,m,30\nEve,f,20\n", 0),
+        ("", "#name,sex\nAnn,f\nBob,m\nEve,f\n", 0),
     ],
 )
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])

@@ -248,7 +248,7 @@ def party_in(
     def keep(rows: Table, seed: int) -> None:
         names = (*(asked.on if asked else ()), *entry.columns)
         own = setup.declared.select([name for name in names if name in setup.declared.names])
-        write(drawn_anew(rows, own, key=seed), folder / KEPT)
+        write(drawn_anew(rows, own, key=seed), folder / KEPT, own.padded)
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 

@@ -367,12 +367,12 @@ def _drawn(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[s
         return None, {}
     if fitted.shared:
         table = fitted.sample_table(rows, seed=seed)
-        write(table, stage / "synthetic.csv")
+        write(table, stage / "synthetic.csv", fitted.schema.padded)
         return table, {"synthetic table": "synthetic.csv"}
     files, parts = {}, fitted.part_tables(rows, seed=seed)
     for name, part in parts.items():
         files[f"synthetic table of {name}"] = f"synthetic-{name}.csv"
-        write(part, stage / f"synthetic-{name}.csv")
+        write(part, stage / f"synthetic-{name}.csv", fitted.schema.padded)
         (stage / f"synthetic-{name}.csv").chmod(0o600)  # rows of all parties are in one order
     return disjoined(parts, seed), files
 

@@ -187,6 +187,7 @@ class ColumnEvidence:
     categories: tuple[Any, ...] = ()
     format: str | None = None
     decimals: int | None = None
+    padded: int | None = None
     missing_values: tuple[str, ...] = ()
     otherwise: str | None = None
     strays: tuple[str, ...] = ()
@@ -231,7 +232,9 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         return _of_text(table, name)
     found = _of_numbers(table, name)
     if found.kind in ("integer", "continuous"):
-        found = replace(found, why=found.why + _unlike(*table.floats(name)))
+        padded = table.padded(name) if found.kind == "continuous" else None
+        why = found.why + _unlike(*table.floats(name))
+        found = replace(found, padded=padded, why=why)
     return found
 
 
@@ -792,7 +795,11 @@ def _written_numbers(
     if decimals == 0:
         return ColumnEvidence(name, "integer", f"whole {written}{note}", format=form, strays=strays)
     why = f"{written}, of up to {_plural(decimals, 'decimal')}{note}"
-    return ColumnEvidence(name, "continuous", why, format=form, decimals=decimals, strays=strays)
+    alike = form is None and [len(tail) for tail in tails] == [decimals] * len(bodies)
+    padded = decimals if alike and any(tail.endswith("0") for tail in tails) else None
+    return ColumnEvidence(
+        name, "continuous", why, format=form, decimals=decimals, padded=padded, strays=strays
+    )
 
 
 def _marks(bodies: Sequence[str], *, comma: bool) -> tuple[str, str] | None:

@@ -24,7 +24,7 @@ from hashlib import blake2b, shake_256
 from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 from xml.etree import ElementTree
@@ -40,6 +40,8 @@ from siloweave.tables.database import Database
 from siloweave.tables.display import MOST, count_of, html_table, listed
 from siloweave.tables.forms import number_form, numbers_among
 
+MOST_DECIMALS = 15
+"""That a double holds."""
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
 
@@ -54,15 +56,17 @@ _KNOWN_FILES = (
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
 _BLOCK = 1 << 16  # rows that are drawn by one digest
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
-_ABOVE = 30  # lines that may lie above the names
+_ABOVE, _TITLES = 30, 3  # lines that may lie above the names, and without an empty line below
 _SKIP = "or count them: --skip, skip = ... in the study, or read(skip=...)"
 _SEPARATORS = (";", "\t", "|", ",")
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
-# small letter, a sign between letters.
+# small letter or within small ones, a sign between letters.
 _ODD = re.compile(
-    r"[^\x00-\x7f]{3,}|(?<=[a-zß-ÿ])[ŠŒŽŸÀ-Þ]|"
+    r"[^\x00-\x7f]{3,}|(?<=[a-zß-ÿ])[ŠŒŽŸÀ-Þ]|(?<=[A-Z])[ŠŒŽŸÀ-ÖØ-Þ](?=[a-z])|"
     r"(?<=[A-Za-zÀ-ÿ])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[A-Za-zÀ-ÿ])"
 )
+_NOTE = re.compile(r'#|"?sep=."?\s*$')  # Excel's line that names the separator, too
+_NOTHING = {"na", "n/a", "nan", "null", "none", "missing"}  # no names, but values that are missing
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
@@ -146,6 +150,7 @@ class _Origin:
     empty: int = 0  # columns at the end of a text file with neither name nor value
     times: NDArray[np.int64] | None = None  # how many rows each row stands for
     drawn_of: int | None = None
+    padded: Mapping[str, int] = field(default_factory=dict)  # decimals that all numbers have
 
     @property
     def text(self) -> bool:
@@ -236,6 +241,10 @@ class Table:
     def dialect(self) -> Dialect | None:
         """How the text file was written that the table was read from; None for anything else."""
         return self._origin.dialect
+
+    def padded(self, name: str) -> int | None:
+        """Return how many decimals a CSV has of every number, zeros at the end among them."""
+        return self._origin.padded.get(name) or None
 
     @property
     def left_out(self) -> int:
@@ -806,8 +815,22 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
         raise unreadable(file, error) from None
     read_in = _blank(raw, origin)
     if origin.text:
+        texts = [c for c in read_in if c.dtype == pl.String]
         read_in = [_typed(c, dialect.decimal) if c.dtype == pl.String else c for c in read_in]
+        numbers = {c.name for c in read_in if c.dtype == pl.Float64}
+        padded = {c.name: _padded(c, dialect.decimal) for c in texts if c.name in numbers}
+        origin = replace(origin, padded=padded)
     return Table(_normal(read_in), origin)
+
+
+def _padded(text: pl.Series, decimal: str) -> int:
+    """How many decimals all numbers have; 0 where that differs, or none ends with a zero."""
+    values = text.str.strip_chars_end().drop_nulls()
+    if not values.str.ends_with("0").any():
+        return 0
+    digits = min(len(values[0].partition(decimal)[2]), MOST_DECIMALS)
+    alike = values.str.contains(rf"^[^eE]*{re.escape(decimal)}\d{{{digits}}}$").all()
+    return digits if alike else 0
 
 
 def _check_there(name: str, names: Sequence[str]) -> None:
@@ -920,11 +943,6 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     above, lines = "".join(lines[:above]).count("\n") or above, lines[above:]
     if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
-    if re.fullmatch('"?sep=."?', lines[0].strip()):
-        raise DataError(
-            f"line 1 of {str(file)!r} names the separator, for Excel alone: delete that line, so "
-            "that the columns' names come first"
-        )
     separator = asked.separator or _separator(lines)
     rows = [row for row in csv.reader(lines[:_HEAD_ROWS], delimiter=separator) if row]
     header = _has_header(rows) if asked.header is None else asked.header
@@ -945,30 +963,53 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
 
 
 def _above(lines: Sequence[str], asked: Dialect) -> int:
-    """How many lines lie above the names: comments that begin with #, or a title and empty lines.
+    """How many lines lie above the names: comments that begin with #, a title and empty lines.
 
     A line that begins with # is no comment if it has as many fields as the line below it, and at
-    least half of them hold something.
+    least half of them hold something; a title needs an empty line below it. Neither holds above a
+    line that can only be names.
     """
     lines = lines[:_HEAD_ROWS]
     empty = [not line.strip(' \t\r\n";,|') for line in lines[:_ABOVE]]
-    notes = [gone or line.startswith("#") for gone, line in zip(empty, lines, strict=False)]
+    notes = [n or bool(_NOTE.match(line)) for n, line in zip(empty, lines, strict=False)]
     for i in range(len(notes) - 1, 0, -1):
-        if notes[i] or not notes[i - 1] or all(empty[:i]):
+        if notes[i] or all(empty[:i]) or not (notes[i - 1] or i <= _TITLES):
             continue
         mark = asked.separator or _separator(lines[i:])
         rows = [next(csv.reader([line], delimiter=mark)) for line in lines[:i]]
-        first = next(csv.reader(lines[i:], delimiter=mark))
-        *held, there = (sum(map(bool, map(str.strip, row))) for row in (*rows, first))
+        below = [row for row in csv.reader(lines[i:], delimiter=mark) if row]
+        *held, there = (sum(map(bool, map(str.strip, row))) for row in (*rows, below[0]))
         title = max((n for n, note in zip(held, notes, strict=False) if not note), default=0)
         if title and (asked.header or there < 2 or 2 * title >= max(3, there)):
             continue
-        alike = [len(row) == len(first) <= 2 * n for row, n in zip(rows, held, strict=True)]
+        within_quotes = "".join(lines[:i]).count('"') % 2
+        if not within_quotes and _are_names(below):
+            return i
+        if not notes[i - 1]:
+            continue
+        alike = [len(row) == len(below[0]) <= 2 * n for row, n in zip(rows, held, strict=True)]
         start = i
         while start and (empty[start - 1] or alike[start - 1]):
             start -= 1
         return next((j for j in range(start, i) if lines[j].startswith("#")), i)
     return 0
+
+
+def _are_names(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row can only be names: different texts, new ones, and one over numbers."""
+    first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
+    columns = [[value for value in values if value.strip()] for values in zip(*rest, strict=True)]
+    texts = {name.strip().lower() for name in first if re.search(r"[^\W\d_]", name)} - _NOTHING
+    if len(texts) < len(first) or any(map(_NUMBER.fullmatch, first)):
+        return False
+    new = all(name not in values for name, values in zip(first, columns, strict=False))
+    return new and any(map(_numbers_of, columns))
+
+
+def _numbers_of(values: Sequence[str]) -> list[float]:
+    """Sizes of the written numbers among some texts, if nearly all are such; else none."""
+    numbers = [_plain(value) for value in values if _NUMBER.fullmatch(value)]
+    return numbers if len(numbers) > 0.8 * len(values) else []
 
 
 def packed_lines(file: Path) -> int:
@@ -1061,12 +1102,30 @@ def _undecided(file: Path) -> DataError:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         where = f" (line {line} is the first that is not UTF-8)"
+    likely = min(("mac-roman", "cp850"), key=lambda one: len(_ODD.findall(data.decode(one))))
     return DataError(
         f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16 throughout"
         f"{where}, and holds bytes that no Western code page has, or that make no words in it. "
-        "Name it, such as cp437, mac-roman, koi8-r or shift-jis: encoding = ... in the study, "
-        "--encoding, or read(encoding=...); or store the file as UTF-8"
+        f"Name it, such as {likely} (of old text in a Western language), koi8-r or shift-jis: "
+        "encoding = ... in the study, --encoding, or read(encoding=...); or store the file as UTF-8"
     )
+
+
+def readings(table: Table) -> tuple[str, ...]:
+    """How a word is read in a text file whose encoding was taken to be cp1252; else empty.
+
+    A second one is that of mac-roman, where it makes no more odd words of these bytes.
+    """
+    if table.dialect is None or table.dialect.encoding != "cp1252":
+        return ()
+    columns = [table.text_counts(name) for name in table.names if table.kind(name) == "text"]
+    words = [
+        word for text in chain(table.names, *columns) for word in text.split() if not word.isascii()
+    ]
+    others = [word.encode("cp1252").decode("mac-roman") for word in words]
+    pairs = sorted(zip(words, others, strict=True), key=lambda pair: not _ODD.search(pair[0]))
+    odd, odd_then = (sum(map(bool, map(_ODD.search, found))) for found in (words, others))
+    return pairs[0][: 1 + (odd_then <= odd)] if pairs else ()
 
 
 def _separator(lines: Sequence[str]) -> str:
@@ -1093,8 +1152,7 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     alike = 0
     for name, values in zip(first, zip(*rest, strict=True), strict=True):
         below = [value for value in values if value.strip()]
-        numbers = [_plain(value) for value in below if _NUMBER.fullmatch(value)]
-        if numbers and len(numbers) > 0.8 * len(below):
+        if numbers := _numbers_of(below):
             if not _NUMBER.fullmatch(name):
                 return True
             alike += min(numbers) <= _plain(name) <= max(numbers)
@@ -1415,8 +1473,15 @@ def _with_declared(
     return found
 
 
-def write(table: Any, path: str | os.PathLike[str]) -> None:
+def write(
+    table: Any, path: str | os.PathLike[str], padded: Mapping[str, int] | None = None
+) -> None:
     """Write a table or a frame as CSV or Parquet, whole or not at all, in place of an older file.
+
+    Args:
+        table: What to write.
+        path: The file.
+        padded: Columns whose numbers have so many decimals in a CSV, zeros among them.
 
     Raises:
         DataError: The folder is missing, the name ends otherwise, or the file cannot be written.
@@ -1430,7 +1495,10 @@ def write(table: Any, path: str | os.PathLike[str]) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if suffix == ".csv":
-            table._frame.write_csv(temporary)
+            digits = {n: d for n, d in (padded or {}).items() if n in table.names}
+            numbers = (table._frame[n] for n in digits if table.kind(n) == "numbers")
+            texts = [_with_zeros(one, digits[one.name]) for one in numbers]
+            table._frame.with_columns(texts).write_csv(temporary)
         else:
             table._frame.write_parquet(temporary, compression="zstd")
         temporary.replace(target)
@@ -1440,6 +1508,11 @@ def write(table: Any, path: str | os.PathLike[str]) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
+    texts = [None if value is None else f"{value:z.{digits}f}" for value in series]
+    return pl.Series(series.name, texts, dtype=pl.String)
 
 
 def parquet_of(table: Table) -> bytes:
@@ -1487,7 +1560,9 @@ def stacked(tables: Sequence[Table]) -> Table:
             frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
     alike = {one.dialect for one in tables}
     kind: Frame = "csv" if all(one.frame == "csv" for one in tables) else "file"
-    origin = _Origin(kind, dialect=alike.pop() if len(alike) == 1 else None)
+    shared = set.intersection(*(set(one._origin.padded.items()) for one in tables))
+    dialect = alike.pop() if len(alike) == 1 else None
+    origin = _Origin(kind, dialect=dialect, padded=dict(shared))
     return Table(pl.concat(frames, how="vertical_relaxed"), origin)
 
 

@@ -23,7 +23,7 @@ from siloweave.tables.constraints import Constraint, check_constraints, from_sdv
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import number_form, text_form
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import MOST_DECIMALS, Table, read
 
 Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id", "text"]
 """What sort of values a column holds."""
@@ -31,10 +31,12 @@ Category = str | int | float | bool
 """One value of a categorical column."""
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
-_FACTS = ("kind", "categories", "low", "high", "missing", "decimals", "format", "missing_values")
+_FACTS = (
+    "kind", "categories", "low", "high", "missing", "decimals", "padded", "format",
+    "missing_values",
+)  # fmt: skip
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
 _DIGITS = re.compile(r"%Y(%[mdHMS])*|\[1-9\](\[0-9\](\{\d+\})?)*")
-_MOST_DECIMALS = 15  # that a double holds
 _log = logging.getLogger("siloweave")
 
 
@@ -65,6 +67,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
         decimals: The most that a continuous column has; drawn values have no more.
+        padded: How many a CSV has of each number, zeros at the end among them, as in 1.50; None for
+            as few as it needs.
         missing_values: Texts that stand for a missing value, such as ``"n/a"``, or ``"999"``.
         why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
             data, no fact, and `Schema.declared` removes it.
@@ -90,6 +94,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     decimals: int | None = None
     missing_values: tuple[str, ...] = ()
     why: str = ""
+    padded: int | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -120,13 +125,13 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def _check_format(self) -> None:
         where, form = f"column {self.name!r}", self.format
-        if self.decimals is not None and (
-            self.kind != "continuous" or not 0 <= self.decimals <= _MOST_DECIMALS
-        ):
-            raise SchemaError(
-                f"{where}: decimals={self.decimals!r}; a continuous column may have 0 to "
-                f"{_MOST_DECIMALS}, and no other kind has any"
-            )
+        for fact, least in (("decimals", 0), ("padded", self.decimals or 0)):
+            most = MOST_DECIMALS if self.kind == "continuous" else -1
+            if (value := getattr(self, fact)) is not None and not least <= value <= most:
+                raise SchemaError(
+                    f"{where}: {fact}={value!r}; a continuous column may have {least} to "
+                    f"{MOST_DECIMALS}, and no other kind has any"
+                )
         if form is None or self.kind == "datetime":
             return
         try:
@@ -310,6 +315,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             if column.name == name:
                 return column
         raise SchemaError(f"the schema has no column {name!r}; it has {', '.join(self.names)}")
+
+    @property
+    def padded(self) -> dict[str, int]:
+        """Columns whose numbers a CSV has with so many decimals each; see `Column`."""
+        return {one.name: one.padded for one in self.columns if one.padded is not None}
 
     def to_json(self) -> str:
         """Return the schema as JSON text, with a version; `from_json` reads it back."""
@@ -542,6 +552,7 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     table = table.blanked(name, seen.missing_values)
     some, table = bool(table.missing(name).any()), table.finite(name)
     facts: dict[str, Any] = {"format": seen.format, "missing_values": seen.missing_values}
+    facts["padded"] = seen.padded
     known = [fact for fact, value in facts.items() if value and kind != "datetime"]
     facts |= {"missing": some, "why": seen.why}
     if kind in ("id", "text"):
