@@ -14,11 +14,10 @@ from siloweave.app.ledgers import finished, spent
 from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.method import Setup
-from siloweave.core.run import Synthesizer, own_columns
+from siloweave.core.run import Synthesizer, own_columns, too_few
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
-from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
@@ -42,6 +41,7 @@ from siloweave.tables.schema import Schema
 
 _BINS = 32  # to check a generator's rows with
 _LEAST = 2  # rows that a method needs
+_HELD = "the files hold about"  # so many rows, by their sizes
 _NOT_READ = "rows were not read: `siloweave check --rows` compares what the files hold"
 
 # Bytes of a value, in a file of that kind, and bytes in memory for each of the file.
@@ -220,7 +220,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *[_NOT_READ] * (alike > 1),
         ),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(*warnings(study), *_little(counts, budget, synth), *_empty(study, held)),
+        warnings=(*warnings(study), *too_few(_HELD, counts, synth, budget), *_empty(study, held)),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
@@ -464,19 +464,8 @@ def few_rows(study: Study) -> list[str]:
         rows_taken(study, study.source(one), len(own))
         for one, own in zip(study.parties, columns_of(study).values(), strict=True)
     ]
-    return [*_little(counts, study.terms(), study.synthesizer()), *_empty(study, counts)]
-
-
-def _little(parts: Sequence[int], budget: Budget, synth: Synthesizer) -> Iterator[str]:
-    """A sentence about rows that are too few for their budget, by the sizes of the files."""
-    rows = max(parts) if synth.method.split == "columns" else sum(parts)
-    paid = budget.private and synth.method.needs_budget(synth)
-    if paid and rows * budget.epsilon < words.FEW:
-        yield (
-            f"the files hold about {rows} rows: at epsilon = {budget.epsilon:g} the noise is as "
-            "large as any count of so few, so no table that is drawn from it can be useful. Use "
-            "more rows"
-        )
+    few = too_few(_HELD, counts, study.synthesizer(), study.terms())
+    return [*few, *_empty(study, counts)]
 
 
 def _empty(study: Study, counts: Sequence[int]) -> list[str]:

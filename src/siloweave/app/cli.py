@@ -11,6 +11,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
+from warnings import catch_warnings, filterwarnings
 
 import typer
 
@@ -185,7 +186,8 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     plan = Study.load(study)
     for warning in (*warnings(plan), *few_rows(plan)):
         print_warning(warning)
-    with Bar(quiet=json) as progress:
+    with Bar(quiet=json) as progress, catch_warnings():
+        filterwarnings("ignore", "the data have .* the noise is as large")  # `few_rows` said so
         summary, before = execute(plan, progress=progress)
     for warning in outdated(plan, summary):
         print_warning(warning)
@@ -219,7 +221,7 @@ def sample(
         raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
     fitted = open_model(run)
     table = draw(fitted, given or [], balanced, rows, key=seed)
-    write(table, out)
+    write(table, out, fitted.schema.padded)
     print_result(
         {"file": str(out), "rows": table.num_rows, "private": fitted.private},
         f"{table.num_rows:,} rows in {out}",

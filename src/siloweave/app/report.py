@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from siloweave import __version__
 from siloweave.core.fit import Fit, MarginalModel
 from siloweave.core.method import GUARANTEED
-from siloweave.core.run import named_parties
+from siloweave.core.run import FEW, named_parties
 from siloweave.errors import InputError
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
@@ -439,7 +439,7 @@ def _limits(fitted: Fit) -> Iterator[str]:
             "so that it does not show how columns of two parties depend on each other."
         )
     rows = fitted.model.mrf.total if isinstance(fitted.model, MarginalModel) else inf
-    if fitted.budget.private and rows * fitted.budget.epsilon < words.FEW:
+    if fitted.budget.private and rows * fitted.budget.epsilon < FEW:
         yield (
             f"The model stands for about {max(rows, 0):.0f} rows, by its own count: the noise is "
             "as large as any count of so few, so this table cannot be useful."

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -70,6 +71,7 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
+from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table, Unread, beside, digest_of, read, rows_of, sampled, unread
 from siloweave.tables.schema import Schema, outline
@@ -83,6 +85,9 @@ _log = logging.getLogger("siloweave")
 
 SAMPLE = 1_000_000.0
 """Rows of a table in a database or a Parquet file, about, that are loaded if it has more."""
+
+FEW = 100.0
+"""Rows times epsilon below which noise is as large as the counts."""
 
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where a run's folder holds what the coordinator saw."""
@@ -477,6 +482,9 @@ def run_method(
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
+    counts = [table.num_rows for table in tables.values()]
+    for said in too_few("the data have", counts, synth, job.budget) if job.noise != _SEEDED else ():
+        warnings.warn(said, stacklevel=4)  # to whoever gave the rows, and nobody else
     tables = {name: _inside(name, table, setup) for name, table in tables.items()}
     coded = any(isinstance(table, Codes) for table in tables.values())
     fitted, _ = _run(setup, job, partial(_opened, tables=tables), coded=coded)
@@ -487,6 +495,21 @@ def run_method(
         declared=None if setup.modelled is None else setup.declared,
         settings={**fitted.settings, **({"sample": sample_words(job.sample)} if drawn else {})},
     )
+
+
+def too_few(held: str, parts: Sequence[int], synth: Synthesizer, budget: Budget) -> Iterator[str]:
+    """A sentence about parties' rows that are too few for the budget.
+
+    It shows a number of rows that may be private, so it is for whoever holds all of them.
+    """
+    rows = max(parts) if synth.method.split == "columns" else sum(parts)
+    paid = budget.private and synth.method.needs_budget(synth)
+    if paid and rows * budget.epsilon < FEW:
+        yield (
+            f"{held} {count_of(rows, 'row', 'rows')}: at epsilon = {budget.epsilon:g} the noise is "
+            "as large as any count of so few, so no table that is drawn from it can be useful. Use "
+            "more rows"
+        )
 
 
 def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:

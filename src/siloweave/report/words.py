@@ -79,9 +79,6 @@ LARGE_EPSILON, LARGE_DELTA = 10.0, 1e-4
 NO_ROOM = 0.02
 """A ceiling no further above its floor than this share of the larger leaves no room between."""
 
-FEW = 100.0
-"""Rows times ε below which noise is as large as the counts."""
-
 HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 
 
