@@ -231,7 +231,8 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     (folder.path / "ward.csv").write_bytes(source)
     code, out, err = folder.call("init", "ward.csv", "--folder", "new")
     assert (code, err) == (0, "")
-    assert "ward: fields divided by semicolons, cp1252, names in line 1" in out
+    assert "ward: fields divided by semicolons, cp1252, names in line 1; a word" in out
+    assert "a word of it reads 'Unfälle': if that is wrong, give --encoding" in out
     assert "240 different texts in 240 rows of the form P[0-9]{7}: an identifier" in out
     assert "numbers written like 1234,5" in out
     study = (folder.path / "new/study.toml").read_text()
@@ -378,6 +379,19 @@ def test_three_rows_are_too_few_and_every_step_says_so(folder):
     assert said in err
     page = (folder.path / "new/run/report.html").read_text()
     assert "noise is as large as any count of so few" in page
+
+
+def test_money_is_drawn_with_the_zeros_that_the_file_has(folder):
+    rows = [f"{n * 7 % 90 / 4 + 10:.2f},{n % 40 / 2:g},{'fm'[n % 2]}" for n in range(200)]
+    folder.write("bills.csv", "\n".join(["fee,dose,sex", *rows]) + "\n")
+    assert folder.call("init", "bills.csv", "--folder", "new")[0] == 0
+    assert folder.call("run", "new")[0] == 0
+    assert folder.call("sample", "new/run", "--out", "more.csv", "--rows", "50")[0] == 0
+    for name in ("new/run/synthetic.csv", "more.csv"):
+        drawn = [line.split(",") for line in (folder.path / name).read_text().splitlines()[1:]]
+        assert all(re.fullmatch(r"\d+\.\d\d", fee) for fee, _, _ in drawn)
+        assert any(fee.endswith("0") for fee, _, _ in drawn)
+        assert {len(dose.partition(".")[2]) for _, dose, _ in drawn} == {1}
 
 
 def test_an_ambiguous_date_is_said_by_init_and_check_with_how_to_choose(folder):

@@ -134,6 +134,35 @@ def test_rows_that_are_at_two_parties_are_counted():
     assert "more than chance would give. A person with a row at each of" in found[0].said()
 
 
+def test_shared_rows_of_few_columns_are_told_from_chance():
+    """199 of 600 rows, of which chance alone would give about as many."""
+    rng = np.random.default_rng(0)
+
+    def rows(count):
+        values = {
+            n: (rng.integers(0, most, count), None) for n, most in (("a", 20), ("b", 15), ("c", 6))
+        }
+        return Table.from_columns(values)
+
+    shared, own = rows(199), [rows(401), rows(401)]
+    (found,) = overlaps({"north": joined(shared, own[0]), "south": joined(own[1], shared)})
+    assert 199 <= found.count <= 500
+    assert overlaps({"north": joined(rows(199), own[0]), "south": joined(own[1], shared)}) == []
+
+
+@pytest.mark.parametrize("most", [2, 8, 40, 300])
+def test_parties_of_other_people_share_no_more_than_chance(most):
+    """Whatever the parties' people are like: values are skewed, and another way at each."""
+    rng = np.random.default_rng(most)
+    for _ in range(20):
+        tables = {}
+        for party, rows in (("north", 900), ("south", 300)):
+            chances = rng.dirichlet(np.full(most, 0.5))
+            values = {n: (rng.choice(most, rows, p=chances), None) for n in "ab"}
+            tables[party] = Table.from_columns(values)
+        assert overlaps(tables) == []
+
+
 def test_coarse_rows_are_alike_by_chance():
     rng = np.random.default_rng(0)
     tables = {

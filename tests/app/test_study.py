@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import tomllib
 from contextlib import closing
+from datetime import date, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -364,6 +365,29 @@ def test_ids_of_parties_that_number_their_own_rows_are_ids(tmp_path: Path, first
     assert re.fullmatch(schema["case"].format, "C00042")
     assert schema["patient_id"].format == (None if first == 99500 else "[1-9][0-9]{4}")
     assert not {"id", "patient_id", "case"} & {n for c in schema.constraints for n in c.columns}
+
+
+@pytest.mark.parametrize(
+    ("forms", "said"),
+    [
+        (("%Y-%m-%d", "%d.%m.%Y"), "dates written as %Y-%m-%d, or dates written as %d.%m.%Y"),
+        (("%Y%m%d5.1", "%Y%m%d,5"), "numbers, or numbers written like 1234,5"),
+    ],
+)
+def test_what_parties_write_in_different_ways_is_no_id(tmp_path: Path, forms, said):
+    """Its line says what the comparison of the files says."""
+    for name, form in zip("ns", forms, strict=True):
+        days = [date(2020, 1, 1) + timedelta(i * (7 if name == "n" else 5)) for i in range(300)]
+        rows = (f'"{day.strftime(form)}",{i % 9}' for i, day in enumerate(days))
+        (tmp_path / f"{name}.csv").write_text("\n".join(["seen,age", *rows]))
+    found = propose([tmp_path / "n.csv", tmp_path / "s.csv"])
+    seen = found.schema["seen"]
+    assert (seen.kind, seen.format, seen.why) == (
+        "text", None, f"{said}, by file: not modelled until written alike",
+    )  # fmt: skip
+    assert any(one.startswith("seen: n has ") and "map them first" in one for one in found.cautions)
+    same = propose([tmp_path / "n.csv"]).schema["seen"]
+    assert same.kind in ("datetime", "continuous")
 
 
 def test_categories_that_few_rows_of_each_file_hold_once_are_no_ids(tmp_path: Path):

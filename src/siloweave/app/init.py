@@ -17,16 +17,17 @@ import msgspec
 from msgspec.structs import replace
 
 from siloweave.app.check import same_columns
-from siloweave.app.parties import differences, overlaps, places
+from siloweave.app.parties import OTHER_TEXT, differences, form_of, overlaps, places
 from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
+from siloweave.tables.bins import BINNED
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
 from siloweave.tables.display import listed
-from siloweave.tables.read import Dialect, Table, read, rows_of, stacked, unread, write
+from siloweave.tables.read import Dialect, Table, read, readings, rows_of, stacked, unread, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema
 
@@ -137,6 +138,9 @@ def _said(table: Table) -> str:
     more = "; what lies above it is skipped" if above else ""
     if table.left_out:
         more += f"; {table.left_out} empty columns at the end without a name are left out"
+    if words := readings(table):
+        word = " or, in mac-roman, ".join(map(repr, words))
+        more += f"; a word of it reads {word}: if that is wrong, give --encoding"
     return f"fields divided by {separator}, {dialect.encoding}, {header}{more}"
 
 
@@ -305,6 +309,7 @@ def _learned(column: Column) -> list[str]:
         "missing": "missing values" if column.missing else "no missing values",
         "decimals": f"{column.decimals} decimal{'s' * (column.decimals != 1)}",
         "format": f"written like {column.format}",
+        "padded": f"written with {column.padded}",
         "missing_values": f"missing: {', '.join(column.missing_values)}",
     }
     return [facts[fact] for fact in column.from_data]
@@ -315,7 +320,7 @@ def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
         pooled = stacked(tables)
         found = Schema.detect(pooled)
         if len(tables) > 1:
-            found = _with_own_ids(found, pooled, tables)
+            found = _with_own_kinds(found, pooled, tables)
         return Schema(found.columns, proposed(pooled, found))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
     apart = [Schema.detect(table) for table in own]
@@ -324,13 +329,18 @@ def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
     return Schema((*ids, *(c for one in apart for c in one.columns)), tuple(rules))
 
 
-def _with_own_ids(found: Schema, pooled: Table, tables: Sequence[Table]) -> Schema:
-    """A schema of all rows, with the ids of parties that each number their own rows."""
+def _with_own_kinds(found: Schema, pooled: Table, tables: Sequence[Table]) -> Schema:
+    """A schema of all rows, with what a column is in each file by itself.
+
+    Parties may each number their own rows, or write dates or numbers in ways of their own.
+    """
     seen = [(table, evidence(table)) for table in tables]
     columns = []
     for column in found.columns:
         name = column.name
-        own = [one[name] for table, one in seen if not table.missing(name).all()]
+        filled = [(t.kind(name), one[name]) for t, one in seen if not t.missing(name).all()]
+        own = [one for _, one in filled]
+        written = {form_of(one, kind) for kind, one in filled}
         alone = {one.kind for one in own} == {"id"} and column.kind != "id"
         if alone and len(pooled.counts(name)[0]) >= _FEW:
             forms = {one.format for one in own}
@@ -342,6 +352,9 @@ def _with_own_ids(found: Schema, pooled: Table, tables: Sequence[Table]) -> Sche
                 why=f"in every file by itself{shape}: an identifier, left out of the model and "
                 "drawn anew; declare it integer or categorical if that is wrong",
             )  # fmt: skip
+        elif len(written) > 1 and OTHER_TEXT not in written and column.kind not in BINNED:
+            why = f"{', or '.join(sorted(written))}, by file: not modelled until written alike"
+            column = Column(name, "text", missing=column.missing, from_data=("kind",), why=why)
         columns.append(column)
     return Schema(tuple(columns))
 

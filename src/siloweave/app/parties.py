@@ -4,9 +4,10 @@ All of this reads rows and shows some of their values: it is for someone who may
 no report has it. Files whose parties hold different columns are about the same people on purpose,
 so they are not compared.
 
-Whether rows in common are more than chance is judged by the rows that are alike inside each file:
-two rows of different files are alike with a probability of at most ``sqrt(p q)``, where p and q are
-the probabilities inside the files (the inequality of Cauchy and Schwarz).
+Whether rows in common are more than chance is judged by rows that occur two to ten times in both
+files together. Each of m such rows is in the first file with one probability t, if nobody is in
+both, so of their m (m - 1) / 2 pairs a share of 2 t (1 - t) is expected to be of different files:
+at most a half, whatever the files are of. Each row counts alike, and so a pair 1 / (m - 1).
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _NUMBERS = 20  # of a party, from which ranges and shares mean something
 _APART, _FACTOR = 1.5, 5.0  # between typical sizes: of ranges that do not meet, and that may
 _GAP, _SURE = 0.1, 5.0  # between shares of missing values, and in standard errors
 _EXPECTED = 10.0  # rows that a party would have of a category that it lacks
-_FEW = 10  # rows or ids in common that are never named
+_FEW, _BEYOND = 10, 4.5  # ids in common that are never named; standard errors beyond chance
+_RARE = 10  # times that a row may occur, to be evidence that two parties hold it
+OTHER_TEXT = "other text"
+"""What `form_of` says of neither numbers nor dates."""
 _ALIKE = "map them first, so that equal values are written alike"
 
 
@@ -142,7 +146,7 @@ def form_of(one: ColumnEvidence, held: str) -> str:
     if one.kind == "datetime":
         form = (one.format or "").replace("%-", "%")  # leading zeros may be there or not
         return f"dates written as {form}" if form else "dates"
-    return "other text"
+    return OTHER_TEXT
 
 
 def _of_categories(name: str, tables: Mapping[str, Table]) -> Iterator[Difference]:
@@ -276,16 +280,14 @@ def _common(one: NDArray[np.uint64], two: NDArray[np.uint64]) -> int:
     """Rows of the first that the second has, if they are more than chance; see the module."""
     if min(len(one), len(two)) < 2:
         return 0
-    (mine, ours), (theirs, others) = (np.unique(keys, return_counts=True) for keys in (one, two))
-    alike, mine_at, theirs_at = np.intersect1d(mine, theirs, True, return_indices=True)
-    pairs = float((ours[mine_at].astype(float) * others[theirs_at]).sum())
-    chance = 1.0
-    for counts in (ours, others):
-        rows = float(counts.sum())
-        within = (counts * (counts - 1.0)).sum() / 2.0
-        chance *= (within + 1.0) / (rows * (rows - 1.0) / 2.0)
-    expected = len(one) * len(two) * chance**0.5
-    return int(ours[mine_at].sum()) if len(alike) and pairs > 3.0 * expected + _FEW else 0
+    keys, places = np.unique(np.concatenate((one, two)), return_inverse=True)
+    ours, others = (np.bincount(at, minlength=len(keys)) for at in np.split(places, [len(one)]))
+    times = ours + others
+    rare = (times > 1) & (times <= _RARE)
+    ours, others, times = ours[rare], others[rare], times[rare]
+    pairs = (ours * others / (times - 1.0)).sum()
+    chance, error = times.sum() / 4.0, (times / (times - 1.0) / 8.0).sum() ** 0.5
+    return int(ours[others > 0].sum()) if pairs > chance + _BEYOND * error else 0
 
 
 def _common_ids(name: str, one: Table, two: Table) -> int:
