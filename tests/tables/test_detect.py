@@ -330,6 +330,22 @@ def test_a_code_for_unknown_among_numbers_is_pointed_out_and_read_as_missing(tmp
     assert (codes == codes.max()).tolist() == [value == code for value in values]
 
 
+@pytest.mark.parametrize(
+    ("below", "said"),
+    [
+        ([-9], "-9, far"), ([-7, -8, -9], "-7 and -8 and -9, far"),
+        ([-9, -1], ""), ([-10], ""), ([-6], ""), ([-9.5], ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("most", [8, 90])
+def test_numbers_of_no_value_below_all_others_are_pointed_out(below, said, most):
+    """As surveys and credit bureaus write them."""
+    values = [below[i % len(below)] if i % 20 < 3 else i % most for i in range(400)]
+    why = evidence(Table.from_columns({"x": (np.array(values), None)}))["x"].why
+    assert ("missing_values" in why) == bool(said)
+    assert said in why
+
+
 @pytest.mark.parametrize("code", [1000, 60, -5, 42])
 def test_other_numbers_far_from_all_others_are_not_pointed_out(code):
     assert "missing_values" not in seen([code if i % 20 == 3 else i % 37 for i in range(400)]).why

@@ -239,9 +239,14 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
 
 
 def _unlike(numbers: NDArray[np.float64], gone: NDArray[np.bool_]) -> str:
-    """What is said of 999 or -99 in several rows, as far from other numbers as these are apart."""
+    """What is said of 999 or -99 in several rows, as far from other numbers as these are apart.
+
+    So are -7, -8 and -9 where no other number is below 0.
+    """
     seen, times = np.unique(numbers[~gone], return_counts=True)
-    found = []
+    below = seen[seen < 0]
+    coded = set(below) <= {-7.0, -8.0, -9.0} and len(below) < len(seen) and times[0] > 2
+    found = [f"{value:g}" for value in below[::-1]] if coded else []
     for end in (-1, 0) if len(seen) > _SOME else ():
         others, text = (seen[:-1] if end else seen[1:]), f"{seen[end]:.10g}"
         far = abs(seen[end] - others[end]) > np.ptp(others) and times[end] > 2

@@ -552,7 +552,6 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     table = table.blanked(name, seen.missing_values)
     some, table = bool(table.missing(name).any()), table.finite(name)
     facts: dict[str, Any] = {"format": seen.format, "missing_values": seen.missing_values}
-    facts["padded"] = seen.padded
     known = [fact for fact, value in facts.items() if value and kind != "datetime"]
     facts |= {"missing": some, "why": seen.why}
     if kind in ("id", "text"):
@@ -566,9 +565,10 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
         taken = ("kind", "categories", "missing", *known)
         return Column(name, kind, categories, other=other, **facts, from_data=taken)
     low, high = _bounds(table.blanked(name, seen.strays), name, kind, seen.format)
-    if kind == "continuous" and seen.decimals is not None:
-        facts["decimals"] = seen.decimals
-        known.append("decimals")
+    for fact in ("decimals", "padded") if kind == "continuous" else ():
+        if (digits := getattr(seen, fact)) is not None:
+            facts[fact] = digits
+            known.append(fact)
     taken = ("kind", "low", "high", "missing", *known)
     return Column(name, kind, (), low, high, **facts, from_data=taken)
 
