@@ -464,8 +464,7 @@ def few_rows(study: Study) -> list[str]:
         rows_taken(study, study.source(one), len(own))
         for one, own in zip(study.parties, columns_of(study).values(), strict=True)
     ]
-    few = too_few(_HELD, counts, study.synthesizer(), study.terms())
-    return [*few, *_empty(study, counts)]
+    return [*too_few(_HELD, counts, study.synthesizer(), study.terms()), *_empty(study, counts)]
 
 
 def _empty(study: Study, counts: Sequence[int]) -> list[str]:

@@ -232,9 +232,8 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         return _of_text(table, name)
     found = _of_numbers(table, name)
     if found.kind in ("integer", "continuous"):
-        padded = table.padded(name) if found.kind == "continuous" else None
         why = found.why + _unlike(*table.floats(name))
-        found = replace(found, padded=padded, why=why)
+        found = replace(found, padded=table.padded(name), why=why)
     return found
 
 

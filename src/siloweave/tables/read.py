@@ -826,11 +826,9 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
 def _padded(text: pl.Series, decimal: str) -> int:
     """How many decimals all numbers have; 0 where that differs, or none ends with a zero."""
     values = text.str.strip_chars_end().drop_nulls()
-    if not values.str.ends_with("0").any():
-        return 0
     digits = min(len(values[0].partition(decimal)[2]), MOST_DECIMALS)
-    alike = values.str.contains(rf"^[^eE]*{re.escape(decimal)}\d{{{digits}}}$").all()
-    return digits if alike else 0
+    form = rf"^[^eE]*{re.escape(decimal)}\d{{{digits}}}$"
+    return digits if values.str.ends_with("0").any() and values.str.contains(form).all() else 0
 
 
 def _check_there(name: str, names: Sequence[str]) -> None:
@@ -1119,9 +1117,8 @@ def readings(table: Table) -> tuple[str, ...]:
     if table.dialect is None or table.dialect.encoding != "cp1252":
         return ()
     columns = [table.text_counts(name) for name in table.names if table.kind(name) == "text"]
-    words = [
-        word for text in chain(table.names, *columns) for word in text.split() if not word.isascii()
-    ]
+    texts = " ".join(chain(table.names, *columns))
+    words = [word for word in texts.split() if not word.isascii()]
     others = [word.encode("cp1252").decode("mac-roman") for word in words]
     pairs = sorted(zip(words, others, strict=True), key=lambda pair: not _ODD.search(pair[0]))
     odd, odd_then = (sum(map(bool, map(_ODD.search, found))) for found in (words, others))
