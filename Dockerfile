@@ -20,6 +20,6 @@ USER 1000
 WORKDIR /siloweave/study
 # Compiled programs are not stored: the user has no home, and a container's name is new each time.
 ENV PATH=/siloweave/env/bin:$PATH JAX_COMPILATION_CACHE_DIR=
-# As Ctrl-C does. The first process of a container ignores SIGTERM, and would be killed after 10 s.
+# As Ctrl-C does; the first process of a container ignores SIGTERM.
 STOPSIGNAL SIGINT
 ENTRYPOINT ["siloweave"]
