@@ -10,36 +10,37 @@ from siloweave.evaluate.predictive import (
     main_classes,
     pick,
     svm_misclassification,
-    train_on_synthetic,
     utilities,
-    utility_ratio,
 )
-from siloweave.tables import Codes, Domain, align
+from siloweave.tables import align
 
 BOTH = ("real", "synthetic")
+
+
+def utility(tables, real="real", synthetic="synthetic", *, key=0, target=None):
+    """Utility of a table as a share of the real rows' own, in percent."""
+    targets = None if target is None else (target,)
+    return utilities(tables, real, (synthetic,), key=key, targets=targets).ratio(synthetic)[0]
 
 
 def test_fewer_rows_than_folds():
     few = pair({"x": [1.5, 2.5], "y": [2.5, 1.5]}, {"x": [1.5, 2.5], "y": [2.5, 1.5]})
     with pytest.raises(InputError, match="2 real rows are fewer than 3 folds"):
-        utility_ratio(few, *BOTH, key=0)
+        utility(few)
 
 
 def test_utility_falls_with_noise_to_the_floor():
     real = people(0, 800)
-    found = [
-        utility_ratio(pair(real, noisy(real, 1, share)), *BOTH, key=0, target="rich")
-        for share in (0, 0.5, 1)
-    ]
+    found = [utility(pair(real, noisy(real, 1, share)), target="rich") for share in (0, 0.5, 1)]
     assert found[0] > 90
     assert found == sorted(found, reverse=True)
-    floor = utility_ratio(pair(real, shuffled(real, 2)), *BOTH, key=0, target="rich")
+    floor = utility(pair(real, shuffled(real, 2)), target="rich")
     assert found[-1] == pytest.approx(floor, abs=15)
     assert floor < 70
 
 
 def test_fresh_rows_are_as_useful_as_real_ones():
-    assert utility_ratio(pair(people(0), people(1)), *BOTH, key=0) > 90
+    assert utility(pair(people(0), people(1))) > 90
 
 
 def test_the_ratio_is_of_the_90th_percentiles():
@@ -79,7 +80,7 @@ def test_targets_of_one_real_value_are_left_out_and_named():
     found = utilities(pair(real, real), "real", ("synthetic",), key=0)
     assert found.left_out == dict.fromkeys(("flat", "level"), "the real rows have one value")
     with pytest.raises(InputError, match=r"no target to predict \(flat: the real rows have one"):
-        utility_ratio(pair(real, real), *BOTH, key=0, target="flat")
+        utility(pair(real, real), target="flat")
 
 
 def test_missing_targets():
@@ -95,7 +96,7 @@ def test_missing_targets():
 
 def test_an_unknown_target_is_named():
     with pytest.raises(DataError, match="there is no column 'sex'; there are age, pay, job, rich"):
-        utility_ratio(pair(people(0), people(1)), *BOTH, key=0, target="sex")
+        utility(pair(people(0), people(1)), target="sex")
 
 
 def test_wide_targets_keep_their_main_classes():
@@ -125,7 +126,7 @@ def test_what_a_classifier_cannot_predict():
     with pytest.raises(InputError, match="no categorical column with two values"):
         svm_misclassification(numbers, *BOTH, key=0)
     alone = align({"real": people(0, 9).select("rich"), "synthetic": people(1, 9).select("rich")})
-    for measure in (svm_misclassification, utility_ratio):
+    for measure in (svm_misclassification, utility):
         with pytest.raises(InputError, match="one column has no other"):
             measure(alone, *BOTH, key=0)
 
@@ -164,73 +165,3 @@ def test_many_classes_are_learnt_from_rows_of_which_a_few_are_odd():
         tables = pair(*odd_rows(seed))
         found = utilities(tables, "real", ("synthetic",), targets=("school",), key=0)
         assert min(found.trained_on["synthetic"]["school"]) > 0.95
-
-
-# FLAIM's experiment: boosting trained on synthetic codes
-
-
-DOMAIN = Domain(("a", "b", "c"), (3, 4, 2))
-
-
-def rows(seed, count=500, domain=DOMAIN):
-    rng = np.random.default_rng(seed)
-    return Codes(domain, tuple(rng.integers(size, size=count) for size in domain.sizes))
-
-
-def learnable(seed, count=600, flip=0.1):
-    """`c` follows whether `b` is high, but for some noise."""
-    rng = np.random.default_rng(seed)
-    a, b = rng.integers(3, size=count), rng.integers(4, size=count)
-    return Codes(DOMAIN, (a, b, ((b > 1) ^ (rng.random(count) < flip)).astype(np.uint8)))
-
-
-def test_auc_of_what_can_be_learned():
-    auc = train_on_synthetic(learnable(0), learnable(1), "c", key=0)
-    assert 0.85 < auc < 0.95
-
-
-def test_auc_of_independent_columns_is_a_coin():
-    assert 0.4 < train_on_synthetic(rows(0), rows(2), "c", key=0) < 0.6
-
-
-def test_auc_repeats_with_its_key():
-    first = [train_on_synthetic(learnable(0), learnable(1), "c", key=3) for _ in range(2)]
-    assert first[0] == first[1]
-
-
-def test_many_classes_are_one_against_the_rest():
-    auc = train_on_synthetic(learnable(0), learnable(1), "b", key=0)
-    assert 0.65 < auc < 0.85
-
-
-def test_class_never_synthesised_counts_half():
-    real, synthetic = learnable(1), learnable(0)
-    lacking = synthetic.take(np.flatnonzero(synthetic.column("a") != 2))
-    assert 0.4 < train_on_synthetic(lacking, real, "a", key=0) < 0.6
-
-
-def test_one_synthetic_class_is_nan_with_a_reason():
-    synthetic = learnable(0)
-    flat = synthetic.take(np.flatnonzero(synthetic.column("c") == 1))
-    with pytest.warns(UserWarning, match="AUC is NaN: all .* have the same 'c'"):
-        assert np.isnan(train_on_synthetic(flat, learnable(1), "c", key=0))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"target": "z"}, "target='z' is no attribute; choose from a, b, c"),
-        ({"synthetic": rows(0, 0)}, "synthetic has 0 rows"),
-        ({"real_test": rows(0, 1)}, "one class of 'c'"),
-    ],
-)
-def test_bad_utility_input_is_named(change, said):
-    given = {"synthetic": learnable(0), "real_test": learnable(1), "target": "c", "key": 0}
-    with pytest.raises(InputError, match=said):
-        train_on_synthetic(**{**given, **change})
-
-
-def test_lone_attribute_has_no_features():
-    lone = rows(0, 9, Domain(("a",), (3,)))
-    with pytest.raises(InputError, match="only attribute"):
-        train_on_synthetic(lone, lone, "a", key=0)

@@ -7,7 +7,7 @@ import pytest
 from tests.evaluate.made import people, shuffled
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.evaluate.predictive import Trees, svm_misclassification, utility_ratio
+from siloweave.evaluate.predictive import Trees, svm_misclassification, utilities
 from siloweave.evaluate.scores import Scores
 from siloweave.evaluate.scoring import (
     GROUPS,
@@ -367,7 +367,7 @@ def test_a_hundred_thousand_categories_take_little_memory():
     np.testing.assert_allclose(associations(both, "real"), 1)
     assert column_pair_trends(both, *names, strong=True).percent == pytest.approx(100)
     assert marginal_tvd(both, *names, 3, key=0) == pytest.approx(0)
-    assert utility_ratio(both, *names, key=0, max_rows=60) > 0
+    assert utilities(both, *names[:1], names[1:], key=0, max_rows=60).ratio("synthetic")[0] > 0
     assert svm_misclassification(both, *names, key=0, max_rows=60) <= 1
     assert len(column_histograms(both, *names)[0].cells) == 30
     most = tracemalloc.get_traced_memory()[1]

@@ -19,10 +19,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 
 from siloweave.core.method import Place, Setup
 from siloweave.core.party import side_of
@@ -35,7 +37,7 @@ from siloweave.federation.site import Handlers, Site, Terms
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, parquet_of, table_in
+from siloweave.tables.read import Table, parquet_of, read
 from siloweave.tables.schema import Schema
 
 START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
@@ -234,7 +236,7 @@ def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
         setup.budget, start.seed, Path(start.folder), start.run, start.noise, limited=start.limited
     )
     side = side_of(setup)
-    rows = side.prepare(table_in(start.table), setup, Place(start.name))
+    rows = side.prepare(read(pl.read_parquet(BytesIO(start.table))), setup, Place(start.name))
     home = Path(start.folder) / "parties" / f"{start.index:04d}"
     stores = open_stores(start.name, job, home)
     line.send(KEY, stores[0].key)

@@ -8,7 +8,6 @@ its nine most frequent real values, and the rest as one.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.shares import require_tables
-from siloweave.evaluate.workload import require_rows, require_same_domain
 from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.codes import Codes
 from siloweave.tables.keys import Key, fold_in, generator
 
 Rows = Ints
@@ -188,44 +185,6 @@ class Utilities:
         return min(100.0, whole), tuple(per_fold)
 
 
-def utility_ratio(
-    tables: Aligned,
-    real: str,
-    synthetic: str,
-    *,
-    key: Key,
-    target: str | None = None,
-    max_rows: int = 6_000,
-) -> float:
-    """Utility of synthetic rows as a share of the real rows' own, in percent.
-
-    Every column, or only `target`, is predicted; boosted trees learn it from all others, in 3 folds
-    of at most `max_rows` real rows, and models of either table from two thirds as many.
-    Categorical: macro-F1. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that
-    minimise squared errors. Then the ratio of the 90th percentiles over columns, so only columns
-    that can be predicted well count. The key draws rows and folds and seeds the trees.
-
-    Raises:
-        InputError: There is no such table or target, fewer rows than folds, or nothing that real
-            rows predict.
-
-    Source:
-        Zhu et al., *DP-TLDM*, 2024, evaluation (3-fold, D2 clipped), after SiloFuse, ICDE 2024,
-        evaluation (90th percentile, ratio); trees of scikit-learn instead of XGBoost's.
-
-    Example:
-        >>> from siloweave.tables import Table, align
-        >>> x = np.linspace(0.1, 1, 90)
-        >>> one = Table.from_columns({"x": (x, None), "y": (2 * x, None)})
-        >>> both = align({"real": one, "synthetic": one})
-        >>> utility_ratio(both, "real", "synthetic", key=0) > 95
-        True
-    """
-    targets = None if target is None else (tables.column(target).name,)
-    found = utilities(tables, real, (synthetic,), key=key, max_rows=max_rows, targets=targets)
-    return found.ratio(synthetic)[0]
-
-
 def utilities(
     tables: Aligned,
     real: str,
@@ -237,9 +196,27 @@ def utilities(
 ) -> Utilities:
     """Predict columns of real rows by models that learnt from several tables.
 
-    The real rows' own models are fitted once per fold. A table's model is fitted once on its own
-    rows and tested on each fold of the real rows. `max_rows` limits the real rows used; every model
-    learns from two thirds as many.
+    Every column, or each of `targets`, is predicted; boosted trees learn it from all others, in 3
+    folds of at most `max_rows` real rows, whose own models are fitted once per fold. A table's
+    model is fitted once on its own rows, two thirds as many, and tested on each fold of the real
+    ones. Categorical: macro-F1. Numeric: D2 of the absolute error, clipped to [0, 1], of trees that
+    minimise squared errors. The key draws rows and folds and seeds the trees.
+
+    Raises:
+        InputError: There is no such table, or fewer rows than folds.
+        DataError: There is no such target.
+
+    Source:
+        Zhu et al., *DP-TLDM*, 2024, evaluation (3-fold, D2 clipped), after SiloFuse, ICDE 2024,
+        evaluation (90th percentile, ratio); trees of scikit-learn instead of XGBoost's.
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> x = np.linspace(0.1, 1, 90)
+        >>> one = Table.from_columns({"x": (x, None), "y": (2 * x, None)})
+        >>> both = align({"real": one, "synthetic": one})
+        >>> utilities(both, "real", ("synthetic",), key=0).ratio("synthetic")[0] > 95
+        True
     """
     require_tables(tables, real, *sources)
     rows = pick(tables.num_rows[real], max_rows, fold_in(key, "real"))
@@ -419,78 +396,3 @@ def _standardised(
     mean, spread = X.mean(axis=0), X.std(axis=0)
     spread[spread == 0] = 1.0
     return (X - mean) / spread, (Z - mean) / spread
-
-
-# FLAIM's experiment
-
-
-def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: Key) -> float:
-    """AUC on real rows of gradient boosting trained on synthetic rows.
-
-    100 trees of depth 4 with learning rate 0.1, as FLAIM's experiments (Maddock, Cormode and
-    Maple, KDD 2024); the features are the codes of all other attributes. With more than two
-    classes it is the unweighted mean of one-vs-rest AUCs over the classes in the real rows; a
-    class that the synthetic table never shows counts 0.5. Rows to train on and to test on have the
-    same domain; the key seeds the trees. Splits are found over histograms of codes, many times
-    faster than by the search of every split that FLAIM's code makes.
-
-    Returns:
-        AUC in [0, 1]; NaN, with a warning that says why, when the synthetic rows have one class.
-
-    Raises:
-        InputError: When a table is empty, domains differ, there is no feature, or the real rows
-            have one class, for which AUC is not defined.
-
-    Example:
-        >>> from siloweave.tables import Codes, Domain
-        >>> domain = Domain(("x", "y"), (2, 2))
-        >>> x = np.arange(80) % 2
-        >>> rows = Codes(domain, (x, x))
-        >>> train_on_synthetic(rows, rows, "y", key=0)
-        1.0
-    """
-    require_rows(synthetic, "synthetic")
-    require_rows(real_test, "real_test")
-    require_same_domain(real_test, synthetic)
-    known = real_test.domain.names
-    if target not in known:
-        raise InputError(f"target={target!r} is no attribute; choose from {', '.join(known)}")
-    if len(known) < 2:
-        raise InputError(f"target={target!r} is the only attribute; there is nothing to learn from")
-    truth, seen = real_test.column(target), np.unique(synthetic.column(target))
-    if len(np.unique(truth)) < 2:
-        raise InputError(
-            f"real_test has one class of {target!r}, for which AUC is not defined; choose another "
-            "target, or rows with two classes"
-        )
-    if len(seen) < 2:
-        warnings.warn(
-            f"AUC is NaN: all {synthetic.num_rows} synthetic rows have the same {target!r}, so "
-            "there is nothing to learn",
-            stacklevel=2,
-        )
-        return float("nan")
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    seed = int(generator(key).integers(2**31))
-    model = HistGradientBoostingClassifier(
-        max_iter=100, max_depth=4, learning_rate=0.1, early_stopping=False, random_state=seed
-    )
-    X, Z = (
-        np.column_stack([rows.column(n).astype(np.float32) for n in known if n != target])
-        for rows in (synthetic, real_test)
-    )
-    with one_thread():
-        probability = model.fit(X, synthetic.column(target)).predict_proba(Z)
-    return _macro_auc(truth, probability, seen)
-
-
-def _macro_auc(truth: NDArray[Any], probability: Floats, seen: NDArray[Any]) -> float:
-    """Mean one-vs-rest AUC over the classes in `truth`."""
-    from sklearn.metrics import roc_auc_score
-
-    known, areas = seen.tolist(), []
-    for label in np.unique(truth).tolist():
-        column = probability[:, known.index(label)] if label in known else None
-        areas.append(0.5 if column is None else float(roc_auc_score(truth == label, column)))
-    return float(np.mean(areas))

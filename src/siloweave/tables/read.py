@@ -937,8 +937,9 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
         raise _undecided(file)
     lines = head.removeprefix("\ufeff").splitlines(keepends=True)
     lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
-    above = _above(lines, asked) if asked.skip is None else asked.skip
-    above, lines = "".join(lines[:above]).count("\n") or above, lines[above:]
+    skipped = _lines_above(lines, asked) if asked.skip is None else asked.skip
+    title, lines = "".join(lines[:skipped]), lines[skipped:]
+    above = title.count("\n") or skipped  # a mark that ends a line for Python alone is none here
     if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
     separator = asked.separator or _separator(lines)
@@ -960,7 +961,7 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     return names, found
 
 
-def _above(lines: Sequence[str], asked: Dialect) -> int:
+def _lines_above(lines: Sequence[str], asked: Dialect) -> int:
     """How many lines lie above the names: comments that begin with #, a title and empty lines.
 
     A line that begins with # is no comment if it has as many fields as the line below it, and at
@@ -1513,15 +1514,10 @@ def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
 
 
 def parquet_of(table: Table) -> bytes:
-    """A table as the bytes of a Parquet file; `table_in` reads them."""
+    """A table as the bytes of a Parquet file."""
     file = BytesIO()
     table._frame.write_parquet(file)
     return file.getvalue()
-
-
-def table_in(data: bytes) -> Table:
-    """The table in the bytes of a Parquet file."""
-    return read(pl.read_parquet(BytesIO(data)))
 
 
 def beside(tables: Sequence[Table]) -> Table:
