@@ -6,6 +6,7 @@ from scipy.spatial import distance
 from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import InputError
+from siloweave.evaluate import shares
 from siloweave.evaluate.shares import coded, column_shares, quantiles
 from siloweave.evaluate.similarity import (
     _coupled_theils_u,
@@ -225,9 +226,10 @@ def test_tvd_and_workload_error_by_hand():
         marginal_tvd(both, *BOTH, 3, key=0)
 
 
-def test_rare_values_share_a_code_and_a_missing_one_keeps_its_own():
+def test_rare_values_share_a_code_and_a_missing_one_keeps_its_own(monkeypatch):
+    monkeypatch.setattr(shares, "LEVELS", 4)
     values = ["a"] * 5 + ["b"] * 3 + ["c", "d", None]
-    real, _ = coded(pair({"c": values}, {"c": values}), *BOTH, levels=4)
+    real, _ = coded(pair({"c": values}, {"c": values}), *BOTH)
     assert np.bincount(real.column("c")).tolist() == [5, 3, 2, 1]
 
 

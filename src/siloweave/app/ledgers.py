@@ -288,7 +288,7 @@ class TrailLine(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One ledger: verified, and its epsilon recomputed from its events.
+    """One ledger, which was verified, and its epsilon recomputed from its events.
 
     `stage` is the part of the run that it is of: the method, or the alignment before it; `compared`
     names what the ledger was compared with beside itself. Without any, whoever replaced the file
@@ -298,7 +298,6 @@ class Reading(msgspec.Struct, frozen=True):
     party: str
     file: str
     epsilon: float
-    verified: bool
     note: str
     head: str
     entries: tuple[TrailLine, ...]
@@ -412,7 +411,6 @@ def _reading(
         party=ledger.owner,
         file=str(file),
         epsilon=epsilon(ledger.events, delta),
-        verified=True,
         note=ledger.recovered,
         head=ledger.head,
         entries=tuple(_lines(ledger)),

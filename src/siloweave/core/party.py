@@ -367,8 +367,9 @@ def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
         if status is not None:
             carrier.noticed = status.refused
         session = runs.session_with(
-            line, keys, job, run, transcribed=transcribed, at_once=len(keys), status=status
-        )
+            line, keys, job, run, transcribed=transcribed, at_once=len(keys), status=status,
+            sizes=line.sizes,
+        )  # fmt: skip
         try:
             yield session, runs.task_of(setup, side, job), None
         except BaseException as error:

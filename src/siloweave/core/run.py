@@ -938,13 +938,10 @@ def _flat(facts: Any, head: str = "") -> dict[str, Any]:
 # Parties, in this process or elsewhere
 
 
-class Elsewhere(Protocol):
+class Elsewhere(Transport, Protocol):
     """A transport to parties outside this process; tests start each in a process of its own."""
 
     keys: Mapping[str, bytes]
-
-    def send(self, name: str, frame: bytes) -> bytes:
-        """The party's answer to `frame`."""
 
     def recall(self, name: str, key: str, run: str) -> bytes | None:
         """What a party stores under a key; only a simulation reads it."""
@@ -1099,6 +1096,7 @@ def session_with(
     transcribed: bool,
     at_once: int = 1,
     status: records.StatusFile | None = None,
+    sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
     transcript = receipts = absences = None
@@ -1117,6 +1115,7 @@ def session_with(
         dropouts=job.dropouts,
         status=status,
         absences=absences,
+        sizes=sizes,
     )
 
 

@@ -40,38 +40,34 @@ def numbers(column: AlignedColumn, table: str) -> Floats:
     return values[~np.isnan(values)]
 
 
-def column_shares(
-    column: AlignedColumn, real: str, synthetic: str, *, bins: int = BINS
-) -> tuple[Floats, Floats]:
+def column_shares(column: AlignedColumn, real: str, synthetic: str) -> tuple[Floats, Floats]:
     """How the rows of both tables spread over a column's cells; a missing value has the last.
 
     Quantiles of the real table cut a numeric column. Returns two float64 arrays that sum to 1.
     """
-    ours, theirs, size = _cells(column, real, synthetic, bins)
+    ours, theirs, size = _cells(column, real, synthetic)
     first, second = (np.bincount(x, minlength=size) / len(x) for x in (ours, theirs))
     return first, second
 
 
-def coded(
-    tables: Aligned, real: str, synthetic: str, *, bins: int = BINS, levels: int = LEVELS
-) -> tuple[Codes, Codes]:
+def coded(tables: Aligned, real: str, synthetic: str) -> tuple[Codes, Codes]:
     """Both tables as codes of one domain, for marginals of several columns.
 
     Quantiles of the real table cut a numeric column. Of a categorical column the most frequent
-    values have a code each, all others share one, and a missing value has the last of `levels`.
+    values have a code each, all others share one, and a missing value has the last of `LEVELS`.
     """
     require_tables(tables, real, synthetic)
     sizes: list[int] = []
     ours: list[NDArray[np.uint32]] = []
     theirs: list[NDArray[np.uint32]] = []
     for column in tables.columns:
-        first, second, size = _cells(column, real, synthetic, bins)
-        if not column.numeric and size > levels:
+        first, second, size = _cells(column, real, synthetic)
+        if not column.numeric and size > LEVELS:
             first, second = (  # all rare codes as one, but for the last: a missing value's
-                np.where(codes == size - 1, levels - 1, np.minimum(codes, levels - 2))
+                np.where(codes == size - 1, LEVELS - 1, np.minimum(codes, LEVELS - 2))
                 for codes in (first, second)
             )
-            size = levels
+            size = LEVELS
         ours.append(first.astype(np.uint32))
         theirs.append(second.astype(np.uint32))
         sizes.append(size)
@@ -89,7 +85,7 @@ def quantiles(ordered: Floats, levels: Floats) -> Floats:
     return found
 
 
-def _cells(column: AlignedColumn, real: str, synthetic: str, bins: int) -> tuple[Ints, Ints, int]:
+def _cells(column: AlignedColumn, real: str, synthetic: str) -> tuple[Ints, Ints, int]:
     """Each row's cell in both tables, and how many cells there are.
 
     Cell i of a numeric column holds what is above cut i-1 and at most cut i.
@@ -97,7 +93,7 @@ def _cells(column: AlignedColumn, real: str, synthetic: str, bins: int) -> tuple
     if not column.numeric:
         ours, theirs = (column.values[table].astype(np.int64) for table in (real, synthetic))
         return ours, theirs, column.levels
-    cuts = np.unique(quantiles(np.sort(numbers(column, real)), np.arange(1, bins) / bins))
+    cuts = np.unique(quantiles(np.sort(numbers(column, real)), np.arange(1, BINS) / BINS))
     ours, theirs = (_in_cells(column.values[table], cuts) for table in (real, synthetic))
     return ours, theirs, len(cuts) + 2
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.shares import (
-    BINS,
     coded,
     column_shares,
     numbers,
@@ -244,13 +243,11 @@ def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     return 0.0 if np.ptp(y) < 1e-12 else float(np.clip(np.corrcoef(x, y)[0, 1], 0.0, 1.0))
 
 
-def jensen_shannon_similarity(
-    tables: Aligned, real: str, synthetic: str, *, bins: int = BINS
-) -> float:
+def jensen_shannon_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     """One minus the Jensen-Shannon distance, averaged over all columns.
 
     The distance is the square root of the divergence to base 2. Numeric columns are cut at real
-    quantiles into at most `bins` cells; a missing value is a cell of its own. 0: no cell is shared.
+    quantiles into at most 20 cells; a missing value is a cell of its own. 0: no cell is shared.
 
     Source:
         SiloFuse, ICDE 2024, evaluation; Lin, *Divergence measures based on the Shannon entropy*,
@@ -263,7 +260,7 @@ def jensen_shannon_similarity(
         1.0
     """
     require_tables(tables, real, synthetic)
-    found = [jensen_shannon(*column_shares(c, real, synthetic, bins=bins)) for c in tables.columns]
+    found = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.columns]
     return 1.0 - float(np.mean(found))
 
 
@@ -408,20 +405,11 @@ def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserste
     return Wasserstein(float(np.mean(found)), tuple(left_out))
 
 
-def marginal_tvd(
-    tables: Aligned,
-    real: str,
-    synthetic: str,
-    ways: int,
-    *,
-    key: Key,
-    bins: int = BINS,
-    max_cliques: int = 300,
-) -> float:
+def marginal_tvd(tables: Aligned, real: str, synthetic: str, ways: int, *, key: Key) -> float:
     """Mean total variation distance, 0 to 1, over random marginals of `ways` columns at a time.
 
-    The key draws `max_cliques` of them; all count where there are no more. Numeric columns are cut
-    at quantiles of the real table into at most `bins` cells; the rarest values of a categorical
+    The key draws 300 of them; all count where there are no more. Numeric columns are cut
+    at quantiles of the real table into at most 20 cells; the rarest values of a categorical
     column beyond 1,000 share one. With few rows for so many cells, even two real samples are far
     apart: compare with the ceiling, not with 0.
 
@@ -441,24 +429,14 @@ def marginal_tvd(
         raise InputError(
             f"{ways}-way marginals take {ways} columns; the tables have {len(tables.columns)}"
         )
-    ours, theirs = coded(tables, real, synthetic, bins=bins)
-    return tvd(ours, theirs, ways, max_cliques=max_cliques, key=key)
+    return tvd(*coded(tables, real, synthetic), ways, key=key)
 
 
-def marginal_error(
-    tables: Aligned,
-    real: str,
-    synthetic: str,
-    *,
-    key: Key,
-    ways: int = 3,
-    queries: int = 64,
-    bins: int = BINS,
-) -> WorkloadError:
+def marginal_error(tables: Aligned, real: str, synthetic: str, *, key: Key) -> WorkloadError:
     """Mean L1 distance over a random workload of marginals, under both readings, each 0 to 2.
 
-    The key draws at most so many queries of `ways` columns each, or of all where the tables have
-    fewer; a numeric column has at most `bins` cells, cut at real quantiles.
+    The key draws at most 64 queries of three columns each, or of all where the tables have fewer; a
+    numeric column has at most 20 cells, cut at real quantiles.
 
     Source:
         Maddock, Cormode and Maple, *FLAIM*, KDD 2024 (64 random 3-way queries).
@@ -469,9 +447,9 @@ def marginal_error(
         >>> marginal_error(align({"a": one, "b": one}), "a", "b", key=0)
         WorkloadError(closure=0.0, queries=0.0)
     """
-    ours, theirs = coded(tables, real, synthetic, bins=bins)
-    degree = min(ways, len(tables.columns))
-    return workload_errors(ours, theirs, random_workload(ours.domain, degree, queries, seed=key))
+    ours, theirs = coded(tables, real, synthetic)
+    degree = min(3, len(tables.columns))
+    return workload_errors(ours, theirs, random_workload(ours.domain, degree, 64, seed=key))
 
 
 # The two percentages that people quote

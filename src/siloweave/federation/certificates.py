@@ -44,6 +44,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 """Names by which a server is reached from its own machine; every certificate has them."""
 
 _EARLY = timedelta(days=30)  # before the end of a certificate, from when it is said
+_CONNECT_S = 10.0  # until a server must answer
 _SLACK = timedelta(hours=1)  # for clocks that are late
 _log = logging.getLogger("siloweave")
 
@@ -202,7 +203,7 @@ def trust(folder: Path, authority: Path) -> None:
     write_whole(folder / AUTHORITY, b"".join(one.public_bytes(Encoding.PEM) for one in found))
 
 
-def check_server(host: str, port: int, authority: Path, *, seconds: float = 10.0) -> None:
+def check_server(host: str, port: int, authority: Path) -> None:
     """Check that a server is there and is the one that the authority vouches for.
 
     Raises:
@@ -217,7 +218,7 @@ def check_server(host: str, port: int, authority: Path, *, seconds: float = 10.0
     where = f"{host}:{port}"
     try:
         with (
-            socket.create_connection((host, port), seconds) as plain,
+            socket.create_connection((host, port), _CONNECT_S) as plain,
             context.wrap_socket(plain, server_hostname=host) as end,
         ):
             found = x509.load_der_x509_certificate(end.getpeercert(binary_form=True) or b"")

@@ -108,8 +108,7 @@ class Transport(Protocol):
     """Carries one frame to one party and its answer back.
 
     Conforming: `InProcess`, `spool.Spool`. A network transport has the same one method
-    and announces dropouts by raising RosterError. One that sends more than the frame has `sizes`:
-    by party, the bytes of the last question and of its answer.
+    and announces dropouts by raising RosterError.
     """
 
     def send(self, name: str, frame: bytes) -> bytes:
@@ -145,6 +144,8 @@ class Session:
         dropouts: Parties of a sum that may vanish.
         status: Where it is written down who was asked and who answered; nowhere if None.
         absences: Where it is kept who vanished; nowhere if None.
+        sizes: By party, the bytes of the last question and of its answer, where more is sent than
+            their frames, which are counted otherwise.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -164,6 +165,7 @@ class Session:
         dropouts: int = 0,
         status: records.StatusFile | None = None,
         absences: records.Absences | None = None,
+        sizes: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -184,6 +186,7 @@ class Session:
         """Parties that did not answer where some may vanish; they are asked again in `close`."""
         self._paid: dict[str, set[str]] = {name: set() for name in roster}
         self._transport = transport
+        self._sizes = {} if sizes is None else sizes
         self._transcript = transcript
         self._receipts = receipts
         self._at_once = at_once
@@ -401,7 +404,7 @@ class Session:
                 status.refused(asked.to, str(error))
             raise
         plain = len(frame), len(answer)
-        there, back = getattr(self._transport, "sizes", {}).get(asked.to, plain)
+        there, back = self._sizes.get(asked.to, plain)
         if status is not None:
             status.answered(asked.to, there, back)
         return records.Traffic(1, there, back), answer

@@ -65,7 +65,8 @@ def price_of(budget: Budget, rho: float, moved: int) -> PaidAhead:
     left = msgspec.structs.replace(budget, delta=budget.delta * (1 - _ESCAPES))
     kept = 2 * (rho_for(budget) - rho_for(left))
     order = largest_order_for(rho_for(budget), budget.delta)
-    return PaidAhead(rho - kept, min(_ESCAPES * budget.delta, 2.0**-20), order, moved)
+    escape = min(_ESCAPES * budget.delta, 2.0**-20)
+    return PaidAhead(total=rho - kept, escape=escape, largest_order=order, moved=moved)
 
 
 def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) -> None:
