@@ -394,8 +394,10 @@ def _record(
         if isinstance(table, Table) and table.drawn_of:
             part = f"share of the rows of {name} that took part: {table.num_rows:,} of "
             measured[f"{part}{table.drawn_of:,}"] = table.num_rows / table.drawn_of
-    facts: Any = {"synthetic": synthetic, "measured": measured, "run_by": study.output.run_by}
-    record = record_of(fitted, study.study.name, owner=owner, **facts)
+    record = record_of(
+        fitted, study.study.name, owner=owner, synthetic=synthetic, measured=measured,
+        run_by=study.output.run_by,
+    )  # fmt: skip
     if alignment is None or study.alignment is None:
         return record
     return msgspec.structs.replace(

@@ -85,7 +85,10 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
     if not path.exists() or _read(path).public_key() != authority.public_key():
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave authority")])
         limits = x509.BasicConstraints(ca=True, path_length=0), _usage(sign_certificates=True)
-        _issue(path, name, name, authority.public_key(), authority, 10 * days, limits)
+        _issue(
+            path, name=name, issuer=name, key=authority.public_key(), signer=authority,
+            days=10 * days, critical=limits,
+        )  # fmt: skip
     issuer = _read(path)
     key = _key(folder / SERVER_KEY)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "siloweave coordinator")])
@@ -95,11 +98,15 @@ def make_certificates(folder: Path, names: Sequence[str], *, days: int = 365) ->
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
     )
-    _issue(folder / SERVER, name, issuer.subject, key.public_key(), authority, days, limits, more)
+    _issue(
+        folder / SERVER, name=name, issuer=issuer.subject, key=key.public_key(), signer=authority,
+        days=days, critical=limits, others=more,
+    )  # fmt: skip
 
 
 def _issue(
     path: Path,
+    *,
     name: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
@@ -109,7 +116,10 @@ def _issue(
     others: Sequence[x509.ExtensionType] = (),
 ) -> None:
     now = datetime.now(UTC)
-    made = x509.CertificateBuilder(issuer, name, key, x509.random_serial_number())
+    made = x509.CertificateBuilder(
+        issuer_name=issuer, subject_name=name, public_key=key,
+        serial_number=x509.random_serial_number(),
+    )  # fmt: skip
     made = made.not_valid_before(now - _SLACK).not_valid_after(now + timedelta(days=days))
     for one in critical:
         made = made.add_extension(one, critical=True)
@@ -119,13 +129,11 @@ def _issue(
 
 
 def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
-    others = "content_commitment key_encipherment data_encipherment key_agreement encipher_only"
     return x509.KeyUsage(
-        digital_signature=not sign_certificates,
-        key_cert_sign=sign_certificates,
-        crl_sign=sign_certificates,
-        **dict.fromkeys([*others.split(), "decipher_only"], False),
-    )
+        digital_signature=not sign_certificates, key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
 
 
 def _alternative(name: str) -> x509.GeneralName:
