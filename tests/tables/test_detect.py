@@ -333,7 +333,8 @@ def test_a_code_for_unknown_among_numbers_is_pointed_out_and_read_as_missing(tmp
 @pytest.mark.parametrize(
     ("below", "said"),
     [
-        ([-9], "-9, far"), ([-7, -8, -9], "-7 and -8 and -9, far"),
+        ([-9], "-9, far from all others: list it"),
+        ([-7, -8, -9], "-7 and -8 and -9, far from all others: list them"),
         ([-9, -1], ""), ([-10], ""), ([-6], ""), ([-9.5], ""),
     ],
 )  # fmt: skip

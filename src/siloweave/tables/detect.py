@@ -238,10 +238,7 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
 
 
 def _unlike(numbers: NDArray[np.float64], gone: NDArray[np.bool_]) -> str:
-    """What is said of 999 or -99 in several rows, as far from other numbers as these are apart.
-
-    So are -7, -8 and -9 where no other number is below 0.
-    """
+    """What is said of 999 or -99 far from all others, and of -7, -8 and -9 alone below 0."""
     seen, times = np.unique(numbers[~gone], return_counts=True)
     below = seen[seen < 0]
     coded = set(below) <= {-7.0, -8.0, -9.0} and len(below) < len(seen) and times[0] > 2
@@ -250,7 +247,8 @@ def _unlike(numbers: NDArray[np.float64], gone: NDArray[np.bool_]) -> str:
         others, text = (seen[:-1] if end else seen[1:]), f"{seen[end]:.10g}"
         far = abs(seen[end] - others[end]) > np.ptp(others) and times[end] > 2
         found += [text] if far and _CODED.fullmatch(text) else []
-    said = f"; {' and '.join(found)}, far from all others: list it in missing_values if it stands "
+    it, stands = ("it", "it stands") if len(found) == 1 else ("them", "they stand")
+    said = f"; {' and '.join(found)}, far from all others: list {it} in missing_values if {stands} "
     return f"{said}for a missing value, and correct the bounds" if found else ""
 
 
