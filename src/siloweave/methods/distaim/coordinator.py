@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 _ESCAPES = 1e-3  # share of delta for what truncated zCDP leaves out
 _MESSAGE = 0.9 * MAX_BYTES
-_COINS = 240  # of a cell, mostly at most
+DEALT = 4 * 240  # bytes of a cell's coins, mostly at most
+MOST_CELLS = _MESSAGE / DEALT  # of a table that is opened
 
 Counts = npt.NDArray[np.int64]
 
@@ -131,8 +132,7 @@ class _Servers:
 
     def can_open(self, cliques: Sequence[Clique]) -> bool:
         """Whether tables are shared, and what is dealt for each fits into a message."""
-        most = _MESSAGE / (4 * _COINS)
-        return all(q in self.places and self.domain.size(q) <= most for q in cliques)
+        return all(q in self.places and self.domain.size(q) <= MOST_CELLS for q in cliques)
 
     def measure(
         self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float

@@ -38,10 +38,10 @@ Where this departs from the paper, and why:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from msgspec.structs import replace
+import msgspec
 
 from siloweave.core.method import (
     COORDINATOR,
@@ -52,6 +52,7 @@ from siloweave.core.method import (
     READERS,
     Asked,
     Case,
+    Forecast,
     Guarantee,
     Method,
     Setup,
@@ -61,7 +62,8 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
-from siloweave.methods.distaim.coordinator import check_coins, coordinate
+from siloweave.federation.messages import MAX_BYTES
+from siloweave.methods.distaim.coordinator import DEALT, MOST_CELLS, check_coins, coordinate
 from siloweave.methods.distaim.messages import OpenTables, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS, places_of
 from siloweave.privacy.budget import rho_for
@@ -70,6 +72,8 @@ from siloweave.protocols.secure_sums import CountExactly, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.codes import Encoder
+
+_COPIES = 4.0  # in memory, of the message with coins
 
 
 def _check(synth: DistAIM) -> None:
@@ -103,14 +107,36 @@ def _affordable(setup: Setup, learn: float) -> None:
     if synth.selection == "simulated":
         return
     budget, case = setup.budget, Case(setup.encoder or setup.schema, setup.budget, learn=learn)
-    known = guessed(synth, case)
-    encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
     share = 1 - synth.counts_share * (learn > 0 or cuts_columns(synth, case))
     if learn:  # which takes a tenth of delta, too
-        less = rho_for(replace(budget, delta=0.9 * budget.delta))
+        less = rho_for(msgspec.structs.replace(budget, delta=0.9 * budget.delta))
         share *= (1 - learn) * less / rho_for(budget)
-    tables = len(places_of(encoder.domain, queries_of(synth, encoder)))
-    check_coins(synth, budget, tables, share)
+    check_coins(synth, budget, len(_sizes(synth, case)), share)
+
+
+def _sizes(synth: DistAIM, case: Case) -> list[int]:
+    """Cells of every table that parties share."""
+    known = guessed(synth, case)
+    encoder = known if isinstance(known, Encoder) else first_encoder(known, synth)
+    return [encoder.domain.size(q) for q in places_of(encoder.domain, queries_of(synth, encoder))]
+
+
+def _forecast(synth: DistAIM, case: Case) -> Forecast:
+    """Most bytes by far are coins, which the coordinator deals to the last party."""
+    found = marginal_forecast(
+        lambda synth, columns: (synth.rounds + 2, 1.0),
+        _asked,
+        all_pairs=True,
+        waits=lambda synth: synth.rounds - 1,
+    )(synth, case)
+    if synth.selection == "simulated":
+        return found
+    dealt = DEALT * sum(size for size in _sizes(synth, case) if size <= MOST_CELLS)
+    return replace(
+        found,
+        memory_mb=found.memory_mb + 1e-6 * _COPIES * min(dealt, MAX_BYTES),
+        bytes_per_party=found.bytes_per_party + dealt,
+    )
 
 
 def _asked(synth: DistAIM, columns: int, case: Case) -> Asked:
@@ -125,7 +151,7 @@ def _visibility(synth: DistAIM) -> Views:
     if synth.selection == "simulated":
         why = "nothing: exact counts decide what is measured"
         exact = View(COORDINATOR, "exact counts of each party", NOTHING, ("ExactCounts.tables",))
-        return (OWN_ROWS, cuts, exact, replace(READERS, protected_by=why))
+        return (OWN_ROWS, cuts, exact, msgspec.structs.replace(READERS, protected_by=why))
     why = f"{NOISE}, of coins that nobody knows alone, as long as it shares nothing with a server"
     sees = "tables over all parties that took part, with noise"
     served, apart = "at two that serve, which tables are opened", "as long as they share nothing"
@@ -177,12 +203,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         visibility=_visibility,
         handlers=lambda synth: HANDLERS,
         coordinate=coordinate,
-        forecast=marginal_forecast(
-            lambda synth, columns: (synth.rounds + 2, 1.0),
-            _asked,
-            all_pairs=True,
-            waits=lambda synth: synth.rounds - 1,
-        ),
+        forecast=_forecast,
         check=_check,
         affordable=_affordable,
         bounded=lambda synth: True,
