@@ -1,15 +1,20 @@
 """VertiMRF on neighbours: the whole run of all parties, replayed; mutants must be caught."""
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from siloweave.core import run as core
 from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
 from siloweave.federation.session import Close, InProcess
-from siloweave.methods.vertimrf import messages, party
+from siloweave.federation.site import Site
+from siloweave.methods.vertimrf import coordinator, messages, party
+from siloweave.methods.vertimrf.messages import EncodeColumns
 from siloweave.methods.vertimrf.method import VertiMRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation, rho_for
@@ -19,6 +24,7 @@ from siloweave.protocols.random_fields import private_field
 from siloweave.tables import Column, Schema
 from tests.federation.small import reply_in
 from tests.guarantees.replay import DivergenceError, _cost, record, replay
+from tests.guarantees.test_vertigan_views import Own
 from tests.guarantees.whole import plain
 
 REPLACE = Budget(8.0, 1e-5, relation=Relation.REPLACE_ONE)
@@ -32,6 +38,7 @@ SCHEMA = Schema(
         Column("town", "categorical", categories=("x", "y")),
     )
 )
+FIRST = "party-1"
 SPLIT = (["kind", "age"], ["sex", "pay"], ["town"])
 ONE, OTHER = ["a", 0, False, 0, "x"], ["c", 9, True, 7, "y"]
 
@@ -135,6 +142,89 @@ def test_with_sketches_all_but_the_sketches_is_paid():
     noisy = [e for e in bounded if isinstance(e, Gaussian)]
     for event, moved in zip(noisy, twin.distances("l2"), strict=True):
         assert moved <= event.sensitivity * (1 + 1e-9)
+
+
+# Another party, which holds the same people
+
+
+def seen_by_first(rows):
+    """What the first party is asked, and by owner of the entropy how often others draw from it."""
+    asked, drawn, send, stored = [], Counter(), InProcess.send, Site.store_entropy
+
+    def store(site):
+        owner = site.entropy.owner
+        stored(site)
+        site._stream = Own(site._stream._key, owner)
+
+    def sent(transport, name, frame):
+        if name == FIRST:
+            asked.append(decode(frame, Envelope).body)
+        return send(transport, name, frame)
+
+    def noted(draw):
+        def again(*of, entropy, **named):
+            drawn[getattr(entropy, "owner", None)] += 1
+            return draw(*of, entropy=entropy, **named)
+
+        return again
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "SeededEntropy", Own)
+        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Site, "store_entropy", store)
+        for name in ("add_gaussian", "randomised_response"):
+            patch.setattr(mechanisms, name, noted(getattr(mechanisms, name)))
+        return run(rows), asked, drawn
+
+
+def check_first():
+    """Fail if the first party learns of others' rows more than the model, or knows their noise."""
+    rng, one = np.random.default_rng(9), people(ONE)
+    other = one.assign(**{name: rng.permutation(one[name]) for name in ("sex", "pay", "town")})
+    fitted, asked, drawn = seen_by_first(one)
+    assert asked == seen_by_first(other)[1], "what it is asked depends on others' rows"
+    ledgers = enumerate(fitted.ledgers.values())
+    paid = {str(k): sum(entry.event.count for entry in own) for k, own in ledgers}
+    assert drawn == paid, "it can make noise again that another party is charged for"
+
+
+def test_another_party_is_asked_the_same_and_knows_no_noise_but_its_own():
+    check_first()
+
+
+def answers_that_anyone_can_make(patch):
+    honest = mechanisms.randomised_response
+
+    def draw(*of, entropy):
+        return honest(*of, entropy=SeededEntropy(0))
+
+    patch.setattr(party, "mechanisms", SimpleNamespace(randomised_response=draw))
+
+
+def a_key_that_follows_a_row(patch):
+    """The server sends one party what another one answered."""
+
+    def asked(session, plan):
+        first, *others = session.roster
+        replies = session.ask(EncodeColumns(), others)
+        told = EncodeColumns(sealed=bytes(replies[0].encoded.value.data))
+        return [*session.ask(told, [first]), *replies]
+
+    patch.setattr(coordinator, "_asked", asked)
+    patch.setattr(Site, "require_first", lambda site: None)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "words"),
+    [
+        (answers_that_anyone_can_make, "it can make noise again"),
+        (a_key_that_follows_a_row, "what it is asked depends"),
+    ],
+)
+def test_mutants_towards_another_party_are_seen(mutant, words, monkeypatch):
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError, match=words):
+        check_first()
 
 
 # Mutants
