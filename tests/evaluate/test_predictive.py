@@ -10,9 +10,10 @@ from siloweave.evaluate.predictive import (
     main_classes,
     pick,
     svm_misclassification,
+    train_on_synthetic,
     utilities,
 )
-from siloweave.tables import align
+from siloweave.tables import Codes, Domain, align
 
 BOTH = ("real", "synthetic")
 
@@ -165,3 +166,73 @@ def test_many_classes_are_learnt_from_rows_of_which_a_few_are_odd():
         tables = pair(*odd_rows(seed))
         found = utilities(tables, "real", ("synthetic",), targets=("school",), key=0)
         assert min(found.trained_on["synthetic"]["school"]) > 0.95
+
+
+# FLAIM's experiment: boosting trained on synthetic codes
+
+
+DOMAIN = Domain(("a", "b", "c"), (3, 4, 2))
+
+
+def rows(seed, count=500, domain=DOMAIN):
+    rng = np.random.default_rng(seed)
+    return Codes(domain, tuple(rng.integers(size, size=count) for size in domain.sizes))
+
+
+def learnable(seed, count=600, flip=0.1):
+    """`c` follows whether `b` is high, but for some noise."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(3, size=count), rng.integers(4, size=count)
+    return Codes(DOMAIN, (a, b, ((b > 1) ^ (rng.random(count) < flip)).astype(np.uint8)))
+
+
+def test_auc_of_what_can_be_learned():
+    auc = train_on_synthetic(learnable(0), learnable(1), "c", key=0)
+    assert 0.85 < auc < 0.95
+
+
+def test_auc_of_independent_columns_is_a_coin():
+    assert 0.4 < train_on_synthetic(rows(0), rows(2), "c", key=0) < 0.6
+
+
+def test_auc_repeats_with_its_key():
+    first = [train_on_synthetic(learnable(0), learnable(1), "c", key=3) for _ in range(2)]
+    assert first[0] == first[1]
+
+
+def test_many_classes_are_one_against_the_rest():
+    auc = train_on_synthetic(learnable(0), learnable(1), "b", key=0)
+    assert 0.65 < auc < 0.85
+
+
+def test_class_never_synthesised_counts_half():
+    real, synthetic = learnable(1), learnable(0)
+    lacking = synthetic.take(np.flatnonzero(synthetic.column("a") != 2))
+    assert 0.4 < train_on_synthetic(lacking, real, "a", key=0) < 0.6
+
+
+def test_one_synthetic_class_is_nan_with_a_reason():
+    synthetic = learnable(0)
+    flat = synthetic.take(np.flatnonzero(synthetic.column("c") == 1))
+    with pytest.warns(UserWarning, match="AUC is NaN: all .* have the same 'c'"):
+        assert np.isnan(train_on_synthetic(flat, learnable(1), "c", key=0))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": "z"}, "target='z' is no attribute; choose from a, b, c"),
+        ({"synthetic": rows(0, 0)}, "synthetic has 0 rows"),
+        ({"real_test": rows(0, 1)}, "one class of 'c'"),
+    ],
+)
+def test_bad_utility_input_is_named(change, said):
+    given = {"synthetic": learnable(0), "real_test": learnable(1), "target": "c", "key": 0}
+    with pytest.raises(InputError, match=said):
+        train_on_synthetic(**{**given, **change})
+
+
+def test_lone_attribute_has_no_features():
+    lone = rows(0, 9, Domain(("a",), (3,)))
+    with pytest.raises(InputError, match="only attribute"):
+        train_on_synthetic(lone, lone, "a", key=0)

@@ -17,6 +17,7 @@ from siloweave.tables import (
     iid,
     label_skew,
     split_rows,
+    synth_fs,
 )
 
 
@@ -165,3 +166,16 @@ def test_bad_arguments(codes):
         clusters(codes, 2, key=0, method="tsne")
     with pytest.raises(InputError, match="beta=0"):
         label_skew([1, 2], 2, 0, key=0)
+    with pytest.raises(InputError, match="exponent=0"):
+        synth_fs(0, key=0)
+    with pytest.raises(InputError, match="parties, rows"):
+        synth_fs(1, key=0, rows=0)
+
+
+def test_synth_fs_skew_falls_with_the_exponent():
+    def spread(exponent):
+        parts = synth_fs(exponent, key=0)
+        assert (len(parts), parts[0].num_rows, parts[0].domain.sizes) == (100, 500, (41,) * 10)
+        return np.std([[column.mean() for column in part.columns] for part in parts])
+
+    assert spread(1.0) > spread(2.0) > spread(5.0)

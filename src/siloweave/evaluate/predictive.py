@@ -8,6 +8,7 @@ its nine most frequent real values, and the rest as one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError
 from siloweave.evaluate.shares import require_tables
+from siloweave.evaluate.workload import require_rows, require_same_domain
 from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.arrays import Floats, Ints
+from siloweave.tables.codes import Codes
 from siloweave.tables.keys import Key, fold_in, generator
 
 Rows = Ints
@@ -396,3 +399,78 @@ def _standardised(
     mean, spread = X.mean(axis=0), X.std(axis=0)
     spread[spread == 0] = 1.0
     return (X - mean) / spread, (Z - mean) / spread
+
+
+# FLAIM's experiment
+
+
+def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: Key) -> float:
+    """AUC on real rows of gradient boosting trained on synthetic rows.
+
+    100 trees of depth 4 with learning rate 0.1, as FLAIM's experiments (Maddock, Cormode and
+    Maple, KDD 2024); the features are the codes of all other attributes. With more than two
+    classes it is the unweighted mean of one-vs-rest AUCs over the classes in the real rows; a
+    class that the synthetic table never shows counts 0.5. Rows to train on and to test on have the
+    same domain; the key seeds the trees. Splits are found over histograms of codes, many times
+    faster than by the search of every split that FLAIM's code makes.
+
+    Returns:
+        AUC in [0, 1]; NaN, with a warning that says why, when the synthetic rows have one class.
+
+    Raises:
+        InputError: When a table is empty, domains differ, there is no feature, or the real rows
+            have one class, for which AUC is not defined.
+
+    Example:
+        >>> from siloweave.tables import Codes, Domain
+        >>> domain = Domain(("x", "y"), (2, 2))
+        >>> x = np.arange(80) % 2
+        >>> rows = Codes(domain, (x, x))
+        >>> train_on_synthetic(rows, rows, "y", key=0)
+        1.0
+    """
+    require_rows(synthetic, "synthetic")
+    require_rows(real_test, "real_test")
+    require_same_domain(real_test, synthetic)
+    known = real_test.domain.names
+    if target not in known:
+        raise InputError(f"target={target!r} is no attribute; choose from {', '.join(known)}")
+    if len(known) < 2:
+        raise InputError(f"target={target!r} is the only attribute; there is nothing to learn from")
+    truth, seen = real_test.column(target), np.unique(synthetic.column(target))
+    if len(np.unique(truth)) < 2:
+        raise InputError(
+            f"real_test has one class of {target!r}, for which AUC is not defined; choose another "
+            "target, or rows with two classes"
+        )
+    if len(seen) < 2:
+        warnings.warn(
+            f"AUC is NaN: all {synthetic.num_rows} synthetic rows have the same {target!r}, so "
+            "there is nothing to learn",
+            stacklevel=2,
+        )
+        return float("nan")
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    seed = int(generator(key).integers(2**31))
+    model = HistGradientBoostingClassifier(
+        max_iter=100, max_depth=4, learning_rate=0.1, early_stopping=False, random_state=seed
+    )
+    X, Z = (
+        np.column_stack([rows.column(n).astype(np.float32) for n in known if n != target])
+        for rows in (synthetic, real_test)
+    )
+    with one_thread():
+        probability = model.fit(X, synthetic.column(target)).predict_proba(Z)
+    return _macro_auc(truth, probability, seen)
+
+
+def _macro_auc(truth: NDArray[Any], probability: Floats, seen: NDArray[Any]) -> float:
+    """Mean one-vs-rest AUC over the classes in `truth`."""
+    from sklearn.metrics import roc_auc_score
+
+    known, areas = seen.tolist(), []
+    for label in np.unique(truth).tolist():
+        column = probability[:, known.index(label)] if label in known else None
+        areas.append(0.5 if column is None else float(roc_auc_score(truth == label, column)))
+    return float(np.mean(areas))

@@ -2,7 +2,7 @@
 
 Sources:
     Maddock, Cormode & Maple 2024, *FLAIM: AIM-based Synthetic Data Generation in the Federated
-    Setting* (KDD): clusters and label skew of a real table.
+    Setting* (KDD): clusters and label skew of a real table, and its made-up SynthFS.
     Shankar, Brouwer, Hai & Chen 2024, *SiloFuse: Cross-silo synthetic data generation with latent
     tabular diffusion models*, section V: contiguous and permuted columns.
     Wu, Hou & He 2024, *VertiBench: Advancing feature distribution diversity in vertical federated
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import DataError, InputError, number, whole
 from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
@@ -174,6 +174,41 @@ def label_skew(
         for part, piece in zip(parts, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
             part.append(piece)
     return _filled([np.sort(np.concatenate(part)) for part in parts], fold_in(key, "fill"))
+
+
+def synth_fs(
+    exponent: float,
+    *,
+    key: Key,
+    parties: int = 100,
+    rows: int = 500,
+    features: int = 10,
+    values: int = 40,
+) -> list[Codes]:
+    """Make the SynthFS data of the FLAIM paper: parties whose features have different means.
+
+    Per party and feature ``f0``, ``f1`` and so on, a mean of 1 to `values` is drawn from a Zipf
+    distribution with an exponent > 0 (small is more skew); values are normal around it with
+    variance 1, rounded and clipped into the domain, which starts at 0.
+
+    Raises:
+        InputError: When an argument is out of range.
+
+    Example:
+        >>> parts = synth_fs(2.0, key=0, parties=3, rows=5)
+        >>> len(parts), parts[0].num_rows, parts[0].domain.sizes[0]
+        (3, 5, 41)
+    """
+    number("exponent", exponent, 0, inf, "()")
+    if min(parties, rows, features, values) < 1:
+        raise InputError("parties, rows, features and values must each be 1 or more")
+    domain = Domain(tuple(f"f{i}" for i in range(features)), (values + 1,) * features)
+    zipf = np.arange(1, values + 1, dtype=float) ** -exponent
+    random = generator(fold_in(key, "synth_fs"))
+    means = random.choice(np.arange(1, values + 1), size=(parties, features), p=zipf / zipf.sum())
+    drawn = means[:, :, None] + random.standard_normal((parties, features, rows))
+    found = np.clip(np.rint(drawn), 0, values).astype(np.int64)
+    return [Codes(domain, tuple(party)) for party in found]
 
 
 def _check(what: str, number: int, parties: int) -> None:
