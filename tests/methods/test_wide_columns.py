@@ -75,6 +75,10 @@ def test_distaim_foresees_the_coins_of_wide_tables(table):
     found = synth.method.forecast(synth, Case(SCHEMA, budget, 2, ROWS))
     assert most > 2e7
     assert 0.5 < found.bytes_per_party / most < 2
+    assert not any("will not be measured" in note for note in found.notes)
+    many = Column("country", "categorical", categories=tuple(map(str, range(30))))
+    wider = synth.method.forecast(synth, Case(Schema((*SCHEMA.columns, many)), budget, 2, ROWS))
+    assert "1 pair of columns has more than 251,658 cells and will not be measured" in wider.notes
     narrow = synth.method.forecast(synth, Case(SCHEMA.select(["sex", "area"]), budget, 2, ROWS))
     assert found.memory_mb > narrow.memory_mb + 50
 

@@ -72,6 +72,7 @@ from siloweave.protocols.secure_sums import CountExactly, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.codes import Encoder
+from siloweave.tables.display import count_of
 
 _COPIES = 4.0  # in memory, of the message with coins
 
@@ -131,9 +132,15 @@ def _forecast(synth: DistAIM, case: Case) -> Forecast:
     )(synth, case)
     if synth.selection == "simulated":
         return found
-    dealt = DEALT * sum(size for size in _sizes(synth, case) if size <= MOST_CELLS)
+    sizes = _sizes(synth, case)
+    opened = [size for size in sizes if size <= MOST_CELLS]
+    dealt, notes = DEALT * sum(opened), found.notes
+    if closed := len(sizes) - len(opened):
+        some = count_of(closed, "pair of columns has", "pairs of columns have")
+        notes += (f"{some} more than {MOST_CELLS:,.0f} cells and will not be measured",)
     return replace(
         found,
+        notes=notes,
         memory_mb=found.memory_mb + 1e-6 * _COPIES * min(dealt, MAX_BYTES),
         bytes_per_party=found.bytes_per_party + dealt,
     )
