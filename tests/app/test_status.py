@@ -17,7 +17,7 @@ from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
 from siloweave.errors import InputError, RosterError, StudyError, WireError
 from siloweave.federation import messages
-from siloweave.federation.frames import FRAME, Opened
+from siloweave.federation.frames import FRAME, Exchange, Nonces, Opened
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
 from tests.app.processes import party_at
@@ -47,6 +47,7 @@ def test_before_it_begins(ends):
     found = status_of(ends["north"])
     assert (found.state, found.answered, found.at_most) == ("waiting for questions", 0, 4)
     assert (found.party, found.epsilon, found.allowed, found.quiet) == ("north", 0.0, 1.0, None)
+    assert (found.received, found.sent, found.left) == (0, 0, None)
 
 
 def test_a_party_that_is_late_is_named_and_the_run_continues(ends):
@@ -90,13 +91,32 @@ def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):
         party = status_of(ends[one.name])
         assert (party.answered, party.releases) == (one.messages, one.releases)
         assert party.epsilon == one.epsilon
+        assert (party.received, party.sent) == (one.bytes_received, one.bytes_sent)
+        assert (party.answered, party.left) == (party.at_most, 0.0)
         assert party.stored > 1000
-        assert party.quiet < 600
+        assert 0 <= party.quiet < 600
     for end in ends.values():
         assert main(["status", str(end)]) == 0
         assert "small" in capsys.readouterr().out
         assert main(["status", str(end), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["study"] == "small"
+
+
+def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):
+    """What it noted outlives it; a record that was cut short counts for nothing."""
+    noted = Nonces(ends["north"] / "nonces")
+    noted.add(Exchange(bytes(32), 500, 700, 1e9))
+    assert status_of(ends["north"]).left is None
+    noted.add(Exchange(bytes(31) + b"1", 600, 900, 1e9 + 7))
+    with (ends["north"] / "nonces").open("ab") as file:
+        file.write(bytes(50))
+    found = status_of(ends["north"])
+    assert (found.answered, found.received, found.sent) == (2, 1100, 1600)
+    assert found.left == pytest.approx(14.0)  # two of four questions at 7 s
+    assert main(["status", str(ends["north"])]) == 0
+    shown = capsys.readouterr().out
+    assert "1.1 kB received and 1.6 kB sent" in shown
+    assert "left at this pace: at most 14.0 s" in shown
 
 
 def test_a_party_says_what_keeps_it_from_taking_part(ends):

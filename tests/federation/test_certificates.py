@@ -168,14 +168,6 @@ def test_a_party_waits_for_the_coordinator_only_so_long(provided):
     assert not (provided / "lab" / "party.sock").exists()
 
 
-def test_keys_that_parties_made_themselves(tmp_path):
-    word = certificates.node_key(tmp_path / "elsewhere" / "node.key")
-    provisioned(tmp_path, words={"lab": word})
-    assert not (tmp_path / "lab" / "engine" / "node.key").exists()
-    assert (tmp_path / "clinic" / "engine" / "node.key").exists()
-    assert word in (tmp_path / "office" / "engine" / "nodes.json").read_text()
-
-
 def status(path, *headers, kind="http"):
     """What a guarded application answers; None where the application itself was reached."""
 

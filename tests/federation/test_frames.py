@@ -12,9 +12,11 @@ from siloweave.federation import frames, messages
 from siloweave.federation.frames import (
     FRAME,
     REFUSED,
+    Exchange,
     Nonces,
     PublicKeys,
     Seals,
+    exchanges_in,
     keys_for,
     read_roster,
     signed_roster,
@@ -307,12 +309,14 @@ def test_nonces_survive_a_write_that_was_cut_short(tmp_path):
     path = tmp_path / "nonces"
     nonces = [bytes([i]) * 32 for i in range(4)]
     for nonce in nonces[:2]:
-        Nonces(path).add(nonce)
+        Nonces(path).add(Exchange(nonce, 224, 300, 1e9))
     with path.open("ab") as file:
-        file.write(nonces[2][:20])
+        file.write(nonces[2] + bytes(20))
     found = Nonces(path)
     assert nonces[2] not in found
-    found.add(nonces[3])
+    assert [(one.received, one.sent) for one in exchanges_in(path)] == [(224, 300)] * 2
+    found.add(Exchange(nonces[3], 1, 2, 1e9))
+    assert [one.sent for one in exchanges_in(path)] == [300, 300, 2]
     assert all((nonce in Nonces(path)) == (nonce != nonces[2]) for nonce in nonces)
     assert path.stat().st_mode & 0o077 == 0
 

@@ -197,19 +197,26 @@ def test_a_reply_that_answers_another_question_is_refused_though_it_fits_its_typ
         steps_of(names, 3, sites=fresh, change=mixed_up)
 
 
+def strange(line):
+    """A session of another coordinator in the same run."""
+    session = Session(["a"], line, run="r1")
+    session.sender = "stranger"
+    return session
+
+
 def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
     sites = {"a": site_of("a")}
     recorder = Recorder(InProcess(sites, HANDLERS))
     Session(["a"], recorder, run="r1").ask(Ask(50.0))
     with pytest.raises(WireError, match="was answered before for another request"):
-        Session(["a"], InProcess(sites, HANDLERS), run="r1", sender="stranger").ask(Ask(50.0))
+        strange(InProcess(sites, HANDLERS)).ask(Ask(50.0))
 
     class Kept:
         def send(self, name, frame):
             return recorder.frames[0][2]
 
     with pytest.raises(WireError, match="answer's to is 'coordinator' and must be 'stranger'"):
-        Session(["a"], Kept(), run="r1", sender="stranger").ask(Ask(50.0))
+        strange(Kept()).ask(Ask(50.0))
 
     class Mirror:
         def send(self, name, frame):

@@ -324,7 +324,9 @@ def _print_at_party(found: PartyStatus) -> None:
     )
     if found.run:
         console.print(escape(f"last paid: step {found.step} of {found.run}"))
-    console.print(f"answers that are kept: {words.size(found.stored)}")
+    left = "not known" if found.left is None else f"at most {words.duration(found.left)}"
+    console.print(f"{words.size(found.received)} received and {words.size(found.sent)} sent")
+    console.print(f"answers that are kept: {words.size(found.stored)}; left at this pace: {left}")
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:

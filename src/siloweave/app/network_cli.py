@@ -51,7 +51,6 @@ Seeded = Annotated[
     bool,
     typer.Option("--seeded-noise", hidden=True, help="Noise that anyone can repeat: for tests."),
 ]
-
 Attached = Annotated[
     bool, typer.Option("--attached", hidden=True, help="End with whoever started this process.")
 ]
@@ -67,10 +66,6 @@ def _end_with_starter(attached: bool) -> None:
 
     if attached:
         Thread(target=waiting, daemon=True).start()
-
-
-def _noise(seeded: bool) -> str:
-    return "seeded" if seeded else "os"
 
 
 @party.command("key")
@@ -118,7 +113,8 @@ def start(
     _end_with_starter(attached)
     member(folder)  # nothing is written into a folder that is not a party's
     log_into(folder)
-    with answers_in(folder, data, noise=_noise(seeded_noise)) as (seals, reply, declined):
+    noise = "seeded" if seeded_noise else "os"
+    with answers_in(folder, data, noise=noise) as (seals, reply, declined):
         if declined:
             print_error(declined)
         what = "does not take part, and says so once" if declined else "answers"
@@ -185,7 +181,7 @@ def coordinator(
         summary, before = execute(
             office.study,
             parties=office.parties(carrier),
-            noise=_noise(seeded_noise),
+            noise="seeded" if seeded_noise else "os",
             progress=progress,
         )
     print_summary(summary, office.study.folder, json=json, before=before)
@@ -233,13 +229,9 @@ def provision(
 def _named(words: list[str]) -> dict[str, str]:
     from siloweave.errors import InputError
 
-    found = {}
-    for word in words:
-        name, mark, value = word.partition("=")
-        if not mark:
-            raise InputError(f"--key {word!r} must be NAME=KEY")
-        found[name] = value
-    return found
+    if odd := [word for word in words if "=" not in word]:
+        raise InputError(f"--key {odd[0]!r} must be NAME=KEY")
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
 @reported()

@@ -26,7 +26,7 @@ from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
 from siloweave.errors import InputError, LedgerError, of_system
 from siloweave.federation import records
-from siloweave.federation.masking import KEY
+from siloweave.federation.frames import exchanges_in
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
 LOG = "log.txt"
@@ -89,6 +89,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
         releases: Lines of the ledger.
         stored: Bytes of answers that are kept.
         quiet: Seconds since the last question was answered; None before the first.
+        received, sent: Bytes of frames of questions that it answered, and of its answers.
+        left: Seconds of all other questions at the pace so far; None where that is not known.
     """
 
     study: str
@@ -105,6 +107,9 @@ class PartyStatus(msgspec.Struct, frozen=True):
     releases: int
     stored: int
     quiet: float | None
+    received: int
+    sent: int
+    left: float | None
 
 
 def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus | PartyStatus:
@@ -176,10 +181,8 @@ def _alive(process: int) -> bool:
     """Whether there is such a process on this machine."""
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # somebody else's
+    except OSError as error:  # somebody else's may not be asked, and is there
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -187,18 +190,19 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
     plan = network.plan_in(folder, data)
     unknown = data is None and any(one.guessed for one in plan.messages)
     state, why = _hindrance(folder)
-    file, nonces = folder / LEDGER_FILE, folder / network.NONCES
+    file, made, left = folder / LEDGER_FILE, exchanges_in(folder / network.NONCES), None
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
-    answered = nonces.stat().st_size // KEY if nonces.exists() else 0
-    if not state:
-        state = "answering" if answered else "waiting for questions"
+    if len(made) > 1 and not unknown:
+        pace = (made[-1].ended - made[0].ended) / (len(made) - 1)
+        left = pace * max(plan.count - len(made), 0)
+    state = state or ("answering" if made else "waiting for questions")
     store, terms = folder / "store", study.terms()
     return PartyStatus(
         study=study.study.name,
         party=network.member(folder)[-1].name,
         state=state,
         why=why,
-        answered=answered,
+        answered=len(made),
         at_most=None if unknown else plan.count,
         run=entries[-1].run if entries else "",
         step=entries[-1].step if entries else "",
@@ -207,7 +211,10 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
         delta=terms.delta,
         releases=len(entries),
         stored=sum(one.stat().st_size for one in store.iterdir()) if store.is_dir() else 0,
-        quiet=time.time() - nonces.stat().st_mtime if answered else None,
+        quiet=time.time() - made[-1].ended if made else None,
+        received=sum(one.received for one in made),
+        sent=sum(one.sent for one in made),
+        left=left,
     )
 
 

@@ -51,9 +51,6 @@ _OVER = (
 )
 _log = logging.getLogger("siloweave")
 
-Facts = Mapping[str, Any]
-"""Everything public that a study is, as plain values: both ends must have the same."""
-
 
 class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What comes with the first question of a stage.
@@ -78,8 +75,8 @@ class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return replace(setup, schema=Schema.from_json(self.schema), encoder=encoder)
 
 
-def agreed(facts: Facts) -> bytes:
-    """A study's public facts as bytes, which are the same wherever the study is."""
+def agreed(facts: Mapping[str, Any]) -> bytes:
+    """Everything public that a study is, as bytes, which are the same wherever the study is."""
     return msgspec.json.encode(facts, order="sorted")
 
 

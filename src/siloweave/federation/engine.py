@@ -431,7 +431,6 @@ def provision(
     office: Path,
     parties: Mapping[str, Path],
     names: Sequence[str],
-    words: Mapping[str, str] | None = None,
     authority: Path | None = None,
 ) -> None:
     """Make what the engine needs in the folders of a study's ends.
@@ -440,15 +439,12 @@ def provision(
         office: The coordinator's folder.
         parties: Every party's folder; `engine/ca.crt` in it must reach the party.
         names: DNS names and IP addresses by which parties reach the coordinator.
-        words: Public keys of nodes that parties have made themselves, as `certificates.node_key`
-            gives them; for others they are made here.
         authority: The certificate of the authority of a SuperLink that others run, and that the
             coordinator joins; by default the study gets an authority of its own.
 
     Raises:
-        InputError: A name, a key or the authority's certificate is malformed.
+        InputError: A name or the authority's certificate is malformed.
     """
-    words = words or {}
     if authority is None:
         certificates.make_certificates(office / HOME, names)
     else:
@@ -459,8 +455,7 @@ def provision(
         home = folder / HOME
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(home / certificates.AUTHORITY, trusted)
-        nodes[name] = words.get(name) or certificates.node_key(home / certificates.NODE_KEY)
-        certificates.node_key_in(nodes[name])
+        nodes[name] = certificates.node_key(home / certificates.NODE_KEY)
     write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(nodes)) + b"\n")
 
 

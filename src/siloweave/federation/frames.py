@@ -23,11 +23,14 @@ reached every party unaltered. Says nothing about what the coordinator learns: t
 from __future__ import annotations
 
 import os
+import struct
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,6 +50,7 @@ _PURPOSE, _ROSTER, _SEALING = (
     b"siloweave sealing secret",  # a signature for this purpose is secret
 )
 _ROSTER_BYTES = 2**20
+_EXCHANGE = struct.Struct("<32sQQd")  # as a party's file has it
 _NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
 
 ROSTER_FILE = "roster.json"
@@ -242,30 +246,44 @@ _MIXED_UP = {
 }
 
 
+class Exchange(NamedTuple):
+    """A question that a party answered: its nonce, bytes of both frames, and when, in seconds."""
+
+    nonce: bytes
+    received: int
+    sent: int
+    ended: float
+
+
+def exchanges_in(path: Path | None) -> list[Exchange]:
+    """The questions that a party has answered, by its file, without a record that was cut short."""
+    known = path.read_bytes() if path is not None and path.exists() else b""
+    whole = len(known) // _EXCHANGE.size * _EXCHANGE.size
+    return [Exchange(*fields) for fields in _EXCHANGE.iter_unpack(known[:whole])]
+
+
 class Nonces:
     """Nonces of the questions that a party has answered; in a file, if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        known = path.read_bytes() if path is not None and path.exists() else b""
-        self._count = len(known) // masking.KEY  # a record that was cut short is written over
-        self._seen = {known[i * masking.KEY :][: masking.KEY] for i in range(self._count)}
+        self._path, known = path, exchanges_in(path)
+        self._count, self._seen = len(known), {one.nonce for one in known}
 
     def __contains__(self, nonce: bytes) -> bool:
         return nonce in self._seen
 
-    def add(self, nonce: bytes) -> None:
-        """Remember a nonce; OSError if it cannot be written."""
+    def add(self, made: Exchange) -> None:
+        """Remember what was answered, in one write; OSError if it cannot be written."""
         if self._path is not None:
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
             descriptor = for_its_owner(str(self._path), flags)
             with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
-                file.seek(self._count * masking.KEY)
-                file.write(nonce)
+                file.seek(self._count * _EXCHANGE.size)
+                file.write(_EXCHANGE.pack(*made))
                 file.flush()
                 os.fsync(file.fileno())
         self._count += 1
-        self._seen.add(nonce)
+        self._seen.add(made.nonce)
 
 
 class Seals:
@@ -441,7 +459,7 @@ class Seals:
             refusal = messages.encode(Refusal(type(error).__name__, str(error)))
             answer = self.seal(to, REFUSED, refusal, sealed.nonce, sealed.study)
         yield answer
-        self._nonces.add(sealed.nonce)
+        self._nonces.add(Exchange(sealed.nonce, len(frame), len(answer), time.time()))
 
     def _other_roster(self, sealed: SealedFrame) -> StudyError:
         """What a question is refused with whose sender has another roster."""

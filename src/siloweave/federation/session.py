@@ -136,7 +136,6 @@ class Session:
         roster: Names, in the order of the replies.
         transport: How frames travel.
         run: Name of the run; a run that is started again under its name resumes.
-        sender: Name of the coordinator.
         transcript: Where every answer is stored; nowhere if None.
         receipts: Where the payments in answers are kept; nowhere if None.
         at_once: Parties that are asked at the same time, at least.
@@ -157,7 +156,6 @@ class Session:
         transport: Transport,
         *,
         run: str,
-        sender: str = "coordinator",
         transcript: records.FolderTranscript | None = None,
         receipts: records.Receipts | None = None,
         at_once: int = 1,
@@ -176,7 +174,7 @@ class Session:
             )
         self.roster = tuple(roster)
         self.run = run
-        self.sender = sender
+        self.sender = "coordinator"
         self.traffic = {name: records.Traffic() for name in roster}
         self.rounds = 0
         self.tolerated, self.dropouts = tolerated, dropouts
