@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -15,11 +14,10 @@ import pytest
 
 from siloweave.federation import engine, flower
 from tests.federation.engines import SuperLink, cable, children, free_port
-from tests.synthesizers.cases import BUDGET
 from tests.synthesizers.networked import fit_over_frames
 from tests.synthesizers.test_network import check_same
-from tests.synthesizers.test_network_faults import canaries
-from tests.synthesizers.test_visibility import CASES, Case
+from tests.synthesizers.test_network_faults import planted_case
+from tests.synthesizers.test_visibility import CASES
 
 pytestmark = pytest.mark.engine
 pytest.importorskip("flwr", reason="needs the flower extra: make engine")
@@ -226,7 +224,10 @@ def recording(to):
         listening.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("method", ["two_round", "flaim"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("silofuse", "secure_two_round")]
+
+
+@pytest.mark.parametrize("method", ["two_round", "flaim", *SLOW])
 def test_the_engines_whole_view_has_nothing_of_the_rows(method, tmp_path, monkeypatch):
     """Without TLS, so that what a hostile SuperLink sees is what is recorded."""
     over = partial(over_engine, port=free_port(), plaintext=True)
@@ -265,9 +266,7 @@ SENT = []
 
 def planted(method, folder, monkeypatch, over, look=lambda: None):
     """A run on rows with canaries, and what they are; `look` is called whenever something moves."""
-    frame, schema, names, numbers = canaries()
-    case = Case(method, {"bins": 5}, lambda seed: [frame[:25], frame[25:]], schema)
-    case = replace(case, fit={"budget": BUDGET})
+    case, names, numbers = planted_case(method)
     reported = engine.Engine._reported
 
     def heard(self, data):
@@ -292,5 +291,11 @@ def check_unreadable(seen, names, numbers):
         assert value not in seen
     for number in numbers:
         assert np.float64(number).tobytes() not in seen
-    for word in (b"flaim/", b"sum/", b"run/close"):  # no message of ours is readable
+    for word in (
+        b"flaim/",
+        b"sum/",
+        b"silofuse/",
+        b"secure/",
+        b"run/close",
+    ):  # no message of ours is readable
         assert word not in seen
