@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,7 +6,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from siloweave.errors import WireError
-from siloweave.federation import masking
+from siloweave.federation import masking, messages
+from siloweave.federation.messages import Envelope
 from siloweave.federation.site import FolderStore, MemoryStore
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import SharedGaussian
@@ -194,9 +196,16 @@ def test_a_stream_is_never_used_for_two_messages(monkeypatch):
         seen.append([p.words.numpy() for p in parts])
         return Part(parts[0])
 
-    for site in (one, other):
-        for step in (1, 2):
-            site.answer(frame(Sum(keys, 20.0), step=step, to=site.name), {Sum: twice})
+    shown = {}
+    for step in (1, 2):
+        before = dict(shown)
+        for site, peer in ((one, other), (other, one)):
+            asked = messages.decode(frame(Sum(keys, 20.0), step=step, to=site.name), Envelope)
+            proofs = {peer.name: before[peer.name, site.name]} if before else {}
+            asked = messages.encode(msgspec.structs.replace(asked, proofs=proofs))
+            made = reply_in(site.answer(asked, {Sum: twice}), Part).sums
+            shown |= {(site.name, reader): proof for reader, proof in made.proofs.items()}
+    seen = seen[::2] + seen[1::2]
     streams = [words for parts in seen[:2] for words in parts]
     for i, first in enumerate(streams):
         assert uniform_p(first) > SURE

@@ -382,6 +382,7 @@ class Job:
         rows: How many to draw, where that takes the parties; as many as were fitted if None.
         sample: As of `Synthesizer.fit`.
         identity: A party's key over a network; that of its folder if None.
+        proofs: What the job's stages share of masked sums, see `Session`.
     """
 
     budget: Budget
@@ -400,6 +401,7 @@ class Job:
     rows: int | None = None
     sample: float = SAMPLE
     identity: Identity | None = None
+    proofs: dict[str, dict[str, bytes]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_sample("sample", self.sample)
@@ -1116,6 +1118,7 @@ def session_with(
         status=status,
         absences=absences,
         sizes=sizes,
+        proofs=job.proofs,
     )
 
 

@@ -104,18 +104,20 @@ class Masked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         entry: Hash of the ledger entry that paid.
         seal: Keyed digest over all else, checked by the wire on the way out.
         recovery: Where parties may vanish.
+        proofs: Elsewhere, for each other party, what shows it that both received the same.
     """
 
     words: Array
     entry: str
     seal: bytes
     recovery: Recovery | msgspec.UnsetType = msgspec.UNSET
+    proofs: dict[str, bytes] = {}
 
     @property
     def value(self) -> Any:
         """What is sealed beside the entry."""
         unset = isinstance(self.recovery, msgspec.UnsetType)
-        return self.words if unset else [self.words, self.recovery]
+        return [self.words, self.proofs] if unset else [self.words, self.recovery]
 
 
 class Relayed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,6 +175,8 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     A question may bring the one of the step after it along (`then`), which does not depend on the
     answer. Both are answered as if they came one by one, and both answers travel together.
+
+    With the question after a masked sum come the `proofs` of the other parties in it.
     """
 
     run: str
@@ -181,6 +185,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     to: str
     body: bytes
     then: bytes = b""
+    proofs: dict[str, bytes] = {}
 
     @property
     def next(self) -> Envelope:

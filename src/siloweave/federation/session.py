@@ -31,9 +31,11 @@ from siloweave.federation import messages, records
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
     Envelope,
+    Masked,
     Public,
     Reply,
     Request,
+    items,
     payments,
     reply_type,
 )
@@ -145,6 +147,8 @@ class Session:
         absences: Where it is kept who vanished; nowhere if None.
         sizes: By party, the bytes of the last question and of its answer, where more is sent than
             their frames, which are counted otherwise.
+        proofs: By reader and sender, what a sum's parties are still to show each other, which all
+            stages of a run share.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -164,6 +168,7 @@ class Session:
         status: records.StatusFile | None = None,
         absences: records.Absences | None = None,
         sizes: Mapping[str, tuple[int, int]] | None = None,
+        proofs: dict[str, dict[str, bytes]] | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -192,6 +197,7 @@ class Session:
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
         self._late: dict[str, Future[tuple[records.Traffic, bytes] | None]] = {}  # not waited for
         self._along = False  # whether the last question had the one along that closes
+        self._proofs = {} if proofs is None else proofs
 
     def ask(
         self,
@@ -357,13 +363,14 @@ class Session:
     ) -> Iterator[tuple[Envelope, type[R]]]:
         """One by one, as the requests of a step may be large; one for all is encoded once."""
         before, body = None, b""
+        proofs = {name: self._proofs.pop(name, {}) for name in requests}  # before answers bring new
         self._closed = {}
         for name, request in requests.items():
             if request is not before:
                 before, body = request, messages.encode(request)
                 self._question = str(type(request).__struct_config__.tag)
             kind = reply_type(type(request))
-            yield Envelope(self.run, step, self.sender, name, body, then), kind
+            yield Envelope(self.run, step, self.sender, name, body, then, proofs[name]), kind
 
     def close(self) -> Closing:
         """End the run: every party sends its ledger, but for those that are gone and not back.
@@ -426,6 +433,9 @@ class Session:
             self._transcript.record(records.TranscriptRecord(run, step, name, asked.body, body))
         reply = messages.decode(body, kind)
         self._paid[name] |= payments(reply)
+        for _, item in items(reply):
+            for reader, proof in item.proofs.items() if isinstance(item, Masked) else ():
+                self._proofs.setdefault(reader, {})[name] = proof
         if self._receipts is not None:
             self._receipts.record(run, step, name, reply)
         return reply

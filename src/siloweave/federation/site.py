@@ -239,13 +239,15 @@ class FolderStore:
 class _Sum(msgspec.Struct, frozen=True):
     """What a party remembers of the last sum that it masked."""
 
+    run: str
     step: int
     request: bytes  # digest
     cohort: dict[str, bytes]
 
-    @property
-    def context(self) -> str:
-        return f"sum of step {self.step}, {self.request.hex()}"
+    def bound(self, sender: str, reader: str) -> bytes:
+        """What is bound to all that both received for this sum."""
+        context = f"sum of step {self.step}, {self.request.hex()}"
+        return "\0".join((self.run, sender, reader, context)).encode()
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -313,10 +315,38 @@ class Site(Generic[Rows]):
         """Results that can be computed again from rows; never sent, lost with the process."""
 
     def begin(self, envelope: Envelope) -> None:
-        """Start answering a step."""
+        """Start answering a step; WireError where what came shows that the coordinator lied."""
         self._at = envelope
         self._count = self._masks = 0
         self._stream = None
+        if envelope.proofs:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Raise WireError unless the others of the sum before have received what this one did.
+
+        They show it by proofs, see `release_masked`. Nothing is looked at twice.
+        """
+        stored = self._store.get(self._unproved)
+        sum_ = messages.decode(stored, _Sum) if stored else None
+        if sum_ is None or (sum_.run, sum_.step) == (self._at.run, self._at.step):
+            return
+        others = {other: key for other, key in sum_.cohort.items() if other != self.name}
+        for other, secret in self.agree(others).items():
+            proof = self._at.proofs.get(other, b"")
+            try:
+                masking.unsealed(proof, secret, sum_.bound(other, self.name))
+            except WireError as error:
+                raise WireError(
+                    f"party {self.name!r} was not shown that {other!r} received the same in step "
+                    f"{sum_.step} of run {sum_.run}, and both are in one sum. Nothing more is "
+                    "released; the coordinator lied to one of them, or relayed something else"
+                ) from error
+        self._store.put(self._unproved, b"")
+
+    @property
+    def _unproved(self) -> str:
+        return f"unproved/{self._keyed_for}"
 
     @property
     def entropy(self) -> Entropy:
@@ -372,6 +402,7 @@ class Site(Generic[Rows]):
     def _charge(self, event: Event, what: str, step: str, to: str) -> Entry:
         if event.width is not None:
             check_width(event.width, self._source)
+        self._compare()
         entry = self.ledger.charge(event, run=self._at.run, step=step, what=what, to=to)
         self._charged.append(event)
         return entry
@@ -477,7 +508,8 @@ class Site(Generic[Rows]):
         are cut before noise is added, which moves no two neighbours apart. The cohort is the key of
         every party in the sum, this one included, as `mask_key` gives it. A sum opens only among
         parties that received the same: this request, and what else is given as `besides`. If they
-        did not, and no party may vanish, their masks do not cancel: the sum is random numbers.
+        did not, and no party may vanish, their masks do not cancel: the sum is random numbers, and
+        none of them pays for anything more.
 
         Raises:
             WireError: The cohort is not of the study, a key was not signed by its party, or the
@@ -502,13 +534,18 @@ class Site(Generic[Rows]):
         context = f"{self.context}/{self._masks}".encode()
         digest = messages.body_digest(self._at.body + besides)
         recovery: Recovery | msgspec.UnsetType = msgspec.UNSET
+        proofs: dict[str, bytes] = {}
+        sum_ = _Sum(self._at.run, self._at.step, digest, dict(cohort))
         if plan.vanish:
-            seeds, recovery = self._shared_out(_Sum(self._at.step, digest, dict(cohort)), shared)
+            seeds, recovery = self._shared_out(sum_, shared)
             words = plan.masks(self.name, seeds, context, counts.size)
         else:
             words = masking.mask(self.name, shared, context + digest, counts.size)
+            for other, secret in shared.items():
+                proofs[other] = masking.sealed(b"", secret, sum_.bound(self.name, other))
+            self._store.put(self._unproved, messages.encode(sum_))
         noisy = mechanisms.add_gaussian(inside, event.share_sigma, entropy=self.entropy)
-        made = Masked(Array.of(masking.masked(noisy, words), "<u4"), entry, b"", recovery)
+        made = Masked(Array.of(masking.masked(noisy, words), "<u4"), entry, b"", recovery, proofs)
         return msgspec.structs.replace(made, seal=self._sealed(entry, made.value))
 
     def _shared_out(self, sum_: _Sum, shared: Mapping[str, bytes]) -> tuple[list[bytes], Recovery]:
@@ -516,14 +553,14 @@ class Site(Generic[Rows]):
         plan, seeds = self.terms.plan(sum_.cohort), [new_seed(self.entropy)]
         for peer in plan.neighbours[self.name]:
             low, high = sorted((self.name, peer))
-            seeds.append(pair_seed(shared[peer], self._bound_to(low, high, sum_.context)))
+            seeds.append(pair_seed(shared[peer], sum_.bound(low, high)))
         shares = split(seeds, len(plan.names), plan.threshold, self.entropy)
         before = self.recall("lists") or b""
         sealed = {
             name: masking.sealed(
                 messages.encode(_Shares(share, before)),
                 shared[name],
-                self._bound_to(self.name, name, sum_.context),
+                sum_.bound(self.name, name),
             )
             for name, share in zip(plan.names, shares, strict=True)
         }
@@ -566,7 +603,7 @@ class Site(Generic[Rows]):
             )
         shared, found = self.agree(sum_.cohort), {}
         for name in active:
-            bound = self._bound_to(name, self.name, sum_.context)
+            bound = sum_.bound(name, self.name)
             share = self._share_of(name, sealed.get(name, b""), shared[name], bound, before)
             places = plan.opened(name, dead)
             pieces = (share[SEED * i : SEED * (i + 1)] for i in places)
