@@ -27,6 +27,7 @@ How a method measures is its own: over masked sums, or over columns of several p
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -406,7 +407,8 @@ class _Rehearsal:
         self.open: dict[Clique, Measurement] = {m.clique: m for m in pairs if len(m.clique) == 2}
         self.chosen: dict[Clique, float] = {}  # and their scores when they were chosen
         self.left_out: dict[Clique, Measurement] = {}  # as the model would be too large
-        self.brought: set[Clique] = set()  # by exchanges
+        self.tried: set[Clique] = set()  # in exchanges
+        self.brought = 0  # by them
         self.model = self._fit(None)
         self.scores: dict[Clique, float] = {q: self._score(m) for q, m in self.open.items()}
 
@@ -449,18 +451,22 @@ class _Rehearsal:
     def exchange(self) -> bool:
         """Bring in a pair that was left out, if it is now worth more than what must go for it.
 
-        A pair's score may grow as others are chosen. Each comes in so at most once, and 16 in all.
+        A pair's score may grow as others are chosen. Each is tried once, and 16 come in at most.
         """
-        if len(self.brought) >= _EXCHANGES:
+        if self.brought >= _EXCHANGES:
             return False
-        self.model.marginals(list(self.left_out))  # all at once, as they are far apart
-        scores = {q: self._score(m) for q, m in self.left_out.items() if q not in self.brought}
+        new = {q: m for q, m in self.left_out.items() if q not in self.tried}
+        self.model.marginals(list(new))  # all at once, as they are far apart
+        scores = {q: self._score(m) for q, m in new.items()}
         for pair in sorted(scores, key=scores.__getitem__, reverse=True):
-            if scores[pair] > 0 and (lost := self._in_the_way(pair, scores[pair])) is not None:
+            if scores[pair] <= 0:
+                return False
+            self.tried.add(pair)
+            if (lost := self._in_the_way(pair, scores[pair])) is not None:
                 break
         else:
             return False
-        self.brought.add(pair)
+        self.brought += 1
         self.chosen[pair] = scores[pair]
         self.answers.append(self.left_out.pop(pair))
         self.left_out |= {m.clique: m for m in self.answers if m.clique in lost}
@@ -476,14 +482,18 @@ class _Rehearsal:
         if not self._fits([pair, *stay]):
             return None
         kept, lost = [pair], list[Clique]()
-        for q in ranked:
-            if self._fits([*kept, q]):
-                kept.append(q)
-            elif (score := score - self.chosen[q]) <= 0:
+
+        def too_many(first: int) -> bool:
+            return not self._fits([*kept, *ranked[:first]])
+
+        while True:  # by halves, so that few trees are laid out
+            more = bisect(range(1, len(ranked) + 1), False, key=too_many)
+            if more == len(ranked):
+                return lost
+            if (score := score - self.chosen[ranked[more]]) <= 0:
                 return None
-            else:
-                lost.append(q)
-        return lost
+            kept, lost = [*kept, *ranked[:more]], [*lost, ranked[more]]
+            ranked = ranked[more + 1 :]
 
     def _fits(self, pairs: Sequence[Clique]) -> bool:
         return fits(self.domain, pairs, self.megabytes)
