@@ -95,8 +95,9 @@ relates since decision 0051: every table was run again with it. Cells whose rati
 all of them count. Since then plans of more than 120 pairs are made in larger steps, a pair that was
 left out for want of room may come in after all (both decision 0036; br2000 was run again with it),
 and SecureTwoRound's last question closes the run, so that it is asked four instead of the five
-questions of most runs here. AIM's runs with its own workload were repeated on nltcs, br2000 and
-churn when its triples came to weigh less (decision 0042). Runs before these are kept in
+questions of most runs here. All runs of both are from before their plan's model grew (decision
+0049). AIM's runs with its own workload were repeated on nltcs, br2000 and churn when its triples
+came to weigh less (decision 0042). Runs before these are kept in
 `columns_split_before.jsonl` with a label, and not shown. No other run is left out: some seeds were
 run twice, with fresh noise, and both runs count.
 
