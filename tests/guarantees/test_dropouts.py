@@ -310,7 +310,7 @@ FAULTS = {
         naming(MaskPlan, opened=everything), only_masks_with_the_dead_open, "two active",
     ),
     "requests are not compared": (
-        naming(site_file._Sum, context=property(lambda self: f"sum of step {self.step}")),
+        naming(site_file._Sum, bound=lambda self, *ends: f"{ends} of step {self.step}".encode()),
         other_requests_open_nothing, "other sums",
     ),
     "noise for those who help alone": (

@@ -126,8 +126,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     def _check_format(self) -> None:
         where, form = f"column {self.name!r}", self.format
         for fact, least in (("decimals", 0), ("padded", self.decimals or 0)):
-            most = MOST_DECIMALS if self.kind == "continuous" else -1
-            if (value := getattr(self, fact)) is not None and not least <= value <= most:
+            value, has_any = getattr(self, fact), self.kind == "continuous"
+            if value is not None and not (has_any and least <= value <= MOST_DECIMALS):
                 raise SchemaError(
                     f"{where}: {fact}={value!r}; a continuous column may have {least} to "
                     f"{MOST_DECIMALS}, and no other kind has any"
