@@ -115,7 +115,7 @@ def test_without_the_proofs_no_party_pays_for_anything_more():
 
 
 @pytest.mark.parametrize("which", ["another's", "of an earlier sum", "changed"])
-def test_a_proof_of_something_else_is_none(which):
+def test_a_proof_of_something_else_is_refused(which):
     study = study_of(dropouts=0, names=FEW)
     study.count()
     old = {name: dict(proofs) for name, proofs in study.session._proofs.items()}
