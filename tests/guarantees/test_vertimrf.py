@@ -11,7 +11,7 @@ import pytest
 
 from siloweave.core import run as core
 from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
-from siloweave.federation.session import Close, InProcess
+from siloweave.federation.session import Close, InProcess, Session
 from siloweave.federation.site import Site
 from siloweave.methods.vertimrf import coordinator, messages, party
 from siloweave.methods.vertimrf.messages import EncodeColumns
@@ -20,6 +20,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.events import Gaussian, RandomisedResponse
 from siloweave.privacy.mechanisms import SeededEntropy, kept_share
+from siloweave.privacy.sketches import SketchNoise
 from siloweave.protocols.random_fields import private_field
 from siloweave.tables import Column, Schema
 from tests.federation.small import reply_in
@@ -38,7 +39,7 @@ SCHEMA = Schema(
         Column("town", "categorical", categories=("x", "y")),
     )
 )
-FIRST = "party-1"
+NAMES = FIRST, _, LAST = ("party-1", "party-2", "party-3")
 SPLIT = (["kind", "age"], ["sex", "pay"], ["town"])
 ONE, OTHER = ["a", 0, False, 0, "x"], ["c", 9, True, 7, "y"]
 
@@ -147,19 +148,27 @@ def test_with_sketches_all_but_the_sketches_is_paid():
 # Another party, which holds the same people
 
 
-def seen_by_first(rows):
-    """What the first party is asked, and by owner of the entropy how often others draw from it."""
-    asked, drawn, send, stored = [], Counter(), InProcess.send, Site.store_entropy
+def owned(patch):
+    """Every stream of a run with seeded noise knows which party's it is."""
+    stored = Site.store_entropy
 
     def store(site):
         owner = site.entropy.owner
         stored(site)
         site._stream = Own(site._stream._key, owner)
 
-    def sent(transport, name, frame):
-        if name == FIRST:
+    patch.setattr(core, "SeededEntropy", Own)
+    patch.setattr(Site, "store_entropy", store)
+
+
+def seen_by(name, rows, encoding):
+    """What a party is asked, and by owner of the entropy how often noise is drawn from it."""
+    asked, drawn, send = [], Counter(), InProcess.send
+
+    def sent(transport, to, frame):
+        if to == name:
             asked.append(decode(frame, Envelope).body)
-        return send(transport, name, frame)
+        return send(transport, to, frame)
 
     def noted(draw):
         def again(*of, entropy, **named):
@@ -169,27 +178,37 @@ def seen_by_first(rows):
         return again
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core, "SeededEntropy", Own)
+        owned(patch)
         patch.setattr(InProcess, "send", sent)
-        patch.setattr(Site, "store_entropy", store)
-        for name in ("add_gaussian", "randomised_response"):
-            patch.setattr(mechanisms, name, noted(getattr(mechanisms, name)))
-        return run(rows), asked, drawn
+        patch.setattr(SketchNoise, "draw", noted(SketchNoise.draw))
+        for mechanism in ("add_gaussian", "randomised_response"):
+            patch.setattr(mechanisms, mechanism, noted(getattr(mechanisms, mechanism)))
+        return run(rows, encoding=encoding), asked, drawn
 
 
-def check_first():
-    """Fail if the first party learns of others' rows more than the model, or knows their noise."""
+def check_party(name, encoding):
+    """Fail if a party learns of others' rows more than the model, or knows their noise.
+
+    It is asked the same whatever their rows; so no sketch or answer of theirs is sent to it.
+    """
     rng, one = np.random.default_rng(9), people(ONE)
-    other = one.assign(**{name: rng.permutation(one[name]) for name in ("sex", "pay", "town")})
-    fitted, asked, drawn = seen_by_first(one)
-    assert asked == seen_by_first(other)[1], "what it is asked depends on others' rows"
+    own = SPLIT[NAMES.index(name)]
+    other = one.assign(**{c: rng.permutation(one[c]) for c in one.columns if c not in own})
+    fitted, asked, drawn = seen_by(name, one, encoding)
+    assert asked == seen_by(name, other, encoding)[1], "what it is asked depends on others' rows"
     ledgers = enumerate(fitted.ledgers.values())
     paid = {str(k): sum(entry.event.count for entry in own) for k, own in ledgers}
     assert drawn == paid, "it can make noise again that another party is charged for"
 
 
 def test_another_party_is_asked_the_same_and_knows_no_noise_but_its_own():
-    check_first()
+    check_party(FIRST, "fo")
+
+
+@pytest.mark.parametrize("name", [FIRST, LAST])
+def test_a_party_that_has_the_key_is_sent_no_sketches_and_knows_no_phantoms_but_its_own(name):
+    """The first party draws the key, and the last receives it."""
+    check_party(name, "fm")
 
 
 def answers_that_anyone_can_make(patch):
@@ -214,17 +233,101 @@ def a_key_that_follows_a_row(patch):
     patch.setattr(Site, "require_first", lambda site: None)
 
 
+def sketches_for_the_first(patch):
+    """The server sends one party what another one encoded."""
+    asked = Session.ask_each
+
+    def told(session, requests, **named):
+        first, *others = requests
+        if not isinstance(requests[first], EncodeColumns):
+            return asked(session, requests, **named)
+        replies = asked(session, {name: requests[name] for name in others}, **named)
+        sealed = bytes(replies[0].encoded.value.data)[:100]
+        return [*asked(session, {first: EncodeColumns(sealed=sealed)}, **named), *replies]
+
+    patch.setattr(Session, "ask_each", told)
+    patch.setattr(Site, "require_first", lambda site: None)
+
+
+def phantoms_that_anyone_can_make(patch):
+    honest = party._sketches
+
+    def sketches(*given):
+        *settings, site = given
+        return honest(*settings, SimpleNamespace(rows=site.rows, entropy=SeededEntropy(0)))
+
+    patch.setattr(party, "_sketches", sketches)
+
+
 @pytest.mark.parametrize(
-    ("mutant", "words"),
+    ("mutant", "encoding", "words"),
     [
-        (answers_that_anyone_can_make, "it can make noise again"),
-        (a_key_that_follows_a_row, "what it is asked depends"),
+        (answers_that_anyone_can_make, "fo", "it can make noise again"),
+        (a_key_that_follows_a_row, "fo", "what it is asked depends"),
+        (phantoms_that_anyone_can_make, "fm", "it can make noise again"),
+        (sketches_for_the_first, "fm", "what it is asked depends"),
     ],
 )
-def test_mutants_towards_another_party_are_seen(mutant, words, monkeypatch):
+def test_mutants_towards_another_party_are_seen(mutant, encoding, words, monkeypatch):
     mutant(monkeypatch)
     with pytest.raises(AssertionError, match=words):
-        check_first()
+        check_party(FIRST, encoding)
+
+
+# Parties that help the server
+
+
+def check_coalition(names):
+    """Fail if some parties and the server learn more of a row than the others have paid for.
+
+    Parties that pool what they know hold their own columns of the row, so the neighbour has other
+    values at the others alone, who must pay for all that moves.
+    """
+    one = people(ONE)
+    theirs = [c for name, own in zip(NAMES, SPLIT, strict=True) if name not in names for c in own]
+    other = people(OTHER).assign(**{c: one[c] for c in one.columns if c not in theirs})
+    _, twin, (fitted, _), (said, again) = twins(one, other)
+    entries = [e for name, own in fitted.ledgers.items() if name not in names for e in own]
+    twin.require_paid([entry.event for entry in entries])
+    assert twin.rho() > 0
+    assert said == again, "something unpaid depends on the others' rows"
+    for name in names:
+        check_party(name, "fo")
+
+
+@pytest.mark.parametrize("names", [(FIRST,), (LAST,), (FIRST, LAST)], ids=len)
+def test_parties_that_help_the_server_learn_what_the_others_paid_for_and_no_more(names):
+    check_coalition(names)
+
+
+def one_party_pays(plan):
+    """The first party's ledger has answers of all; the budget is kept."""
+    answer, *_ = plan.encoding.values()
+    each = dict.fromkeys(plan.encoding, RandomisedResponse(answer.epsilon, 1))
+    first = next(iter(each))
+    return replace(plan, encoding=each | {first: RandomisedResponse(answer.epsilon, 6 - len(each))})
+
+
+def others_draw_from(patch):
+    """All parties draw answers from what the first of them can make again."""
+    honest = mechanisms.randomised_response
+
+    def draw(*of, entropy):
+        return honest(*of, entropy=Own(b"0/0"))
+
+    patch.setattr(party, "mechanisms", SimpleNamespace(randomised_response=draw))
+
+
+def paid_by_one(patch):
+    honest = messages.VertiMRFPlan.of
+    patch.setattr(messages.VertiMRFPlan, "of", lambda *given: one_party_pays(honest(*given)))
+
+
+@pytest.mark.parametrize("mutant", [paid_by_one, others_draw_from, answers_that_anyone_can_make])
+def test_mutants_are_seen_by_a_party_that_helps_the_server(mutant, monkeypatch):
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_coalition((FIRST,))
 
 
 # Mutants
