@@ -65,7 +65,7 @@ def test_a_share_that_is_none_is_refused(open_study):
     open_study.replace("study.toml", 'file = "schema.json"', 'file = "schema.json"\nlearn = 1.5')
     code, _, err = open_study.call("run")
     assert code == 2
-    assert "learn = 1.5 must lie in [0, 1)" in err
+    assert "learn=1.5 must be a number in [0, 1)" in err
     assert not (open_study.path / "run").exists()
 
 

@@ -48,7 +48,7 @@ def test_names_are_text():
         ({"seed": -1}, "seed=-1 must be a whole number"),
         ({"seed": True}, "seed=True"),
         ({"noise": "Seeded"}, "noise='Seeded' must be 'os'"),
-        ({"learn": 1.0}, "learn=1.0 must lie"),
+        ({"learn": 1.0}, "learn=1.0 must be a number in"),
     ],
 )
 def test_a_job_is_refused(given, said):

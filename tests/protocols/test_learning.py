@@ -81,7 +81,7 @@ def test_a_run_without_a_folder_learns_too():
 def test_open_facts_need_a_share_of_the_budget():
     with pytest.raises(SchemaError, match="'age' has no declared low and high"):
         TwoRound().fit(tables(), OPEN, budget=BUDGET)
-    with pytest.raises(InputError, match=r"learn=1 must lie in \[0, 1\)"):
+    with pytest.raises(InputError, match=r"learn=1 must be a number in \[0, 1\)"):
         TwoRound().fit(tables(), OPEN, budget=BUDGET, learn=1)
 
 

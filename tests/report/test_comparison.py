@@ -91,7 +91,7 @@ def test_what_is_drawn_is_where_it_belongs():
 
 
 def test_bad_input(found):
-    with pytest.raises(InputError, match="no scores and no risks"):
+    with pytest.raises(InputError, match="nothing to show"):
         render_comparison(title="t", version="1")
 
 

@@ -57,7 +57,7 @@ def test_only_whole_numbers_of_rows_are_drawn(copula, graphical, rows):
     for fitted in (copula, graphical):
         with pytest.raises(InputError, match="must be a whole number, 0 or more"):
             fitted.sample(rows, seed=0)
-        with pytest.raises(InputError, match="num_rows=-1 rows cannot be drawn"):
+        with pytest.raises(InputError, match="num_rows=-1 must be a whole number, 0 or more"):
             fitted.sample(-1, seed=0)
         assert len(fitted.sample(np.int64(3), seed=0)) == 3
 

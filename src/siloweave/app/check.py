@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -184,7 +184,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     counts = [round(rows * share) for rows, share in zip(held, shares, strict=True)]
     found = plans.forecast_of(setup, study.schema.learn, counts)
     places = [
-        _Place.of(study, name, len(own), source, rows, share)
+        _place(study, name, len(own), source, rows, share)
         for (name, own), source, rows, share in zip(
             columns.items(), sources, held, shares, strict=True
         )
@@ -202,7 +202,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         delta=budget.delta,
         rounds=plan.rounds - aligning.rounds,
         messages_per_party=plan.count,
-        memory_mb=found.memory_mb + sum(place.memory_mb for place in places),
+        memory_mb=found.memory_mb + sum(memory for memory, _ in places),
         seconds=found.seconds,
         bytes_per_party=plan.size - aligning.bytes_leader,
         seconds_on_engine=plan.lasts(plans.ENGINE_S),
@@ -216,7 +216,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *found.notes,
             *_not_modelled(schema),
             *_kept(schema),
-            *(place.note for place in places if place.note),
+            *(note for _, note in places if note),
             *[_NOT_READ] * (alike > 1),
         ),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
@@ -262,48 +262,42 @@ def _size(file: Path) -> int:
     return sum(part.stat().st_size for part in parts)
 
 
-class _Place(NamedTuple):
-    """What a party's rows take in memory, and what to say of rows that are not in a small file."""
-
-    memory_mb: float
-    note: str = ""
-
-    @staticmethod
-    def of(
-        study: Study, name: str, columns: int, source: Path | Database, rows: int, share: float
-    ) -> _Place:
-        synth, kept, most = study.synthesizer(), unread(source), study.study.sample
-        if study.counts and isinstance(kept, Database):
-            read = "columns with open facts are read" if study.schema.learn else "no row is loaded"
-            return _Place(_DUCKDB_MB, f"{name}: counted in {kept.kind}, {read}")
-        if study.counts and kept:
-            taken = min(rows, _BATCH_ROWS) * columns * _VALUE + rows * columns
-            return _Place(taken / 1e6)
-        if kept is None and isinstance(source, Path):
-            taken = _SIZES.get(file_kind(source), _PACKED)[1] * _size(source) / 1e6
-        else:
-            piece = _BATCH_ROWS if share < 1 and isinstance(kept, ParquetFile) else 0
-            taken = _VALUE * columns * (rows * share + min(rows, piece)) / 1e6
-        large = kept is not None and rows > most > 1
-        if share == 1 and not large and not isinstance(kept, Database):
-            return _Place(taken)
-        who = "a constraint" if synth.method.counts else synth.info.title
-        where = kept.kind if isinstance(kept, Database) else "its file"
-        which = f"all {rows:,} are loaded from {where}"
-        if share < 1 and kept is None:
-            which = f"each row of its file is drawn with a chance of {share:g}"
-        elif share < 1:
-            which = f"about {rows * share:,.0f} of {rows:,} are drawn at random from {where}"
-        note = f"{name}: {who} needs rows: {which}, about {taken:,.0f} MB"
-        if share < 1 or not large:
-            return _Place(taken, note)
-        if synth.method.split == "columns":
-            return _Place(taken, f"{note}. Rows must be the same at all parties, so none is drawn")
-        return _Place(
-            taken,
-            f"{note}. Their number is private, so a limit draws none; sample = 0.1 in [study] lets "
-            "each row take part with that chance, and its epsilon stays the same",
-        )
+def _place(
+    study: Study, name: str, columns: int, source: Path | Database, rows: int, share: float
+) -> tuple[float, str]:
+    """A party's rows: MB that they take in memory; what to say unless they are in a small file."""
+    synth, kept, most = study.synthesizer(), unread(source), study.study.sample
+    if study.counts and isinstance(kept, Database):
+        read = "columns with open facts are read" if study.schema.learn else "no row is loaded"
+        return _DUCKDB_MB, f"{name}: counted in {kept.kind}, {read}"
+    if study.counts and kept:
+        taken = min(rows, _BATCH_ROWS) * columns * _VALUE + rows * columns
+        return taken / 1e6, ""
+    if kept is None and isinstance(source, Path):
+        taken = _SIZES.get(file_kind(source), _PACKED)[1] * _size(source) / 1e6
+    else:
+        piece = _BATCH_ROWS if share < 1 and isinstance(kept, ParquetFile) else 0
+        taken = _VALUE * columns * (rows * share + min(rows, piece)) / 1e6
+    large = kept is not None and rows > most > 1
+    if share == 1 and not large and not isinstance(kept, Database):
+        return taken, ""
+    who = "a constraint" if synth.method.counts else synth.info.title
+    where = kept.kind if isinstance(kept, Database) else "its file"
+    which = f"all {rows:,} are loaded from {where}"
+    if share < 1 and kept is None:
+        which = f"each row of its file is drawn with a chance of {share:g}"
+    elif share < 1:
+        which = f"about {rows * share:,.0f} of {rows:,} are drawn at random from {where}"
+    note = f"{name}: {who} needs rows: {which}, about {taken:,.0f} MB"
+    if share < 1 or not large:
+        return taken, note
+    if synth.method.split == "columns":
+        return taken, f"{note}. Rows must be the same at all parties, so none is drawn"
+    return (
+        taken,
+        f"{note}. Their number is private, so a limit draws none; sample = 0.1 in [study] lets "
+        "each row take part with that chance, and its epsilon stays the same",
+    )
 
 
 # Columns

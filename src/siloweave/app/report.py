@@ -109,8 +109,6 @@ def write_page(
         return None
     path = Path(path)
     check_page(path)
-    if scores is None and risks is None:
-        raise InputError("there is nothing to show: give scores=, risks= or both")
     parts = (None if one is None else one.to_dict() for one in (scores, risks))
     write_whole(path, render_comparison(*parts, title=title, version=__version__).encode())
     return path

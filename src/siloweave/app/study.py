@@ -43,6 +43,7 @@ from siloweave.errors import (
     RosterError,
     SchemaError,
     naming_party,
+    number,
     whole,
 )
 from siloweave.methods.registry import METHODS
@@ -201,22 +202,15 @@ class Study(Section, frozen=True):
     def __post_init__(self) -> None:
         _check_name("[study] name", self.study.name)
         check_sample("[study] sample", self.study.sample)
-        if not 0 <= self.schema.learn < 1:
-            raise InputError(
-                f"[schema] learn = {self.schema.learn} must lie in [0, 1): it is the share of the "
-                "budget for facts that the schema leaves open."
-            )
+        number("[schema] learn", self.schema.learn, 0, 1, "[)")
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
             with naming_party(party.name):
                 party.dialect  # noqa: B018  an unknown encoding is found here
                 if party.data:
                     self.source(party)  # and what is no address of a database
-        if self.output.rows is not None and self.output.rows < 1:
-            raise InputError(
-                f"[output] rows = {self.output.rows} must be 1 or more. Leave it out to get as "
-                "many rows as the model stands for."
-            )
+        if self.output.rows is not None:
+            whole("[output] rows", self.output.rows, 1)
         whole("[output] seed", self.output.seed)
         if not isinstance(self.method.get("name"), str):
             raise InputError(

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil, inf, isfinite
-from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
@@ -37,7 +36,7 @@ from siloweave.core.conditional import (
 )
 from siloweave.core.constrained import constrained_rows
 from siloweave.core.method import GUARANTEED, Info
-from siloweave.errors import DataError, InputError, naming_file
+from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.federation.records import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
@@ -428,21 +427,6 @@ def _instead_of(folder: Path) -> Iterator[Path]:
         stage.replace(target)
 
 
-def rows_asked(num_rows: Any) -> int | None:
-    """How many rows are to be drawn, None where that is left open.
-
-    Raises:
-        InputError: It is no whole number, or negative.
-    """
-    if num_rows is None:
-        return None
-    if isinstance(num_rows, bool) or not isinstance(num_rows, Integral):
-        raise InputError(f"num_rows={num_rows!r} must be a whole number, 0 or more")
-    if num_rows < 0:
-        raise InputError(f"num_rows={num_rows} rows cannot be drawn; give 0 or more")
-    return int(num_rows)
-
-
 def key_for(seed: Key | None) -> Key:
     """The seed; without one, a fresh one from the operating system."""
     if seed is not None:
@@ -700,7 +684,8 @@ class Fit:
         }
 
     def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
-        wanted = Wanted(rows_asked(num_rows), key_for(seed), **conditions)
+        rows_asked = None if num_rows is None else whole("num_rows", num_rows)
+        wanted = Wanted(rows_asked, key_for(seed), **conditions)
         if self.modelled is None or self.model.schema.constraints:  # a run drew rows that keep them
             rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:

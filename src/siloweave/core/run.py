@@ -415,11 +415,7 @@ class Job:
             )
         if self.folder is not None:
             object.__setattr__(self, "folder", Path(self.folder))
-        if not 0 <= self.learn < 1:
-            raise InputError(
-                f"learn={self.learn} must lie in [0, 1): it is the share of the budget for facts "
-                "that the schema leaves open"
-            )
+        number("learn", self.learn, 0, 1, "[)")
 
     @property
     def runs(self) -> tuple[str, str, str]:
@@ -705,13 +701,9 @@ def rows_to_learn(
         secret = store.get(_DRAWN) or OSEntropy().bytes(32)
         store.put(_DRAWN, secret)
     table = sampled(part, share, secret)
-    _log.info("%s: %s", name, rows_drawn(table))
+    taken = f"{table.num_rows:,} of {table.drawn_of:,}"
+    _log.info("%s: a sample of %s rows takes part", name, taken)
     return table
-
-
-def rows_drawn(table: Table) -> str:
-    """How many rows were drawn of how many."""
-    return f"a sample of {table.num_rows:,} of {table.drawn_of:,} rows takes part"
 
 
 def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
@@ -895,20 +887,15 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
     now, before = msgspec.json.encode(facts), store.get(_FACTS)
     if before != now:
         if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts
-            raise _another(job, before or b"{}", now, folder)
+            odd = "; ".join(differences(before or b"{}", now, "now"))
+            raise StudyError(
+                f"run {job.run!r} was stopped while it trained with {odd}. Continue with what "
+                f"it began with, or start another run; to begin this training anew, remove {folder}."
+            )
         store.put(_FACTS, now)
     if home.name == "coordinator":
         (folder / _BEGUN).touch()  # from here on other settings are refused by name
     return folder
-
-
-def _another(job: Job, before: bytes, now: bytes, folder: Path) -> StudyError:
-    """What differs from the training that was begun."""
-    odd = "; ".join(differences(before, now, "now"))
-    return StudyError(
-        f"run {job.run!r} was stopped while it trained with {odd}. Continue with what "
-        f"it began with, or start another run; to begin this training anew, remove {folder}."
-    )
 
 
 def differences(mine: bytes, theirs: bytes, place: str = "there") -> list[str]:

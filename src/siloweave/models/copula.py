@@ -46,7 +46,7 @@ from scipy.special import (
     polygamma,
 )
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, whole
 from siloweave.models.settings import FAMILIES, CopulaSettings, Family
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.encodings import Mixture, fit_mixture
@@ -381,8 +381,7 @@ class Copula:
             InputError: `n` is negative, `given` has another shape, names a choice in part, or a
                 category that no real row had.
         """
-        if n < 0:
-            raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
+        whole("n", n)
         rng = generator(fold_in(key, "sample"))
         scores = ndtri(np.clip(rng.random((n, len(self.blocks))), *_INSIDE))
         if given is None:

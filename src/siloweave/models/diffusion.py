@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, whole
 from siloweave.models.denoiser import (
     Denoiser,
     NumberHead,
@@ -330,8 +330,7 @@ class TabDDPMModel(eqx.Module):
         Raises:
             InputError: For a sampler, `steps`, `eta`, `given` or `resamples` that cannot be used.
         """
-        if n < 0:
-            raise InputError(f"n={n} rows cannot be drawn: give 0 or more")
+        whole("n", n)
         plan = self._plan(sampler, steps, eta, given, resamples)
         first, key = jax.random.split(key)
         labels = self._labels(n, first, given)

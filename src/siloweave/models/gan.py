@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, InputError, whole
 from siloweave.models.conditional import (
     Conditions,
     Drawing,
@@ -109,8 +109,7 @@ class GAN:
         the real rows. ``"log"`` is how the reference samples: in proportion to ln(count + 1), which
         makes rare categories several times too frequent.
         """
-        if n < 0:
-            raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
+        whole("n", n)
         return self._rows(np.full(n, -1, dtype=np.int64), by, key)
 
     def attempt(self, given: Matrix, *, key: Array) -> Matrix:

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import DataError, whole
 from siloweave.models.gan_networks import (
     Critic,
     GANState,
@@ -272,8 +272,7 @@ class Trunk:
 
     def sample(self, n: int, *, key: Array) -> Matrix:
         """Draw hidden rows, (n, units of the trunk's last layer)."""
-        if n < 0:
-            raise InputError(f"n={n} rows cannot be drawn; give 0 or more")
+        whole("n", n)
         keys = [jax.random.fold_in(key, i) for i in range(-(-n // _CHUNK))]
         drawn = [np.asarray(_hidden_chunk(self.settings, self.net, _CHUNK, own)) for own in keys]
         empty = np.zeros((0, self.settings.trunk[-1]), dtype=np.float32)

@@ -75,7 +75,7 @@ from siloweave.protocols.secure_sums import KeyRequest, send_key, sizes_of
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
-from siloweave.tables.read import Frame, Table, read
+from siloweave.tables.read import Frame, Table, frame_of, read
 from siloweave.tables.schema import Schema
 
 GRID = 1024
@@ -356,12 +356,7 @@ class FederatedScore:
     def to_frame(self) -> Any:
         """One row per party, as the kind of frame that was scored."""
         rows = [asdict(one) | {"columns": ", ".join(one.columns)} for one in self.parties]
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        arrays = {
-            name: (np.array(v, dtype=object if name in ("party", "columns") else None), None)
-            for name, v in columns.items()
-        }
-        return Table.from_columns(arrays).framed(self.frame).to_native()
+        return frame_of(rows, list(rows[0]), self.frame)
 
 
 # Coordinator

@@ -466,7 +466,7 @@ def render_comparison(
     Takes what `Scores.to_dict` and `Risks.to_dict` give; InputError without either.
     """
     if scores is None and risks is None:
-        raise InputError("there are no scores and no risks to show; give at least one")
+        raise InputError("there is nothing to show: give scores=, risks= or both")
     return _page(
         "comparison.html",
         title=title,

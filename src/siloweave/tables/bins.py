@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.display import count_of
 from siloweave.tables.forms import number_form, written_time
-from siloweave.tables.read import Table, check_finite
+from siloweave.tables.read import Table, check_numbers
 from siloweave.tables.schema import Column
 
 BINNED = ("integer", "continuous", "datetime")
@@ -217,22 +217,18 @@ def check_values(
 
     The error has the number of rows, never which rows.
     """
-    check_finite(column.name, table.rows_of(np.isinf(values) & ~gone))
-    check_inside(column, table.rows_of(((values < low) | (values > high)) & ~gone))
-    check_missing(column, table.rows_of(gone))
+    check_numbers(column.name, table.rows_of(np.isinf(values) & ~gone))
+    outside = table.rows_of(((values < low) | (values > high)) & ~gone)
+    check_fit(column, outside, table.rows_of(gone))
 
 
-def check_inside(column: Column, outside: int) -> None:
-    """Raise SchemaError where so many rows, if any, are outside a column's bounds."""
+def check_fit(column: Column, outside: int, empty: int) -> None:
+    """Raise SchemaError where so many rows, if any, leave a column's bounds, or have no value."""
     if outside:
         raise SchemaError(
             f"column {column.name!r}: {count_of(outside, 'row is', 'rows are')} outside its bounds "
             f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
         )
-
-
-def check_missing(column: Column, empty: int) -> None:
-    """Raise SchemaError where rows have no value and the schema says that all have one."""
     if empty and not column.missing:
         raise SchemaError(
             f"column {column.name!r}: {count_of(empty, 'row has', 'rows have')} no value, but the "

@@ -32,7 +32,7 @@ from siloweave.tables.bins import (
     Cuts,
     Edges,
     as_written,
-    check_missing,
+    check_fit,
     check_values,
     cut_edges,
     draw,
@@ -426,7 +426,7 @@ def _looked_up(column: Column, table: Table) -> tuple[Ints, _Mask]:
             )
         codes[unseen] = column.categories.index(column.other)
     gone = codes == -1
-    check_missing(column, table.rows_of(gone))
+    check_fit(column, 0, table.rows_of(gone))
     return codes, gone
 
 

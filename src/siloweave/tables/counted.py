@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from siloweave.errors import CapacityError, DataError
 from siloweave.tables.arrays import Ints
 from siloweave.tables.bins import (
-    check_inside,
-    check_missing,
+    check_fit,
     last_of,
     octave_starts,
     octaves,
@@ -33,7 +32,7 @@ from siloweave.tables.bins import (
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.database import Database, quoted
 from siloweave.tables.forms import numbers_among
-from siloweave.tables.read import Table, check_finite, check_whole, digest_of, rows_of
+from siloweave.tables.read import Table, check_numbers, digest_of, rows_of
 from siloweave.tables.schema import Column, check_columns
 
 _CELLS = 2**16  # of a grouping that answers several cliques
@@ -189,10 +188,8 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
 def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> Ints:
     """Codes of groups of so many rows, once they are known to be codes."""
     missing, outside, broken, wild = (int(n[codes == int(wrong)].sum()) for wrong in _WRONG)
-    check_finite(column.name, wild)
-    check_whole(column.name, broken)
-    check_inside(column, outside)
-    check_missing(column, missing)
+    check_numbers(column.name, wild, broken)
+    check_fit(column, outside, missing)
     return codes.astype(np.int64)
 
 

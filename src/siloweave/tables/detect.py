@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.display import count_of
 from siloweave.tables.forms import written_time
 from siloweave.tables.read import Table
 
@@ -263,7 +264,11 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
         (sizes < 2.0**53).all() and (numbers == np.round(numbers)).all()
     ):
         decimals, kinds = _decimals(numbers), len(np.unique(numbers))
-        most = "more than 15 decimals" if decimals is None else _plural(decimals, "decimal")
+        most = (
+            "more than 15 decimals"
+            if decimals is None
+            else count_of(decimals, "decimal", "decimals")
+        )
         why = f"numbers of {'' if decimals is None else 'up to '}{most}"
         if 4 * kinds <= len(numbers) and kinds <= _FEW_CODES:
             why = f"{why}, {kinds} different ones; if no other can occur, declare it categorical"
@@ -796,7 +801,7 @@ def _written_numbers(
     written = f"numbers written like {form}" if form else "numbers"
     if decimals == 0:
         return ColumnEvidence(name, "integer", f"whole {written}{note}", format=form, strays=strays)
-    why = f"{written}, of up to {_plural(decimals, 'decimal')}{note}"
+    why = f"{written}, of up to {count_of(decimals, 'decimal', 'decimals')}{note}"
     alike = form is None and [len(tail) for tail in tails] == [decimals] * len(bodies)
     padded = decimals if alike and any(tail.endswith("0") for tail in tails) else None
     return ColumnEvidence(
@@ -973,10 +978,6 @@ def _words_in(table: Table, name: str) -> list[str]:
 
 def _different(count: int, what: str = "whole numbers") -> str:
     return f"{count:,} different {what}"
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _article(form: str) -> str:

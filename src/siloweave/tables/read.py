@@ -424,9 +424,9 @@ class Table:
         if series.dtype not in _WHOLE:
             numbers = self._numeric(series, "whole numbers", form)
             missing = numbers.is_null()
-            check_finite(name, self.rows_of((numbers.is_infinite() & ~missing).to_numpy()))
+            wild = numbers.is_infinite() & ~missing
             whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
-            check_whole(name, self.rows_of((~whole).to_numpy()))
+            check_numbers(name, *(self.rows_of(bad.to_numpy()) for bad in (wild, ~whole)))
             series = numbers if series.dtype != pl.String else series.str.strip_chars()
             series = series.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64))
         return series.fill_null(0).cast(pl.Int64).to_numpy(), missing.to_numpy()
@@ -836,22 +836,15 @@ def _check_there(name: str, names: Sequence[str]) -> None:
         raise DataError(f"the table has no column {name!r}; it has {', '.join(names)}")
 
 
-def check_finite(name: str, wild: int) -> None:
-    """Raise SchemaError where so many rows, if any, hold infinite numbers."""
-    if wild:
-        raise SchemaError(
-            f"column {name!r}: {count_of(wild, 'row holds', 'rows hold')} infinite numbers; "
-            "correct them, or leave them empty"
-        )
-
-
-def check_whole(name: str, wrong: int) -> None:
-    """Raise SchemaError where so many rows, if any, hold no whole number."""
-    if wrong:
-        raise SchemaError(
-            f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} no whole number; "
-            "declare it continuous, or round its values"
-        )
+def check_numbers(name: str, wild: int, wrong: int = 0) -> None:
+    """Raise SchemaError where so many rows, if any, hold infinite numbers, or no whole number."""
+    for count, what in (
+        (wild, "infinite numbers; correct them, or leave them empty"),
+        (wrong, "no whole number; declare it continuous, or round its values"),
+    ):
+        if count:
+            held = count_of(count, "row holds", "rows hold")
+            raise SchemaError(f"column {name!r}: {held} {what}")
 
 
 def file_kind(path: Path) -> str:

@@ -168,7 +168,7 @@ def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
     return Result(FeatureModel(net, features, one_way, target), reply.rows.value)
 
 
-def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTrainer) -> Method:
+def _method(trainer: OwnerTrainer, **own: Any) -> Method:
     """The record of a generator that one owner trains without noise."""
 
     def forecast(synth: Any, case: Case) -> Forecast:
@@ -179,12 +179,8 @@ def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTraine
         )  # fmt: skip
 
     return Method(
-        name=name,
-        title=title,
-        family=family,
         split="central",
         trust="curator",
-        paper=paper,
         guarantee=lambda synth: Guarantee("none", _NOTHING),
         visibility=lambda synth: _VIEWS,
         prepare=owner_data,
@@ -197,6 +193,7 @@ def _method(name: str, title: str, family: str, paper: str, trainer: OwnerTraine
         unbounded="Or use AIM, which keeps one.",
         trains_at=("party",),
         party_share=lambda synth: 1.0,
+        **own,
     )
 
 
@@ -255,11 +252,11 @@ class GaussianCopula(Synthesizer, CopulaSettings):
     """
 
     method: ClassVar[Method] = _method(
-        "gaussian_copula",
-        "GaussianCopula",
-        "copula",
-        "Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA",
         OwnerTrainer(_fit_copula, CopulaModel.load, numeric="standard"),
+        name="gaussian_copula",
+        title="GaussianCopula",
+        family="copula",
+        paper="Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA",
     )
 
 
@@ -280,12 +277,12 @@ class CTGAN(Synthesizer, GANSettings):
     """
 
     method: ClassVar[Method] = _method(
-        "ctgan",
-        "CTGAN",
-        "GAN",
-        "Xu, Skoularidou, Cuesta-Infante & Veeramachaneni 2019, Modeling tabular data using "
-        "conditional GAN, NeurIPS",
         OwnerTrainer(_fit_gan, GANModel.load, numeric="modes"),
+        name="ctgan",
+        title="CTGAN",
+        family="GAN",
+        paper="Xu, Skoularidou, Cuesta-Infante & Veeramachaneni 2019, Modeling tabular data using "
+        "conditional GAN, NeurIPS",
     )
 
 
@@ -315,12 +312,12 @@ class ADSGAN(Synthesizer, GANSettings):
     identifiability: Literal["nearest", "pairs"] | None = "nearest"
 
     method: ClassVar[Method] = _method(
-        "ads_gan",
-        "ADS-GAN",
-        "GAN",
-        "Yoon, Drumright & van der Schaar 2020, Anonymization through data synthesis using "
-        "generative adversarial networks (ADS-GAN), IEEE JBHI",
         OwnerTrainer(_fit_gan, GANModel.load, numeric="modes"),
+        name="ads_gan",
+        title="ADS-GAN",
+        family="GAN",
+        paper="Yoon, Drumright & van der Schaar 2020, Anonymization through data synthesis using "
+        "generative adversarial networks (ADS-GAN), IEEE JBHI",
     )
 
 
@@ -349,11 +346,11 @@ class CTABGAN(Synthesizer, CTABSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "ctab_gan",
-        "CTAB-GAN",
-        "GAN",
-        "Zhao, Kunar, Birke & Chen 2021, CTAB-GAN: Effective table data synthesizing, ACML",
         OwnerTrainer(_fit_ctab, GANModel.load, numeric="modes", check_width=_fits_into_a_square),
+        name="ctab_gan",
+        title="CTAB-GAN",
+        family="GAN",
+        paper="Zhao, Kunar, Birke & Chen 2021, CTAB-GAN: Effective table data synthesizing, ACML",
     )
 
 
@@ -402,12 +399,12 @@ class CopulaGAN(Synthesizer, GANSettings):
     family: Family = "beta"
 
     method: ClassVar[Method] = _method(
-        "copula_gan",
-        "CopulaGAN",
-        "GAN",
-        "Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA (its releases since "
-        "0.4 hold CopulaGAN), with Xu et al. 2019, NeurIPS",
         OwnerTrainer(_fit_scored, _ScoredGAN.load, numeric="standard"),
+        name="copula_gan",
+        title="CopulaGAN",
+        family="GAN",
+        paper="Patki, Wedge & Veeramachaneni 2016, The Synthetic Data Vault, DSAA (its releases "
+        "since 0.4 hold CopulaGAN), with Xu et al. 2019, NeurIPS",
     )
 
 
@@ -432,12 +429,12 @@ class TabDDPM(Synthesizer, DiffusionSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "tabddpm",
-        "TabDDPM",
-        "diffusion",
-        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM: modelling tabular data with "
-        "diffusion models, ICML",
         OwnerTrainer(_fit_diffusion, DiffusionModel.load),
+        name="tabddpm",
+        title="TabDDPM",
+        family="diffusion",
+        paper="Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM: modelling tabular data "
+        "with diffusion models, ICML",
     )
 
 
@@ -447,9 +444,7 @@ def _fit_latent(work: Training) -> Generator:
     return LatentModel(work.fitted(latent.fit, LatentSettings, labels=work.synth.target))
 
 
-def _latent(name: str, title: str, paper: str) -> Method:
-    trainer = OwnerTrainer(_fit_latent, LatentModel.load)
-    return _method(name, title, "latent diffusion", paper, trainer)
+_latent = partial(_method, OwnerTrainer(_fit_latent, LatentModel.load), family="latent diffusion")
 
 
 @dataclass(frozen=True)
@@ -473,7 +468,7 @@ class LatentDiff(Synthesizer, LatentSettings):
     diffusion: DiffusionSettings = DiffusionSettings(loss_weight=0.5)
     target: str | None = None
 
-    method: ClassVar[Method] = _latent("latent_diff", "LatentDiff", _SILOFUSE)
+    method: ClassVar[Method] = _latent(name="latent_diff", title="LatentDiff", paper=_SILOFUSE)
 
 
 _WIDE = (256, 256, 256)
@@ -491,10 +486,10 @@ class TLDM(Synthesizer, LatentSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _latent(
-        "tldm",
-        "TLDM",
-        "Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, Quantifying and mitigating privacy risks "
-        "for tabular generative models (DP-TLDM), arXiv",
+        name="tldm",
+        title="TLDM",
+        paper="Zhu, Tang, Brouwer, Perez, van Dijk & Chen 2024, Quantifying and mitigating privacy "
+        "risks for tabular generative models (DP-TLDM), arXiv",
     )
 
 
@@ -510,7 +505,7 @@ class E2E(Synthesizer, LatentSettings):
     diffusion: DiffusionSettings = DiffusionSettings(prediction="clean", eta=0.0)
     target: str | None = None
 
-    method: ClassVar[Method] = _latent("e2e", "E2E", _SILOFUSE)
+    method: ClassVar[Method] = _latent(name="e2e", title="E2E", paper=_SILOFUSE)
 
 
 @dataclass(frozen=True)
@@ -527,8 +522,8 @@ class PointDiff(Synthesizer, LatentSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _latent(
-        "point_diff",
-        "PointDiff",
-        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE) and Chen, Zhang & Hinton 2023, "
+        name="point_diff",
+        title="PointDiff",
+        paper="Our own, after Shankar et al. 2024 (SiloFuse, ICDE) and Chen, Zhang & Hinton 2023, "
         "Analog bits, ICLR",
     )

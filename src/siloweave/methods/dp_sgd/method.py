@@ -60,7 +60,7 @@ and its ledger holds an event that says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -218,28 +218,14 @@ def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
     return with_dropouts(found, synth, case.parties, case.parties) if shared else found
 
 
-def _method(
-    name: str,
-    title: str,
-    family: str,
-    paper: str,
-    trainer: PrivateTrainer,
-    without_noise: str,
-    *,
-    check: Callable[[Any], None] = lambda synth: None,
-    sent: str = "",
-) -> Method:
+def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **own: Any) -> Method:
     """The record of a private training; `sent` goes to every party in each step, if there are any.
 
     `without_noise` is the name of the same method without a guarantee.
     """
     return Method(
-        name=name,
-        title=title,
-        family=family,
         split="rows" if sent else "central",
         trust="secure-sum" if sent else "curator",
-        paper=paper,
         guarantee=_guarantee,
         visibility=partial(_rows_views, sent) if sent else _central_views,
         prepare=party_data,
@@ -248,13 +234,13 @@ def _method(
         coordinate=partial(coordinate, trainer),
         load=partial(FeatureModel.load, net=trainer.model.load),
         forecast=partial(_forecast, trainer),
-        check=check,
         check_schema=check_trainable,
         affordable=partial(check_affordable, trainer),
         unbounded=f"Or use {without_noise}, which adds none.",
         trains_at=("coordinator",),
         transcribed=False,
         every_step=True,
+        **own,
     )
 
 
@@ -280,7 +266,9 @@ class DPCTGAN(Synthesizer, PrivateSettings, PrivateGANSettings):
         finest_bins: Equal-width bins of a numeric column that are counted.
     """
 
-    method: ClassVar[Method] = _method("dp_ctgan", "DP-CTGAN", "GAN", _ZHU, _GAN, "CTGAN")
+    method: ClassVar[Method] = _method(
+        _GAN, "CTGAN", name="dp_ctgan", title="DP-CTGAN", family="GAN", paper=_ZHU
+    )
 
 
 @dataclass(frozen=True)
@@ -314,13 +302,13 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
     average: float = 0.95
 
     method: ClassVar[Method] = _method(
-        "dp_fed_tgan",
-        "DPFedTGAN",
-        "GAN",
-        "Zhao, Birke, Kunar & Chen 2021, Fed-TGAN, arXiv, its critic by DP-SGD (Abadi et al. 2016; "
-        "Xie et al. 2018) over masked sums (Kairouz, Liu & Steinke 2021)",
         _GAN,
         "FedTGAN",
+        name="dp_fed_tgan",
+        title="DPFedTGAN",
+        family="GAN",
+        paper="Zhao, Birke, Kunar & Chen 2021, Fed-TGAN, arXiv, its critic by DP-SGD (Abadi et al. "
+        "2016; Xie et al. 2018) over masked sums (Kairouz, Liu & Steinke 2021)",
         sent="the critic and a pool of generated rows",
     )
 
@@ -388,7 +376,13 @@ class DPTabDDPM(Synthesizer, PrivateSettings, DiffusionSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "dp_tabddpm", "DP-TabDDPM", "diffusion", _ZHU, _DIFFUSION, "TabDDPM", check=_refuse_unpaid
+        _DIFFUSION,
+        "TabDDPM",
+        name="dp_tabddpm",
+        title="DP-TabDDPM",
+        family="diffusion",
+        paper=_ZHU,
+        check=_refuse_unpaid,
     )
 
 
@@ -424,13 +418,13 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "dp_fed_tabddpm",
-        "DPFedTabDDPM",
-        "diffusion",
-        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by DP-SGD (Abadi et al. "
-        "2016) over masked sums (Kairouz, Liu & Steinke 2021)",
         _DIFFUSION,
         "FedTabDDPM",
+        name="dp_fed_tabddpm",
+        title="DPFedTabDDPM",
+        family="diffusion",
+        paper="Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by DP-SGD (Abadi et "
+        "al. 2016) over masked sums (Kairouz, Liu & Steinke 2021)",
         check=_refuse_unpaid,
         sent="the network",
     )
@@ -501,12 +495,12 @@ class DPTLDM(Synthesizer, PrivateSettings):
     scope: Literal["end-to-end", "autoencoder"] = "end-to-end"
 
     method: ClassVar[Method] = _method(
-        "dp_tldm",
-        "DP-TLDM",
-        "latent diffusion",
-        _ZHU,
         PrivateTrainer(_latent, LatentModel, length=_latent_length),
         "TLDM",
+        name="dp_tldm",
+        title="DP-TLDM",
+        family="latent diffusion",
+        paper=_ZHU,
         check=_check_latent,
     )
 
@@ -544,17 +538,17 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "dp_fed_point_diff",
-        "DPFedPointDiff",
-        "latent diffusion",
-        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by DP-SGD (Abadi et al. 2016) over "
-        "masked sums (Kairouz, Liu & Steinke 2021)",
         PrivateTrainer(
             _sphere_codes,
             LatentModel,
             length=lambda synth: (synth.diffusion.steps, synth.diffusion.batch),
         ),
         "FedPointDiff",
+        name="dp_fed_point_diff",
+        title="DPFedPointDiff",
+        family="latent diffusion",
+        paper="Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by DP-SGD (Abadi et al. 2016) "
+        "over masked sums (Kairouz, Liu & Steinke 2021)",
         check=lambda synth: _refuse_unpaid(synth.diffusion, "diffusion."),
         sent="the network",
     )

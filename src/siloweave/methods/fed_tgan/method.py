@@ -167,26 +167,18 @@ def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forec
 
 
 def _method(
-    name: str,
-    title: str,
-    family: str,
-    paper: str,
     trainer: RoundTrainer,
     *,
-    check: Callable[[Any], None] = lambda synth: None,
     answers: dict[Any, Any] = AVERAGING,
     run: Any = coordinate,
     visibility: Callable[[Any], Views] = lambda synth: _AVERAGED,
     forecast: Callable[[RoundTrainer, Any, Case], Forecast] = _forecast,
+    **own: Any,
 ) -> Method:
     """The record of a network that parties with different rows train without noise."""
     return Method(
-        name=name,
-        title=title,
-        family=family,
         split="rows",
         trust="curator",
-        paper=paper,
         guarantee=lambda synth: Guarantee("none", _NOTHING),
         visibility=visibility,
         prepare=owner_data,
@@ -194,12 +186,12 @@ def _method(
         coordinate=partial(run, trainer),
         load=partial(FeatureModel.load, net=trainer.model.load),
         forecast=partial(forecast, trainer),
-        check=check,
         check_schema=check_trainable,
         unbounded="DPFedTGAN, DPFedTabDDPM, DPFedPointDiff, FLAIM and TwoRound keep one over the "
         "same parties.",
         transcribed=False,
         every_step=forecast is _forecast_critics,
+        **own,
     )
 
 
@@ -236,12 +228,12 @@ class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
     """
 
     method: ClassVar[Method] = _method(
-        "fed_tgan",
-        "Fed-TGAN",
-        "GAN",
-        "Zhao, Birke, Kunar & Chen 2021, Fed-TGAN: Federated learning framework for synthesizing "
-        "tabular data, arXiv",
         _GAN,
+        name="fed_tgan",
+        title="Fed-TGAN",
+        family="GAN",
+        paper="Zhao, Birke, Kunar & Chen 2021, Fed-TGAN: Federated learning framework for "
+        "synthesizing tabular data, arXiv",
     )
 
 
@@ -281,12 +273,12 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
     weights: Weights = "equal"
 
     method: ClassVar[Method] = _method(
-        "md_tgan",
-        "MD-TGAN",
-        "GAN",
-        "Hardy, Le Merrer & Sericola 2019, MD-GAN, IPDPS, with CTGAN's networks as in Zhao, Birke, "
-        "Kunar & Chen 2021, Fed-TGAN",
         _GAN,
+        name="md_tgan",
+        title="MD-TGAN",
+        family="GAN",
+        paper="Hardy, Le Merrer & Sericola 2019, MD-GAN, IPDPS, with CTGAN's networks as in Zhao, "
+        "Birke, Kunar & Chen 2021, Fed-TGAN",
         check=_check_critics,
         answers=CRITICS,
         run=coordinate_critics,
@@ -332,12 +324,12 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "fed_tabddpm",
-        "FedTabDDPM",
-        "diffusion",
-        "Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated averaging "
-        "of McMahan et al. 2017",
         RoundTrainer(_diffusion, DiffusionModel),
+        name="fed_tabddpm",
+        title="FedTabDDPM",
+        family="diffusion",
+        paper="Kotelnikov, Baranchuk, Rubachev & Babenko 2023, TabDDPM, ICML, by the federated "
+        "averaging of McMahan et al. 2017",
         check=_refuse_length,
     )
 
@@ -366,11 +358,11 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
     target: str | None = None
 
     method: ClassVar[Method] = _method(
-        "fed_point_diff",
-        "FedPointDiff",
-        "latent diffusion",
-        "Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
-        "McMahan et al. 2017",
         RoundTrainer(_latent, LatentModel),
+        name="fed_point_diff",
+        title="FedPointDiff",
+        family="latent diffusion",
+        paper="Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
+        "McMahan et al. 2017",
         check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
     )
