@@ -293,11 +293,11 @@ def _place(
         return taken, note
     if synth.method.split == "columns":
         return taken, f"{note}. Rows must be the same at all parties, so none is drawn"
-    return (
-        taken,
-        f"{note}. Their number is private, so a limit draws none; sample = 0.1 in [study] lets "
-        "each row take part with that chance, and its epsilon stays the same",
+    note += (
+        ". Their number is private, so a limit draws none; sample = 0.1 in [study] lets each row "
+        "take part with that chance, and its epsilon stays the same"
     )
+    return taken, note
 
 
 # Columns

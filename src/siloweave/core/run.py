@@ -889,8 +889,9 @@ def training_store(setup: Setup, job: Job, home: Path) -> Path:
         if len(list(folder.iterdir())) > (before is not None):  # there is more than the facts
             odd = "; ".join(differences(before or b"{}", now, "now"))
             raise StudyError(
-                f"run {job.run!r} was stopped while it trained with {odd}. Continue with what "
-                f"it began with, or start another run; to begin this training anew, remove {folder}."
+                f"run {job.run!r} was stopped while it trained with {odd}. Continue with "
+                "what it began with, or start another run; to begin this training anew, remove "
+                f"{folder}."
             )
         store.put(_FACTS, now)
     if home.name == "coordinator":

@@ -264,12 +264,9 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
         (sizes < 2.0**53).all() and (numbers == np.round(numbers)).all()
     ):
         decimals, kinds = _decimals(numbers), len(np.unique(numbers))
-        most = (
-            "more than 15 decimals"
-            if decimals is None
-            else count_of(decimals, "decimal", "decimals")
-        )
-        why = f"numbers of {'' if decimals is None else 'up to '}{most}"
+        why = "numbers of more than 15 decimals"
+        if decimals is not None:
+            why = f"numbers of up to {count_of(decimals, 'decimal', 'decimals')}"
         if 4 * kinds <= len(numbers) and kinds <= _FEW_CODES:
             why = f"{why}, {kinds} different ones; if no other can occur, declare it categorical"
         return ColumnEvidence(name, "continuous", why, decimals=decimals)
