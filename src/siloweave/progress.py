@@ -36,6 +36,21 @@ def silent(text: str, done: float) -> None:
     """Progress that is not shown."""
 
 
+def duration(seconds: float) -> str:
+    """Wall-clock time.
+
+    >>> duration(0.0421), duration(7.25), duration(754)
+    ('42 ms', '7.2 s', '12 min 34 s')
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
 def shows_progress(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:
     """Let a function's keyword `progress` be None, True, False or a function; it gets a function.
 

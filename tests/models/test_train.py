@@ -186,8 +186,8 @@ def test_progress_tells_step_loss_and_time_from_the_start():
     ("change", "message"),
     [
         ({"batch": 41}, "batch = 41 is more than the 40 rows"),
-        ({"batch": 0}, "batch = 0 must be a whole number >= 1"),
-        ({"steps": -1}, "steps = -1"),
+        ({"batch": 0}, "batch=0 must be a whole number, 1 or more"),
+        ({"steps": -1}, "steps=-1"),
     ],
 )
 def test_bad_arguments_are_named(change, message):

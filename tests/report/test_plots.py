@@ -4,6 +4,7 @@ import re
 import numpy as np
 import pytest
 
+from siloweave.progress import duration
 from siloweave.report import plots
 from siloweave.report import words as w
 from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost
@@ -52,7 +53,7 @@ def test_epsilon_is_never_understated(value):
 
 def test_small_numbers():
     assert [w.small(x) for x in (1e-5, 1e-10, 0.5, 1e6)] == ["1e-5", "1e-10", "0.5", "1e6"]
-    assert w.duration(3725) == "1 h 2 min"
+    assert duration(3725) == "1 h 2 min"
     assert w.size(0) == "0 B"
     assert w.size(5e15) == "5e+03 TB"
 

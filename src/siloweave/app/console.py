@@ -19,6 +19,7 @@ from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.privacy.ledger import spelled_key
+from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.tables.display import count_of, listed
 
@@ -85,7 +86,7 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
     asked = f"{count_of(summary.rounds, 'question', 'questions')} to the parties"
     if summary.alignment is not None:
         asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
-    console.print(f"Took {asked} and {words.duration(sum(summary.seconds.values()))}")
+    console.print(f"Took {asked} and {duration(sum(summary.seconds.values()))}")
     _print_parties(console, summary)
     if summary.vanished:
         here = {one.name for one in summary.parties}
@@ -162,8 +163,8 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
     if network:
         rows = [  # what computing takes is that of this machine
             ("messages to each party", f"at most {found.messages_per_party:,}"),
-            ("an engine, at 1 s a message", f"about {words.duration(found.seconds_on_engine)}"),
-            ("sockets, at 50 ms a message", f"about {words.duration(found.seconds_on_sockets)}"),
+            ("an engine, at 1 s a message", f"about {duration(found.seconds_on_engine)}"),
+            ("sockets, at 50 ms a message", f"about {duration(found.seconds_on_sockets)}"),
         ]
         console.print(_grid(("of the run over a network", ">"), rows))
         if found.every_step:
@@ -214,7 +215,7 @@ def _print_rows(console: Console, rows: RowsRead) -> None:
 def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:
     known = found.seconds is not None
     yield "memory", f"about {words.size(found.memory_mb * 1e6)}"
-    yield "time", f"about {words.duration(found.seconds or 0)}" if known else "not known"
+    yield "time", f"about {duration(found.seconds or 0)}" if known else "not known"
     yield "questions, one after the other", f"at most {found.rounds:,}"
     if found.alignment is not None:
         yield "rounds of the alignment before", f"about {found.alignment.rounds}"
@@ -250,8 +251,8 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a row at δ = {words.small(plan.delta)}", bound),
         ("bytes sent and received", f"about {words.size(plan.size)}"),
-        ("time over an engine, at 1 s a message", f"about {words.duration(plan.lasts(ENGINE_S))}"),
-        ("time over sockets, at 50 ms", f"about {words.duration(plan.lasts(SOCKET_S))}"),
+        ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
+        ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
     ]
     console.print(_grid(("in all", ">"), rows))
     seen = [(one.who, one.sees, one.protected_by) for one in plan.sees]
@@ -294,17 +295,17 @@ def print_status(found: CoordinatorStatus | PartyStatus, *, json: bool) -> None:
 def _print_at_coordinator(found: CoordinatorStatus) -> None:
     console = _out()
     console.print(f"[bold]{escape(found.study)}[/] at the coordinator: {escape(found.state)}")
-    left = "not known" if found.left is None else f"at most {words.duration(found.left)}"
+    left = "not known" if found.left is None else f"at most {duration(found.left)}"
     bound = "ε = ∞" if isinf(found.epsilon) else f"ε = {words.epsilon(found.epsilon)}"
     if found.question:
         at = f"{found.question}, step {found.step} of stage {found.stage}"
         console.print(escape(f"{at}; question {found.questions} of at most {found.at_most}"))
-    console.print(f"{words.duration(found.seconds)} so far; left at this pace: {left}")
+    console.print(f"{duration(found.seconds)} so far; left at this pace: {left}")
     console.print(f"a row costs at most {bound} at δ = {words.small(found.delta)}")
     heads = ("party", ">answers", ">sent", ">received", ">payments", "now")
     lines = []
     for one in found.parties:
-        awaited = "" if one.waited is None else f"awaited for {words.duration(one.waited)}"
+        awaited = "" if one.waited is None else f"awaited for {duration(one.waited)}"
         sizes = words.size(one.bytes_sent), words.size(one.bytes_received)
         lines.append((one.name, one.messages, *sizes, one.payments, one.refused or awaited))
     console.print(_grid(heads, lines))
@@ -313,7 +314,7 @@ def _print_at_coordinator(found: CoordinatorStatus) -> None:
 def _print_at_party(found: PartyStatus) -> None:
     console = _out()
     most = "" if found.at_most is None else f" of at most {found.at_most:,}"
-    quiet = "" if found.quiet is None else f", the last {words.duration(found.quiet)} ago"
+    quiet = "" if found.quiet is None else f", the last {duration(found.quiet)} ago"
     state = f"{found.state}: {found.why}" if found.why else found.state
     console.print(f"[bold]{escape(found.study)}[/] at party {escape(found.party)}: {escape(state)}")
     console.print(f"{count_of(found.answered, 'question', 'questions')}{most} answered{quiet}")
@@ -324,7 +325,7 @@ def _print_at_party(found: PartyStatus) -> None:
     )
     if found.run:
         console.print(escape(f"last paid: step {found.step} of {found.run}"))
-    left = "not known" if found.left is None else f"at most {words.duration(found.left)}"
+    left = "not known" if found.left is None else f"at most {duration(found.left)}"
     console.print(f"{words.size(found.received)} received and {words.size(found.sent)} sent")
     console.print(f"answers that are kept: {words.size(found.stored)}; left at this pace: {left}")
 

@@ -358,7 +358,18 @@ def read_ledgers(
         compared = _compared(summary, folder, stage, files, only)
         for name in (name for name in files if party in (None, name)):
             ledger = Ledger.read(files[name])
-            readings.append(_reading(stage, files[name], ledger, at, compared[name]))
+            reading = Reading(
+                party=ledger.owner,
+                file=str(files[name]),
+                epsilon=epsilon(ledger.events, at),
+                note=ledger.recovered,
+                head=ledger.head,
+                entries=tuple(_lines(ledger)),
+                stage=stage,
+                key=ledger.key,
+                compared=compared[name],
+            )
+            readings.append(reading)
             if stage == "method":
                 of_rows[name] = ledger.entries
     due = {one.name for one in summary.parties} | set(summary.vanished) if summary else set()
@@ -402,22 +413,6 @@ def _compared(
         name: (*([_SUMMARY] if name in in_summary else []), *([receipts] if name in seen else []))
         for name in files
     }
-
-
-def _reading(
-    stage: StageName, file: Path, ledger: Ledger, delta: float, compared: tuple[str, ...]
-) -> Reading:
-    return Reading(
-        party=ledger.owner,
-        file=str(file),
-        epsilon=epsilon(ledger.events, delta),
-        note=ledger.recovered,
-        head=ledger.head,
-        entries=tuple(_lines(ledger)),
-        stage=stage,
-        key=ledger.key,
-        compared=compared,
-    )
 
 
 def _lines(ledger: Ledger) -> Iterator[TrailLine]:

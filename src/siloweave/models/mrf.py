@@ -290,15 +290,13 @@ class _Routes:
                 self._want(k, (*self.shared(before[k], k), b))
                 while (i := before[k]) >= 0 and (i, k) not in steps:
                     steps[i, k] = before[i]
-                    self._want(i, (*self._known_by(a, i, before[i]), *self.shared(i, k)))
+                    came = (a,) if before[i] < 0 else self.shared(before[i], i)
+                    self._want(i, (*came, *self.shared(i, k)))
                     k = i
 
     def shared(self, i: int, k: int) -> Clique:
         """The separator of two neighbours."""
         return self.tree.separators[max(i, k)]
-
-    def _known_by(self, a: str, i: int, before: int) -> Clique:
-        return (a,) if before < 0 else self.shared(before, i)
 
     def _want(self, i: int, names: Iterable[str]) -> None:
         self.wanted[i].add(self.tree.domain.canonical(dict.fromkeys(names)))
@@ -437,32 +435,6 @@ def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, 
         split = np.unravel_index(columns, tree.domain.shape(new))
         drawn |= {a: np.asarray(c, dtype=np.int64) for a, c in zip(new, split, strict=True)}
     return _codes(tree.domain, drawn)
-
-
-def sample_given(
-    domain: Domain, potentials: Mapping[Clique, Array], known: Mapping[str, Ints], *, key: Key
-) -> Codes:
-    """Complete rows whose columns in `known` are fixed; see `MRF.sample_given`."""
-    names = domain.canonical(known)
-    fixed = _fixed(domain, names, known)
-    patterns, where = np.unique(fixed, axis=0, return_inverse=True)
-    where = where.reshape(-1)
-    rest = tuple(a for a in domain.names if a not in names)
-    columns = {a: fixed[:, i].copy() for i, a in enumerate(names)}
-    columns |= {a: np.empty(len(fixed), dtype=np.int64) for a in rest}
-    if rest:
-        free = Domain(rest, domain.shape(rest))
-        cliques = [tuple(a for a in c if a in rest) for c in potentials]
-        scopes = list(dict.fromkeys(c for c in cliques if c))
-        plan = Propagation.over(free, tuple(scopes))
-        for i, pattern in enumerate(patterns):
-            value = dict(zip(names, pattern.tolist(), strict=True))
-            beliefs = _conditioned(plan, potentials, value)
-            rows = np.flatnonzero(where == i)
-            drawn = sample_rows(plan.tree, beliefs, rows.size, key=fold_in(key, i))
-            for a in rest:
-                columns[a][rows] = drawn.column(a)
-    return _codes(domain, columns)
 
 
 def _fixed(domain: Domain, names: Clique, known: Mapping[str, Ints]) -> Ints:
@@ -617,7 +589,26 @@ class MRF:
             DataError: if a column is unknown, codes lie outside the domain, lengths differ, or
                 the model gives a combination probability 0.
         """
-        return sample_given(self.domain, self.potentials, known, key=key)
+        names = self.domain.canonical(known)
+        fixed = _fixed(self.domain, names, known)
+        patterns, where = np.unique(fixed, axis=0, return_inverse=True)
+        where = where.reshape(-1)
+        rest = tuple(a for a in self.domain.names if a not in names)
+        columns = {a: fixed[:, i].copy() for i, a in enumerate(names)}
+        columns |= {a: np.empty(len(fixed), dtype=np.int64) for a in rest}
+        if rest:
+            free = Domain(rest, self.domain.shape(rest))
+            cliques = [tuple(a for a in c if a in rest) for c in self.potentials]
+            scopes = list(dict.fromkeys(c for c in cliques if c))
+            plan = Propagation.over(free, tuple(scopes))
+            for i, pattern in enumerate(patterns):
+                value = dict(zip(names, pattern.tolist(), strict=True))
+                beliefs = _conditioned(plan, self.potentials, value)
+                rows = np.flatnonzero(where == i)
+                drawn = sample_rows(plan.tree, beliefs, rows.size, key=fold_in(key, i))
+                for a in rest:
+                    columns[a][rows] = drawn.column(a)
+        return _codes(self.domain, columns)
 
     def save(self, path: Path | str) -> None:
         """Write the model as one safetensors file: numbers and names, nothing that runs."""

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from siloweave.errors import DataError, InputError, naming_file
+from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.models.nets import Array, Groups, averaged
-from siloweave.progress import Progress, silent
+from siloweave.progress import Progress, duration, silent
 from siloweave.tables.arrays import Ints
 from siloweave.tables.keys import fold_in, generator
 
@@ -339,7 +339,9 @@ def train(
         >>> round(float(w), 3)
         2.0
     """
-    _check(steps=steps, batch=batch, epoch_steps=epoch_steps)
+    whole("steps", steps)
+    whole("batch", batch, 1)
+    whole("epoch_steps", epoch_steps, 1)
     if not 0 <= first <= steps:
         raise InputError(f"train: first = {first} must be a whole number from 0 to {steps}.")
     rows = jax.tree.map(jnp.asarray, rows)
@@ -382,7 +384,7 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
             pace = took / count
             length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
         compiled = True
-        left = f", {_duration((steps - step) * pace)} left" if pace and step < steps else ""
+        left = f", {duration((steps - step) * pace)} left" if pace and step < steps else ""
         progress(f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{left}", step / steps)
     return arrays
 
@@ -399,7 +401,10 @@ def _advance(
         drawing, updating = jax.random.split(jax.random.fold_in(key, step + i))
         whole = eqx.combine(arrays, static)
 
-        batch = sampler(rows, drawing) if picks is None else _take(rows, picks[i])
+        if picks is None:
+            batch = sampler(rows, drawing)
+        else:
+            batch = jax.tree.map(lambda x: x.at[picks[i]].get(mode="promise_in_bounds"), rows)
         state, loss = update(whole, batch, updating)
         return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
@@ -407,10 +412,6 @@ def _advance(
     carry = (arrays, jnp.zeros(most, jnp.float32))
     after, losses = jax.lax.fori_loop(0, count, body, carry)
     return after, losses
-
-
-def _take(rows: Any, index: Array) -> Any:
-    return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
 
 
 def _same_shapes(state: Any, arrays: Any) -> Any:
@@ -446,27 +447,6 @@ def _diverged(job: _Job, arrays: Any, step: int, losses: Any, keeper: Keeper) ->
         state=eqx.combine(arrays, job.static),
         state_step=step,
     )
-
-
-def _duration(seconds: float) -> str:
-    """Time in words.
-
-    Example:
-        >>> _duration(4.2), _duration(75), _duration(7300)
-        ('4 s', '1 min 15 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _check(**values: int) -> None:
-    for name, value in values.items():
-        least = 0 if name == "steps" else 1
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"train: {name} = {value} must be a whole number >= {least}.")
 
 
 # The usual step: AdamW with a falling rate, and the moving average of the weights

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Literal
 
 from siloweave.errors import InputError
+from siloweave.progress import duration
 from siloweave.report import plots, words
 from siloweave.report.record import (
     Association,
@@ -54,7 +55,7 @@ def _page(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text("utf-8")),
     )
-    filters = ("epsilon", "relation", "small", "count", "size", "duration", "percent")
+    filters = ("epsilon", "relation", "small", "count", "size", "percent")
     environment.filters.update({name: getattr(words, name) for name in filters})
     values["css"] = folder.joinpath("style.css").read_text("utf-8")
     template = environment.get_template(name)
@@ -323,7 +324,7 @@ def _facts(record: Record) -> list[tuple[str, str]]:
         ("question asked" if asked == 1 else "questions asked", words.count(asked)),
         ("releases", words.count(releases)),
         ("on the wire", words.size(moved)),
-        ("time", words.duration(sum(phase.seconds for phase in record.phases))),
+        ("time", duration(sum(phase.seconds for phase in record.phases))),
         ("synthetic rows", words.count(record.synthetic.num_rows)),
     ]
 
@@ -446,7 +447,7 @@ def _phases(record: Record) -> list[tuple[str, float, float, str]]:
     seconds = [phase.seconds for phase in record.phases]
     total, starts = sum(seconds) or 1.0, accumulate(seconds, initial=0.0)
     return [
-        (phase.name, start / total, phase.seconds / total, words.duration(phase.seconds))
+        (phase.name, start / total, phase.seconds / total, duration(phase.seconds))
         for phase, start in zip(record.phases, starts, strict=False)
     ]
 

@@ -139,21 +139,6 @@ def size(value: float) -> str:
     return f"{value:.3g} TB"
 
 
-def duration(seconds: float) -> str:
-    """Wall-clock time.
-
-    >>> duration(0.0421), duration(7.25), duration(754)
-    ('42 ms', '7.2 s', '12 min 34 s')
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def percent(value: float) -> str:
     """A proportion as a percentage.
 

@@ -17,7 +17,7 @@ for distance from real rows, which bounds nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -497,11 +497,12 @@ class TLDM(Synthesizer, LatentSettings):
 class E2E(Synthesizer, LatentSettings):
     """Encoder, denoiser and decoder trained as one: the baseline that SiloFuse is compared with.
 
-    Args: those of `LatentDiff`; steps, batch and rates are those of ``diffusion``, and what a joint
-        training makes no use of is refused. Rows are drawn without noise (decision 0022).
+    Args: those of `LatentDiff` but joint; steps, batch and rates are those of ``diffusion``, and
+        what a joint training makes no use of is refused. Rows are drawn without noise (decision
+        0022).
     """
 
-    joint: bool = True
+    joint: bool = field(default=True, init=False)
     diffusion: DiffusionSettings = DiffusionSettings(prediction="clean", eta=0.0)
     target: str | None = None
 

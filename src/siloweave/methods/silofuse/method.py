@@ -43,7 +43,7 @@ Where this departs from the paper, and why:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -284,11 +284,6 @@ class SiloFuse(Synthesizer):
 # E2EDistr
 
 
-def _check_steps(synth: E2EDistr) -> None:
-    if not synth.joint:
-        raise InputError("joint=False is SiloFuse; leave it out")
-
-
 def _visibility_steps(synth: E2EDistr) -> Views:
     words, fields = _besides(synth, "JointBegun")
     sent = f"the number of rows, and codes and gradients of rows in every step{words}"
@@ -326,11 +321,11 @@ class E2EDistr(Synthesizer, LatentSettings):
         autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs from
             the default; steps, batch and rates are those of ``diffusion``, and widths are those of
             all parties together.
-        joint, scaled, numbers: See `siloweave.models.settings.LatentSettings`; what a joint
-            training makes no use of is refused.
+        scaled, numbers: See `siloweave.models.settings.LatentSettings`; what a joint training
+            makes no use of is refused.
     """
 
-    joint: bool = True
+    joint: bool = field(default=True, init=False)
     diffusion: DiffusionSettings = DiffusionSettings(prediction="clean", eta=0.0)
     target: str | None = None
     shared: bool = True
@@ -347,7 +342,6 @@ class E2EDistr(Synthesizer, LatentSettings):
         handlers=with_decoding(step_handlers, load_coder),
         coordinate=coordinate_steps,
         forecast=_forecast_steps,
-        check=_check_steps,
         party_share=lambda synth: 0.02,
         unbounded="Or use SiloFuse(privacy='latents'), which adds noise.",
         transcribed=False,

@@ -87,7 +87,6 @@ class VertiGANPlan:
     """How a budget is divided, before anything is read."""
 
     budget: Budget  # most that any row may cost, at all parties together
-    rows_sigma: float  # noise of the number of rows, which the first party is asked for
     counts_sigma: float  # noise of all counts
     before: Mapping[str, tuple[Gaussian, ...]]  # each party's releases before, in roster order
     steps: int  # noisy steps of all parties
@@ -105,19 +104,18 @@ class VertiGANPlan:
             n: ResolutionLevels(Encoder(p, synth.finest_bins)).number for n, p in parts.items()
         }
         unit = counts_event(relation, sum(tables.values()), 1.0).sensitivity
-        rows_sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(synth.counts_share * rho, unit))
         before: dict[str, tuple[Gaussian, ...]] = {
             name: (counts_event(relation, number, counts_sigma),) for name, number in tables.items()
         }
         first = next(iter(before))
         if sensitivity := size_sensitivity(relation):
-            rows = Gaussian(sigma=rows_sigma, sensitivity=sensitivity)
-            before[first] = (rows, *before[first])
+            sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
+            before[first] = (Gaussian(sigma=sigma, sensitivity=sensitivity), *before[first])
         left = rho - sum(event.rho for events in before.values() for event in events)
         steps = len(parts) * synth.steps
         refuse_what_learns_nothing(budget, left, steps, synth.batch)
-        return cls(budget, rows_sigma, counts_sigma, before, steps, synth.batch)
+        return cls(budget, counts_sigma, before, steps, synth.batch)
 
     def rate(self, rows: int) -> float:
         """Probability of each row to be in a step."""
