@@ -182,9 +182,7 @@ class _Server:
     def run(self, task: Task) -> tuple[MRF, tuple[Measured, ...]]:
         """GraphCom, InitMRF, OptMRF."""
         task.progress("estimating pairs of two parties", 0.5)
-        owner = {a: name for name, party in self.parties.items() for a in party.field.domain.names}
-        pairs = combinations(self.domain.names, 2)
-        cross = {(a, b): self.estimated((a, b)) for a, b in pairs if owner[a] != owner[b]}
+        cross = {pair: self.estimated(pair) for pair in self._cross_pairs()}
         cliques = self.graph({pair: table for pair, (table, _) in cross.items()})
         local = self.local_marginals()
         sigma = max(party.sigma for party in self.parties.values())
@@ -195,6 +193,11 @@ class _Server:
             if self.domain.size(pair) <= useful and any(set(pair) <= set(c) for c in cliques)
         }
         return self.refined(local, left, task)
+
+    def _cross_pairs(self) -> list[Clique]:
+        owner = {a: name for name, party in self.parties.items() for a in party.field.domain.names}
+        pairs = combinations(self.domain.names, 2)
+        return [(a, b) for a, b in pairs if owner[a] != owner[b]]
 
     def estimated(self, pair: Clique) -> tuple[Array, float]:
         """Counts of a pair's bins, which sum to the rows, and the noise of one."""
