@@ -39,6 +39,7 @@ _FLOATS = 1e-9  # relative, of a sum of costs
 _CELLS, _MOST = 1 << 19, 4  # of a model for each further choice of a round; choices at most
 _SWEEPS = 4  # of a round's fit to a model that is so large
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
+_LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
 
 
 @dataclass
@@ -99,8 +100,8 @@ class _Run:
         self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
         self.rounds.append(Measured(tuple(cliques), sigma))
 
-    def fit(self, warm_start: MRF | None, sweeps: int) -> MRF:
-        shrinkage = self.settings.shrinkage
+    def fit(self, warm_start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
+        shrinkage = share * self.settings.shrinkage
         return fit(
             self.domain, self.measured, warm_start=warm_start, sweeps=sweeps, shrinkage=shrinkage
         )
@@ -144,7 +145,7 @@ def aim(
         last = budget.last_if_short()
         progress("measuring", budget.spent / rho)
         model = _round(run, budget, weights, model)
-    return run.fit(model, settings.final_sweeps), run.rounds
+    return run.fit(model, settings.final_sweeps, _LAST if settings.chooses else 1.0), run.rounds
 
 
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:

@@ -58,7 +58,7 @@ class AIM(Synthesizer, MarginalSettings):
         rounds_per_column: T_max = 16 d in the paper: the first noise is sized for that many.
         sweeps: Sweeps of each fit; fewer where the model is large and the workload "auto".
         final_sweeps: Sweeps of the last.
-        shrinkage: Entropy per unit of noise in the fits.
+        shrinkage: Entropy per unit of noise in the fits; less in the last of an "auto" workload.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
