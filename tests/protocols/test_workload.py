@@ -12,6 +12,8 @@ import siloweave as sw
 from siloweave.core.method import Case, Setup
 from siloweave.errors import CapacityError, InputError, SchemaError, WireError
 from siloweave.federation.expected import MOST_ROWS
+from siloweave.methods.aim import coordinator
+from siloweave.models.estimate import fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.privacy.budget import rho_for
 from siloweave.protocols.histograms import BINS
@@ -152,6 +154,25 @@ def test_aim_measures_triples_of_two_codes_each_and_so_sees_what_pairs_hide():
     pairs = sw.AIM(degree=2).fit(rows, BINARY, budget=budget, noise="seeded")
     assert ("a", "b", "c") in fitted.model.workload
     assert error(fitted, rows) < 0.5 * error(pairs, rows)
+
+
+def test_the_last_fit_is_held_less_towards_entropy_unless_a_workload_is_named(monkeypatch):
+    for named, last in (
+        ({}, 0.2),
+        ({"target": "a"}, 0.2),
+        ({"degree": 2}, 0.5),
+        ({"workload": PAIRS}, 0.5),
+    ):
+        held = []
+
+        def recorded(*given, shrinkage, held=held, **rest):
+            held.append(shrinkage)
+            return fit(*given, shrinkage=shrinkage, **rest)
+
+        monkeypatch.setattr(coordinator, "fit", recorded)
+        sw.AIM(**named).fit(table(), schema(), budget=BUDGET, noise="seeded")
+        assert held[-1] == last
+        assert set(held[:-1]) == {0.5}
 
 
 def test_triples_of_two_codes_each_pay():
