@@ -2,14 +2,17 @@
 
 import re
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 import siloweave as sw
 from siloweave.tables import Codes, Column, Encoder, Schema, read
+from siloweave.tables.bins import as_written
 from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.features import Features
+from siloweave.tables.read import write
 from tests.synthesizers.cases import parties_of
 from tests.synthesizers.families import SYNTHESIZERS
 
@@ -103,6 +106,63 @@ def test_a_model_of_rows_writes_what_it_draws_and_keeps_what_is_given():
     given = fitted.sample(10, seed=1, given={"paid": "$ 1,000.00", "grade": 5})
     assert set(given["paid"]) == {"$ 1,000.00"}
     assert set(given["grade"]) == {5}
+
+
+def numbers_as_people_write_them():
+    """Columns of one CSV: how often each kind of number is written, with its decimal mark."""
+    rng = np.random.default_rng(1)
+    tenths, cents = np.round(rng.uniform(-9, 90, ROWS), 1), np.round(rng.uniform(0, 3000, ROWS), 2)
+    tenths[:9], cents[:9] = np.arange(9), np.arange(9) / 2
+    counts = rng.integers(0, 300, ROWS)
+    return {
+        "as few as needed": [f"{x:g}" for x in tenths],
+        "all decimals": [f"{x:.2f}" for x in cents],
+        "as Python writes": [f"{x}" for x in cents],
+        "a zero behind tenths": [f"{x:.2f}" for x in tenths],
+        "whole with zeros": [f"{x:.2f}" for x in counts],
+        "whole": [f"{x}" for x in counts],
+        "whole or missing": [f"{x:.1f}" if x % 7 else "" for x in counts],
+        "codes with a zero": [f"{x:.1f}" for x in rng.choice([1, 2, 9], ROWS)],
+        "flags with a zero": [f"{x:.1f}" for x in rng.integers(0, 2, ROWS)],
+        "weights": [f"{x:g} kg" for x in abs(tenths)],
+        "weights with zeros": [f"{x:.1f} kg" for x in abs(tenths)],
+        "whole weights with zeros": [f"{x:.2f} kg" for x in counts],
+        "money": [f"$ {x:,.2f}" for x in cents],
+        "money in steps of a half": [f"${x / 2:,.2f}" for x in counts],
+        "percent": [f"{x:g}%" for x in abs(tenths)],
+        "comma": [f"{x:g}".replace(".", ",") for x in tenths],
+        "comma with zeros": [f"{x:.2f} €".replace(".", ",") for x in tenths],
+    }
+
+
+def forms_of(texts, mark):
+    """What is before each number, how many decimals it has, and what is behind it."""
+    pattern = re.compile(rf"(-?)(\D*)[\d.,]*?\d(?:{re.escape(mark)}(\d{{1,2}}))?(\D*)")
+    found = [pattern.fullmatch(text) for text in texts if text]
+    return {(one[2], len(one[3] or ""), one[4]) for one in found}
+
+
+def test_numbers_of_a_csv_come_back_in_forms_that_it_has(tmp_path):
+    columns = numbers_as_people_write_them()
+    pd.DataFrame(columns).to_csv(tmp_path / "in.csv", index=False)
+    table = read(tmp_path / "in.csv")
+    fitted = sw.GaussianCopula().fit(table, Schema.detect(table), seed=0)
+    write(fitted.sample_table(1000, seed=1), tmp_path / "out.csv", fitted.schema.padded)
+    drawn = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+    for name, texts in columns.items():
+        mark = "," if name.startswith("comma") else "."
+        there, drawn_ones = forms_of(texts, mark), forms_of(drawn[name], mark)
+        assert drawn_ones <= there, name
+        assert drawn_ones, name
+        again = read(tmp_path / "out.csv")
+        assert Schema.detect(again)[name].padded == Schema.detect(table)[name].padded, name
+
+
+def test_a_declared_form_has_all_its_decimals():
+    paid = Column("paid", "continuous", format="$1,234.5", low=0, high=5, decimals=2)
+    for padded, written in ((None, ["$1.50", "$2.00"]), (0, ["$1.5", "$2"]), (1, ["$1.5", "$2.0"])):
+        column = msgspec.structs.replace(paid, padded=padded)
+        assert as_written(column, np.array([1.5, 2.0]), None).tolist() == written
 
 
 def test_reasons_stay_with_the_owner(tmp_path):

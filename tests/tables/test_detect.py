@@ -929,37 +929,69 @@ def test_numbers_with_a_zero_in_front_that_are_no_phones():
         ("{:.2f}", "", "continuous", 2),
         (" {:.2f} ", "", "continuous", 2),
         ("{:.2f}", "n/a", "continuous", 2),
-        ("{:g}", "", "continuous", None),
-        ("{:g}", "n/a", "continuous", None),
-        ("{:g}1", "", "continuous", None),  # none ends with a zero
+        ("{}", "", "continuous", 1),  # as Python writes 2.0 beside 1.75
+        ("{:g}", "", "continuous", 0),
+        ("{:g}", "n/a", "continuous", 0),
+        ("{:.1f}3", "", "continuous", 2),  # none ends with a zero
         ("{:.1f}0", "", "continuous", 2),  # one decimal, and a zero behind it
-        ("{:.0f}.0", "", "integer", None),
+        ("{:.0f}.00", "", "integer", 2),
+        ("{:.0f}.00", "n/a", "integer", 2),
         ("{:.0f}", "", "integer", None),
-        ("{:.2f}e-3", "", "continuous", None),
+        ("{:.2f}e-3", "", "continuous", 0),
+        ("{:g} kg", "", "continuous", 0),
+        ("{} kg", "", "continuous", 1),
+        ("${:,.2f}", "", "continuous", 2),
+        ("{:.0f}.00 kg", "", "integer", 2),
+        ("{:.0f} kg", "", "integer", None),
     ],
 )
-def test_zeros_behind_decimals_are_known_where_all_numbers_have_them(
+def test_the_fewest_decimals_of_a_number_are_known_with_zeros_at_the_end(
     tmp_path, form, some, kind, padded
 ):
-    numbers = [form.format(i * i / 20 + 0.25) for i in range(100)]
+    numbers = [form.format(i * i / 20 + 0.2) for i in range(100)]
     lines = [f"{text},k\n" for text in (*numbers, some)]
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(lines))
     found = Schema.detect(read(tmp_path / "a.csv"))["x"]
-    assert (found.kind, found.padded, "padded" in found.from_data) == (kind, padded, bool(padded))
+    known = padded is not None
+    assert (found.kind, found.padded, "padded" in found.from_data) == (kind, padded, known)
     assert Schema.detect(pl.DataFrame({"x": [1.5, 2.25] * 20}))["x"].padded is None
 
 
 def test_decimals_with_zeros_are_those_of_all_files(tmp_path):
-    texts = {"a": ["1.50", "2.00"], "b": ["3.10", "4.25"], "c": ["3.1", "4.25"]}
+    texts = {"a": ["1.50", "2.00"], "b": ["3.10", "4.25"], "c": ["3.1", "4.25"], "d": ["3", "4"]}
+    texts["empty"] = ["", ""]
     for name, values in texts.items():
         (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{v},k\n" for v in values * 20))
-    a, b, c = (read(tmp_path / f"{name}.csv") for name in "abc")
-    assert Schema.detect(stacked([a, b]))["x"].padded == 2
-    assert Schema.detect(stacked([a, c]))["x"].padded is None
+    a, *others = (read(tmp_path / f"{name}.csv") for name in texts)
+    pooled = [Schema.detect(stacked([a, one]))["x"].padded for one in others]
+    assert pooled == [2, 1, 0, 2]
 
 
-def test_no_fewer_decimals_are_written_than_a_column_has():
-    with pytest.raises(SchemaError, match="padded=1; a continuous column may have 2 to 15"):
-        Column("x", "continuous", decimals=2, padded=1)
-    with pytest.raises(SchemaError, match="padded=1"):
+def test_decimals_are_those_of_numbers():
+    for kind in ("integer", "continuous", "categorical", "boolean"):
+        some = {} if kind in ("integer", "continuous") else {"categories": (1.0, 2.0)}
+        assert Column("x", kind, padded=2, **some).padded == 2
+    with pytest.raises(SchemaError, match="padded=16; a column of numbers may have 0 to 15"):
+        Column("x", "integer", padded=16)
+    with pytest.raises(SchemaError, match="padded=1; a column of numbers"):
         Column("x", "categorical", categories=("a", "b"), padded=1)
+    with pytest.raises(SchemaError, match="padded=1; a column of numbers"):
+        Column("x", "boolean", padded=1)
+    with pytest.raises(SchemaError, match="decimals=1; a continuous column may have 0 to 15"):
+        Column("x", "integer", decimals=1)
+
+
+def test_numbers_of_a_form_may_have_more_decimals_than_are_modelled():
+    texts = [f"{x} kg" for x in random().uniform(1, 2, ROWS)]
+    found = Schema.detect(Table.from_columns({"x": (texts, None)}))["x"]
+    assert (found.kind, found.format, found.decimals) == ("continuous", "1234.5 kg", None)
+
+
+def test_a_form_without_decimals_has_none():
+    form = number_form("1,234 kg")
+    assert form.written(np.array([12.5, 1234.5625, -0.75]), 2).tolist() == [
+        "12 kg",
+        "1,235 kg",
+        "-1 kg",
+    ]
+    assert form.written(np.array([12.5]), None, 2).tolist() == ["12 kg"]

@@ -153,14 +153,17 @@ def test_write_then_read(tmp_path, suffix):
 def test_numbers_are_written_with_zeros_where_that_is_asked_for(tmp_path):
     columns = {"fee": (np.array([1.5, 2.25, -0.0, 0.29]), np.array([False, True, False, False]))}
     columns |= {
+        "few": (np.array([12.0, -5.5, -0.0, 1e-9]), None),
         "year": (np.array([1, 2, 3, 4]), None),
         "how": (np.array(["a", "b", "c", "d"]), None),
     }
     path = tmp_path / "t.csv"
-    write(Table.from_columns(columns), path, {"fee": 2, "year": 1, "how": 3, "other": 4})
-    assert path.read_text() == "fee,year,how\n1.50,1,a\n,2,b\n0.00,3,c\n0.29,4,d\n"
+    write(Table.from_columns(columns), path, {"fee": 2, "few": 0, "year": 1, "how": 3, "other": 4})
+    assert path.read_text() == (
+        "fee,few,year,how\n1.50,12,1.0,a\n,-5.5,2.0,b\n0.00,0,3.0,c\n0.29,1e-9,4.0,d\n"
+    )
     write(Table.from_columns(columns), path)
-    assert path.read_text().splitlines()[1] == "1.5,1,a"
+    assert path.read_text().splitlines()[1] == "1.5,12.0,1,a"
 
 
 def test_write_refuses_early(tmp_path):

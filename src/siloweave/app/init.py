@@ -309,7 +309,7 @@ def _learned(column: Column) -> list[str]:
         "missing": "missing values" if column.missing else "no missing values",
         "decimals": f"{column.decimals} decimal{'s' * (column.decimals != 1)}",
         "format": f"written like {column.format}",
-        "padded": f"always written with {column.padded}",
+        "padded": f"decimals written: at least {column.padded}",
         "missing_values": f"missing: {', '.join(column.missing_values)}",
     }
     return [facts[fact] for fact in column.from_data]

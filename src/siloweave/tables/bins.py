@@ -312,7 +312,7 @@ def as_written(column: Column, values: Edges, like: Table | None) -> Any:
         return as_datetimes(column, values, like)
     if column.format is None or not _is_text(column, like):
         return values
-    return number_form(column.format).written(values, column.decimals)
+    return number_form(column.format).written(values, column.decimals, column.padded)
 
 
 def _is_text(column: Column, like: Table | None) -> bool:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.display import count_of
 from siloweave.tables.forms import written_time
-from siloweave.tables.read import Table
+from siloweave.tables.read import MOST_DECIMALS, Table
 
 _Ints = NDArray[np.int64]
 _PROBE = 60  # distinct values by which most readings are ruled out
@@ -233,9 +233,8 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         return _of_text(table, name)
     found = _of_numbers(table, name)
     if found.kind in ("integer", "continuous"):
-        why = found.why + _unlike(*table.floats(name))
-        found = replace(found, padded=table.padded(name), why=why)
-    return found
+        found = replace(found, why=found.why + _unlike(*table.floats(name)))
+    return replace(found, padded=table.padded(name))
 
 
 def _unlike(numbers: NDArray[np.float64], gone: NDArray[np.bool_]) -> str:
@@ -770,13 +769,14 @@ def _written_numbers(
     if marks is None:
         return None
     thousands, decimal = marks
-    tails = [body.rpartition(decimal)[2] for body in bodies if decimal in body] if decimal else []
-    decimals = max(map(len, tails), default=0)
-    if not (thousands or decimals) and any(len(body) > 18 for body in bodies):
+    tails = [body.partition(decimal)[2] if decimal else "" for body in bodies]
+    decimals = max(len(tail.rstrip("0")) for tail in tails)
+    padded = min(*map(len, tails), MOST_DECIMALS)
+    if not (thousands or decimal) and any(len(body) > 18 for body in bodies):
         pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
         spread = f"{_different(len(core))} in {rows:,} rows"
         return _id(name, spread, pattern, ", of more digits than are modelled", "categorical")
-    form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimals else ''}{suffix}"
+    form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimal else ''}{suffix}"
     odd = any(m["open"] or m["behind"] or "\u2212" in m.string for m in same)
     if form in ("1234", "1234.5") and table.frame == "csv" and not odd:
         form = None
@@ -792,17 +792,16 @@ def _written_numbers(
             return None  # few whole numbers that a frame holds as text are codes
         judged = _of_whole(name, values[~gone], seen, times, plain)
         written = form if judged.kind == "integer" else None
-        return replace(
-            judged, format=judged.format or written, why=judged.why + note, strays=strays
-        )
+        form, why = judged.format or written, judged.why + note
+        return replace(judged, format=form, padded=padded or None, why=why, strays=strays)
     written = f"numbers written like {form}" if form else "numbers"
     if decimals == 0:
-        return ColumnEvidence(name, "integer", f"whole {written}{note}", format=form, strays=strays)
+        why, digits = f"whole {written}{note}", padded or None
+        return ColumnEvidence(name, "integer", why, format=form, padded=digits, strays=strays)
+    most = decimals if decimals <= MOST_DECIMALS else None
     why = f"{written}, of up to {count_of(decimals, 'decimal', 'decimals')}{note}"
-    alike = form is None and [len(tail) for tail in tails] == [decimals] * len(bodies)
-    padded = decimals if alike and any(tail.endswith("0") for tail in tails) else None
     return ColumnEvidence(
-        name, "continuous", why, format=form, decimals=decimals, padded=padded, strays=strays
+        name, "continuous", why, format=form, decimals=most, padded=padded, strays=strays
     )
 
 

@@ -51,13 +51,25 @@ class NumberForm:
         before, behind = re.escape(self.prefix.strip()), re.escape(self.suffix.strip())
         return rf"^[(]?{_SIGN}{before}\s?{_SIGN}({whole})[-\u2212]?\s?{behind}[)]?$"
 
-    def written(self, values: NDArray[Any], decimals: int | None) -> NDArray[np.object_]:
-        """Numbers as text, with so many decimals; without a number, with as many as they have."""
+    def written(
+        self, values: NDArray[Any], decimals: int | None, padded: int | None = None
+    ) -> NDArray[np.object_]:
+        """Numbers as text, of so many decimals; without a number, of as many as they have.
+
+        Where `padded` is given, zeros at the end are left off beyond so many decimals.
+        """
         marks = str.maketrans({",": self.thousands, ".": self.decimal})
+        if not self.decimal:
+            decimals, padded = 0, None
         spec = "," if decimals is None else f",.{decimals}f"
         found = np.empty(len(values), dtype=object)
         for i, value in enumerate(values.tolist()):
-            digits = format(abs(value), spec).translate(marks)
+            digits = format(abs(value), spec)
+            if padded is not None:
+                whole, _, tail = digits.partition(".")
+                tail = tail.rstrip("0").ljust(padded, "0")
+                digits = f"{whole}.{tail}" if tail else whole
+            digits = digits.translate(marks)
             found[i] = f"{'-' if value < 0 else ''}{self.prefix}{digits}{self.suffix}"
         return found
 

@@ -150,7 +150,7 @@ class _Origin:
     empty: int = 0  # columns at the end of a text file with neither name nor value
     times: NDArray[np.int64] | None = None  # how many rows each row stands for
     drawn_of: int | None = None
-    padded: Mapping[str, int] = field(default_factory=dict)  # decimals that all numbers have
+    padded: Mapping[str, int] = field(default_factory=dict)  # decimals of numbers that have few
 
     @property
     def text(self) -> bool:
@@ -243,8 +243,8 @@ class Table:
         return self._origin.dialect
 
     def padded(self, name: str) -> int | None:
-        """Return how many decimals a CSV has of every number, zeros at the end among them."""
-        return self._origin.padded.get(name) or None
+        """Return the fewest decimals that a CSV has of a number, zeros at the end among them."""
+        return self._origin.padded.get(name)
 
     @property
     def left_out(self) -> int:
@@ -824,11 +824,10 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
 
 
 def _padded(text: pl.Series, decimal: str) -> int:
-    """How many decimals all numbers have; 0 where that differs, or none ends with a zero."""
-    values = text.str.strip_chars_end().drop_nulls()
-    digits = min(len(values[0].partition(decimal)[2]), MOST_DECIMALS)
-    form = rf"^[^eE]*{re.escape(decimal)}\d{{{digits}}}$"
-    return digits if values.str.ends_with("0").any() and values.str.contains(form).all() else 0
+    """The fewest decimals that a number has, zeros at the end among them; powers have none."""
+    values = text.filter(text.str.contains(r"^[^a-zA-Z]+$"))
+    tails = values.str.extract(rf"{re.escape(decimal)}(\d+)\s*$").fill_null("")
+    return min(int(tails.str.len_chars().min() or 0), MOST_DECIMALS)  # type: ignore[arg-type]
 
 
 def _check_there(name: str, names: Sequence[str]) -> None:
@@ -1472,7 +1471,8 @@ def write(
     Args:
         table: What to write.
         path: The file.
-        padded: Columns whose numbers have so many decimals in a CSV, zeros among them.
+        padded: Columns whose numbers have so many decimals at least in a CSV, zeros among them,
+            and no further zeros at their end.
 
     Raises:
         DataError: The folder is missing, the name ends otherwise, or the file cannot be written.
@@ -1487,8 +1487,7 @@ def write(
     try:
         if suffix == ".csv":
             digits = {n: d for n, d in (padded or {}).items() if n in table.names}
-            numbers = (table._frame[n] for n in digits if table.kind(n) == "numbers")
-            texts = [_with_zeros(one, digits[one.name]) for one in numbers]
+            texts = [_with_zeros(table._frame[n], d) for n, d in digits.items()]
             table._frame.with_columns(texts).write_csv(temporary)
         else:
             table._frame.write_parquet(temporary, compression="zstd")
@@ -1502,8 +1501,13 @@ def write(
 
 
 def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
-    texts = [None if value is None else f"{value:z.{digits}f}" for value in series]
-    return pl.Series(series.name, texts, dtype=pl.String)
+    """Values as text; numbers have so many decimals at least, and no further zeros behind."""
+    if not series.dtype.is_numeric():
+        return series.cast(pl.String)
+    text = series.cast(pl.String).str.replace("^-0.0$", "0.0")
+    tail = text.str.extract(r"\.(\d*?)0*$").fill_null("").str.pad_end(digits, "0")
+    plain = text.str.extract(r"^(-?\d+)(?:\.\d+)?$") + tail.str.replace("^(.)", ".$1")
+    return plain.fill_null(text)  # a power of ten
 
 
 def parquet_of(table: Table) -> bytes:
@@ -1543,12 +1547,17 @@ def stacked(tables: Sequence[Table]) -> Table:
     for name in tables[0].names:
         types = {frame.schema[name] for frame in frames} - {pl.Null}
         if len(types) > 1 and not types <= numbers:
-            frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
+            digits = [table._origin.padded.get(name, 0) for table in tables]
+            pairs = zip(frames, digits, strict=True)
+            frames = [frame.with_columns(_with_zeros(frame[name], d)) for frame, d in pairs]
     alike = {one.dialect for one in tables}
     kind: Frame = "csv" if all(one.frame == "csv" for one in tables) else "file"
-    shared = set.intersection(*(set(one._origin.padded.items()) for one in tables))
+    fewest = {
+        name: min(table._origin.padded.get(name, 0) for table in tables)
+        for name in dict.fromkeys(chain.from_iterable(one._origin.padded for one in tables))
+    }
     dialect = alike.pop() if len(alike) == 1 else None
-    origin = _Origin(kind, dialect=dialect, padded=dict(shared))
+    origin = _Origin(kind, dialect=dialect, padded=fewest)
     return Table(pl.concat(frames, how="vertical_relaxed"), origin)
 
 

@@ -67,8 +67,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
         decimals: The most that a continuous column has; drawn values have no more.
-        padded: How many a CSV has of each number, zeros at the end among them, as in 1.50; None for
-            as few as it needs.
+        padded: The fewest that a number is written with, zeros at the end among them: 2 as in 1.50,
+            0 as in 12 beside 5.5. None for all `decimals` in a form, and as a frame has them else.
         missing_values: Texts that stand for a missing value, such as ``"n/a"``, or ``"999"``.
         why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
             data, no fact, and `Schema.declared` removes it.
@@ -125,12 +125,15 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def _check_format(self) -> None:
         where, form = f"column {self.name!r}", self.format
-        for fact, least in (("decimals", 0), ("padded", self.decimals or 0)):
-            value, has_any = getattr(self, fact), self.kind == "continuous"
-            if value is not None and not (has_any and least <= value <= MOST_DECIMALS):
+        continuous = self.kind == "continuous"
+        numbers = self.kind == "integer" or {int, float} & {type(one) for one in self.options}
+        for fact, has_any in (("decimals", continuous), ("padded", continuous or numbers)):
+            value = getattr(self, fact)
+            if value is not None and not (has_any and 0 <= value <= MOST_DECIMALS):
+                which = "column of numbers" if fact == "padded" else "continuous column"
                 raise SchemaError(
-                    f"{where}: {fact}={value!r}; a continuous column may have {least} to "
-                    f"{MOST_DECIMALS}, and no other kind has any"
+                    f"{where}: {fact}={value!r}; a {which} may have 0 to {MOST_DECIMALS}, and no "
+                    "other has any"
                 )
         if form is None or self.kind == "datetime":
             return
@@ -318,7 +321,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def padded(self) -> dict[str, int]:
-        """Columns whose numbers a CSV has with so many decimals each; see `Column`."""
+        """Columns whose numbers a CSV has with so many decimals at least; see `Column`."""
         return {one.name: one.padded for one in self.columns if one.padded is not None}
 
     def to_json(self) -> str:
@@ -557,18 +560,21 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     if kind in ("id", "text"):
         known = [fact for fact in known if fact == "format"]
         return Column(name, kind, **facts, from_data=("kind", *known))
-    if kind == "boolean":
-        taken = ("kind", "missing", *known)
-        return Column(name, "boolean", seen.categories, **facts, from_data=taken)
+    categories, other = seen.categories, None
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
-        taken = ("kind", "categories", "missing", *known)
-        return Column(name, kind, categories, other=other, **facts, from_data=taken)
-    low, high = _bounds(table.blanked(name, seen.strays), name, kind, seen.format)
-    for fact in ("decimals", "padded") if kind == "continuous" else ():
+    texts = kind == "datetime" or any(isinstance(one, str) for one in categories)
+    for fact in () if texts else ("decimals", "padded"):
         if (digits := getattr(seen, fact)) is not None:
             facts[fact] = digits
             known.append(fact)
+    if kind == "boolean":
+        taken = ("kind", "missing", *known)
+        return Column(name, "boolean", categories, **facts, from_data=taken)
+    if kind == "categorical":
+        taken = ("kind", "categories", "missing", *known)
+        return Column(name, kind, categories, other=other, **facts, from_data=taken)
+    low, high = _bounds(table.blanked(name, seen.strays), name, kind, seen.format)
     taken = ("kind", "low", "high", "missing", *known)
     return Column(name, kind, (), low, high, **facts, from_data=taken)
 
