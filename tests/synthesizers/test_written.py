@@ -124,6 +124,7 @@ def numbers_as_people_write_them():
         "whole or missing": [f"{x:.1f}" if x % 7 else "" for x in counts],
         "codes with a zero": [f"{x:.1f}" for x in rng.choice([1, 2, 9], ROWS)],
         "flags with a zero": [f"{x:.1f}" for x in rng.integers(0, 2, ROWS)],
+        "flags or not known": [f"{x % 2:.1f}" if x % 7 else "n/a" for x in counts],
         "weights": [f"{x:g} kg" for x in abs(tenths)],
         "weights with zeros": [f"{x:.1f} kg" for x in abs(tenths)],
         "whole weights with zeros": [f"{x:.2f} kg" for x in counts],
@@ -138,7 +139,7 @@ def numbers_as_people_write_them():
 def forms_of(texts, mark):
     """What is before each number, how many decimals it has, and what is behind it."""
     pattern = re.compile(rf"(-?)(\D*)[\d.,]*?\d(?:{re.escape(mark)}(\d{{1,2}}))?(\D*)")
-    found = [pattern.fullmatch(text) for text in texts if text]
+    found = [pattern.fullmatch(text) for text in texts if text not in ("", "n/a")]
     return {(one[2], len(one[3] or ""), one[4]) for one in found}
 
 

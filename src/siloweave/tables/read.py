@@ -539,7 +539,9 @@ class Table:
             if kind is bool and (found == pl.String or whole):
                 return _flags(series.cast(pl.String))
             if found == pl.String:
-                return series.str.strip_chars().cast(target, strict=False)
+                text = series.str.strip_chars()
+                text = text.str.replace(r"\.0+$", "") if kind is int else text
+                return text.cast(target, strict=False)
             if whole and kind is str:
                 return series.cast(pl.String)
         wanted = {bool: "booleans", int: "whole numbers", float: "numbers", str: "text"}[kind]
