@@ -99,8 +99,7 @@ def attack(
         seed: Of every draw: the same seed gives the same numbers.
         allow_overlap: Whether to continue if control rows seem to be training rows.
         confidence: Of every interval, in (0, 1).
-        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-            a text and the share that is done.
+        progress: As of `Synthesizer.fit`.
 
     Returns:
         Risks with intervals; what could not be measured is listed with the reason.

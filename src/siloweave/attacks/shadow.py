@@ -488,8 +488,7 @@ def shadow_attack(
         scaled: Whether numbers are scaled to their bounds before distances are taken.
         confidence: Of every interval.
         workers: Fits side by side, each in a process of its own; results do not depend on it.
-        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-            a text and the share that is done.
+        progress: As of `Synthesizer.fit`.
 
     Raises:
         InputError: An argument is out of range, or a fit failed; the message names the set.

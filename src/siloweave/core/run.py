@@ -364,23 +364,16 @@ class Job:
     """One run: what is allowed, where it is stored, and where its noise comes from.
 
     Attributes:
-        budget: Most that any row may cost.
-        seed: Everything that is not noise: cohorts, samples.
-        folder: Run folder; in memory only if None. The same folder and run resume.
-        run: Name of the run.
-        noise: "os" for the operating system's entropy; "seeded" protects nothing and is marked.
+        budget, seed, folder, run, noise, learn, at_once, sample: As of `Synthesizer.fit`.
         progress: Called with a text and the share that is done.
         limited: Whether ledgers enforce the budget: under the guarantee "dp" alone. Elsewhere a
             party without rows is refused by name.
-        learn: Share of the budget for facts that the schema leaves open.
         tolerated: Parties that may pool what they know with the coordinator.
         dropouts: Parties of a masked sum that may vanish.
         stores: Without a folder, what every party has, which the job's stages share.
         total: Most that all runs in a party's ledger may cost together; None for a run that needs
             the ledger for itself.
-        at_once: Parties that this process simulates at the same time.
         rows: How many to draw, where that takes the parties; as many as were fitted if None.
-        sample: As of `Synthesizer.fit`.
         identity: A party's key over a network; that of its folder if None.
         proofs: What the job's stages share of masked sums, see `Session`.
     """

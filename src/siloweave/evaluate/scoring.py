@@ -131,8 +131,7 @@ def score(
         encoder: How the model codes rows.
         seed: Which rows, folds and trees; the same seed gives the same scores.
         max_rows: Rows of either table in a boosting fit, at most; at least 30.
-        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-            a text and the share that is done.
+        progress: As of `Synthesizer.fit`.
 
     Returns:
         The scores, what could not be measured and why, and what plots need. Intervals say how far

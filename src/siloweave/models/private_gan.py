@@ -11,7 +11,6 @@ What differs from CTGAN, and why:
 * The pool has a fixed size, whatever the batch, and its batch normalisation sees generated rows
   only. Its conditions follow counts that the caller paid for, and so do those of the generator.
 * Conditions are drawn by frequency and not by its logarithm, because real rows are drawn so too.
-* The generator reads the critic and the paid counts: post-processing.
 * Several critic steps to one of the generator (Bie, Kamath & Zhang, Private GANs, Revisited, 2023):
   a noisy critic needs them.
 

@@ -9,13 +9,11 @@ compares these with real rows by several steps of its critic, then moves its hea
 critic and returns how the hidden rows should move. The trunk follows the sum of all these.
 
 * The gradient penalty is that of one real row against one generated row, so a row moves its own
-  clipped gradient and no other. (A penalty that is a mean over the batch, added to each row's loss,
-  lets every row move all of them.)
+  clipped gradient and no other.
 * Only the critic's gradient reads real rows; head and hidden rows follow the critic. Whoever takes
   its steps with noise asks for the loss (`beside`), and moves the critic by the answer (`judged`).
 * No batch normalisation: a hidden row becomes the same row whatever it stands beside.
-* Rows of different parties are never compared. That two columns of different parties depend on each
-  other can only come from what the trunk learns of each alone.
+* Rows of different parties are never compared.
 
 **Guarantee**: none by itself; `play` trains without noise. Gradients of `beside` that are clipped
 and noised have the guarantee of that mechanism, and all else here is post-processing of them.

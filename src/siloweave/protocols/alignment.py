@@ -95,8 +95,7 @@ def align_rows(
         run: Name of the run. Ids are hashed with it.
         workers: Processes that compute; as many as there are cores if None.
         chunk: Points in one message, of 32 bytes each.
-        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-            a text and the share that is done.
+        progress: As of `Synthesizer.fit`.
 
     Returns:
         The tables with common rows in one order, random and the same for all.

@@ -457,8 +457,7 @@ def score_parties(
             the same answer. In memory if None.
         run: Name of the score in the ledgers; each needs its own.
         noise: "os" for the operating system's entropy; "seeded" protects nothing.
-        progress: Whether to show a bar (None: in a terminal and a notebook), or a function of
-            a text and the share that is done.
+        progress: As of `Synthesizer.fit`.
 
     Raises:
         InputError: There is no query that a party can answer, or the run's name is taken.

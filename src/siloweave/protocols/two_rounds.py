@@ -14,10 +14,7 @@
 5. Fit both rounds together, once interactions of wide tables are shrunk by what their noise
    explains (models/estimate.py, `shrink_interactions`): a useless table then costs little.
 
-Mean 3-way / 4-way total variation distance x 10^4, one owner of all rows, delta = 1/n, one to three
-seeds (decision 0036): nltcs at epsilon = 3.2 14 / 29, pairs alone 51 / 122, AIM 20 / 46; br2000
-126 / 280, 153 / 360 and 128 / 274; adult at 0.8 417 / 728,
-where pairs remain, AIM 487 / 812.
+Decision 0036 has what wide tables gain.
 
 How a method measures is its own: over masked sums, or over columns of several parties.
 

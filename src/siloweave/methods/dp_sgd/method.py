@@ -261,9 +261,7 @@ class DPCTGAN(Synthesizer, PrivateSettings, PrivateGANSettings):
     """Conditional GAN whose critic is trained privately.
 
     Args: those of `siloweave.models.settings.PrivateGANSettings`, and
-        clip: Largest norm of a row's gradient.
-        counts_share: Share of the budget's zCDP for the counts of columns.
-        finest_bins: Equal-width bins of a numeric column that are counted.
+        clip, counts_share, finest_bins: See `PrivateSettings`.
     """
 
     method: ClassVar[Method] = _method(
@@ -281,9 +279,7 @@ class DPFedTGAN(Synthesizer, PrivateRowsSettings, PrivateGANSettings):
 
     Args: those of `siloweave.models.settings.PrivateGANSettings`, ``batch`` of all parties
         together, and
-        clip, counts_share, finest_bins: See `DPCTGAN`.
-        tolerated: Parties that may pool what they know with the coordinator; at most all but one.
-        dropouts: Parties that may vanish once columns are counted, in the whole training.
+        clip, counts_share, finest_bins, tolerated, dropouts: See `PrivateRowsSettings`.
 
     Example:
         >>> import siloweave as sw
@@ -357,9 +353,7 @@ class DPTabDDPM(Synthesizer, PrivateSettings, DiffusionSettings):
         networks than without privacy (decision 0019), and
         target: A column of categories that the network is conditioned on instead of diffusing it;
             its distribution comes from the paid counts.
-        clip: Largest norm of a row's gradient.
-        counts_share: Share of the budget's zCDP for the counts of columns.
-        finest_bins: Equal-width bins of a numeric column that are counted.
+        clip, counts_share, finest_bins: See `PrivateSettings`.
     """
 
     hidden: tuple[int, ...] = (128,)  # chosen on rows of Adult split again: decision 0019
@@ -399,9 +393,8 @@ class DPFedTabDDPM(Synthesizer, PrivateRowsSettings, DiffusionSettings):
 
     Args: those of `siloweave.models.settings.DiffusionSettings` but ``passes``, ``batch`` of all
         parties together, with smaller networks than without privacy, and
-        target, clip, counts_share, finest_bins: See `DPTabDDPM`.
-        tolerated: Parties that may pool what they know with the coordinator; at most all but one.
-        dropouts: Parties that may vanish once columns are counted, in the whole training.
+        target: See `DPTabDDPM`.
+        clip, counts_share, finest_bins, tolerated, dropouts: See `PrivateRowsSettings`.
     """
 
     hidden: tuple[int, ...] = _SMALL.hidden
@@ -477,8 +470,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
         target: A column of categories that the diffusion is conditioned on.
         clip: Largest norm of a row's gradient, over encoder and decoder together.
-        counts_share: Share of the budget's zCDP for the counts of columns.
-        finest_bins: Equal-width bins of a numeric column that are counted.
+        counts_share, finest_bins: See `CountsSettings`.
         scope: What is private.
     """
 
@@ -521,7 +513,7 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
     Args:
         autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
-        clip, counts_share, finest_bins, tolerated, dropouts: See `DPFedTabDDPM`.
+        clip, counts_share, finest_bins, tolerated, dropouts: See `PrivateRowsSettings`.
 
     Example:
         >>> import siloweave as sw

@@ -212,10 +212,7 @@ class FedTGAN(Synthesizer, RoundsSettings, GANSettings):
     """CTGAN that parties train together, those of typical rows counting more.
 
     Args: those of `siloweave.models.settings.GANSettings`, and
-        rounds: How often the parties' networks are averaged.
-        epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean, see `coordinator.weights_of`; ``"equal"`` is
-            vanilla FL-TGAN.
+        rounds, epochs, weights: See `RoundsSettings`; weights ``"equal"`` are vanilla FL-TGAN's.
 
     Example:
         >>> import siloweave as sw
@@ -313,9 +310,7 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     """TabDDPM that parties train together by federated averaging.
 
     Args: those of `siloweave.models.settings.DiffusionSettings` but ``steps`` and ``passes``, and
-        rounds: How often the parties' networks are averaged.
-        epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+        rounds, epochs, weights: See `RoundsSettings`.
         target: A column of categories that the network is conditioned on instead of diffusing it.
     """
 
@@ -346,9 +341,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
 
     Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
         codes and a ``diffusion`` without ``steps`` and ``passes``, and
-        rounds: How often the parties' networks are averaged.
-        epochs: Passes of each party over its own rows in a round.
-        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+        rounds, epochs, weights: See `RoundsSettings`.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
     """
 

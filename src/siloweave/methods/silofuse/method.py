@@ -315,9 +315,7 @@ class E2EDistr(Synthesizer, LatentSettings):
     """Encoders, denoiser and decoders trained as one, over the wire at every step: a baseline.
 
     Args:
-        target: A column whose classes the denoiser is conditioned on; its party sends them in the
-            clear.
-        shared: Whether synthetic columns are put together; else each stays with its party.
+        target, shared: See `SiloFuse`.
         autoencoder, diffusion: Settings of the two, as objects or as mappings of what differs from
             the default; steps, batch and rates are those of ``diffusion``, and widths are those of
             all parties together.
