@@ -19,7 +19,7 @@ from siloweave.errors import InputError
 from siloweave.models.denoiser import Rows, draw, grouped, inputs, joined, outputs
 from siloweave.models.nets import MLP, Array, Groups, Options, fresh, padded, pieces
 from siloweave.models.settings import AutoencoderSettings
-from siloweave.models.train import Descent, train
+from siloweave.models.train import Descent
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout, SphereCodes
@@ -181,11 +181,6 @@ def fit(
     numbers, codes = layout.split(layout.check(X))
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
     first, key = jax.random.split(key)
-    update = descent(settings, layout)
-    start = update.start(fresh(Coder, layout, settings, key=first))
-    batch = min(settings.batch, len(X))
-    state = train(
-        start, update, rows, steps=settings.steps, batch=batch, key=key, progress=progress,
-        store=store,
-    )  # fmt: skip
-    return Autoencoder(state.average, layout, settings)
+    update, start = descent(settings, layout), fresh(Coder, layout, settings, key=first)
+    net = update.trained(start, rows, key=key, progress=progress, store=store)
+    return Autoencoder(net, layout, settings)

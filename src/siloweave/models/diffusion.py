@@ -65,7 +65,7 @@ from siloweave.models.nets import (
     save_arrays,
 )
 from siloweave.models.settings import SCHEDULES, DiffusionSettings
-from siloweave.models.train import Descent, train
+from siloweave.models.train import Descent
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout, SphereCode, SphereCodes
@@ -487,12 +487,8 @@ def fit(
     label = None if len(layout.blocks) == 1 else label
     first, key = jax.random.split(key)
     update, rows = descent(settings, layout, label), rows_of(X, layout, label)
-    start = update.start(network(layout, settings, label, first))
-    batch = min(settings.batch, len(X))
-    state = train(
-        start, update, rows, steps=settings.steps, batch=batch, key=key, progress=progress,
-        store=store,
-    )  # fmt: skip
+    start = network(layout, settings, label, first)
+    net = update.trained(start, rows, key=key, progress=progress, store=store)
     if settings.clip_range is not None:
         ranges = ((-settings.clip_range, settings.clip_range),) * rows.numbers.shape[1]
     else:
@@ -503,7 +499,7 @@ def fit(
         counts = np.bincount(np.asarray(rows.labels), minlength=label.size)
         shares = tuple(counts / len(X)) if label_shares is None else label_shares
     shares = tuple(map(float, shares))
-    return TabDDPMModel(state.average, layout, settings, label, shares, ranges)
+    return TabDDPMModel(net, layout, settings, label, shares, ranges)
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:

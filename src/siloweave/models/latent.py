@@ -31,12 +31,12 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import coders, diffusion
 from siloweave.models.autoencoder import Coder, reconstruction
-from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of, settings_from
+from siloweave.models.coders import RowCoder, coder_of, rest_of, settings_from
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
 from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
-from siloweave.models.train import Descent, State, train
+from siloweave.models.train import Descent, State
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout, SphereCodes
@@ -434,18 +434,9 @@ def _fit_joint(
     coder = fresh(Coder, rest, settings.dense, key=first)
     latents, block = latent_layout(coder.latent, label.size if label else 0)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
-    numbers, codes = rest.split(X[:, places_of(layout, label)])
-    flags = X[:, label.start : label.stop] if label else np.zeros((len(X), 1), np.float32)
-    classes = jnp.asarray(flags.argmax(1), jnp.int32)
-    rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), classes)
-    descent = _Joint(settings.diffusion, rest.groups)
-    steps, batch = settings.diffusion.steps, min(settings.diffusion.batch, len(X))
-    state = train(
-        descent.start(pair), descent, rows,
-        steps=steps, batch=batch, key=key, progress=progress, store=store,
-    )  # fmt: skip
-    shares = tuple(float(p) for p in flags.mean(0)) if label else ()
-    net = state.average
+    rows, update = diffusion.rows_of(X, layout, label), _Joint(settings.diffusion, rest.groups)
+    net = update.trained(pair, rows, key=key, progress=progress, store=store)
+    shares = tuple(map(float, X[:, label.start : label.stop].mean(0))) if label else ()
     return LatentDiffusion.of_networks(
         net.coder, net.denoiser, layout, settings, label, shares, RANGE
     )

@@ -25,7 +25,7 @@ import numpy as np
 from siloweave.errors import InputError
 from siloweave.models import autoencoder, diffusion
 from siloweave.models.autoencoder import Coder, latent_size
-from siloweave.models.coders import RowCoder, coder_of, places_of, rest_of
+from siloweave.models.coders import RowCoder, coder_of, rest_of
 from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.latent import LatentDiffusion, latent_layout
 from siloweave.models.nets import MLP, Array, Groups
@@ -260,10 +260,7 @@ class LatentSteps(Stepwise):
 
     def rows(self, X: Matrix) -> Rows:
         """Numbers, codes and labels; raises InputError where they do not fit."""
-        X, label = self.layout.check(X, least=0), self.label
-        numbers, codes = self.rest.split(X[:, places_of(self.layout, label)])
-        labels = X[:, label.start : label.stop].argmax(1) if label else np.zeros(len(X))
-        return Rows(*(jnp.asarray(x) for x in (numbers, codes, labels.astype(np.int32))))
+        return diffusion.rows_of(self.layout.check(X, least=0), self.layout, self.label)
 
     def start(self, initial: Array) -> State:
         """A fresh autoencoder."""

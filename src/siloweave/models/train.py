@@ -491,6 +491,16 @@ class Descent(eqx.Module):
         moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
         return State(net, net, moments, jnp.array(0))
 
+    def trained(
+        self, net: Any, rows: Any, *, key: Array, progress: Progress, store: Path | None
+    ) -> Any:
+        """The moving average of a fresh network after all steps; errors as of `train`."""
+        state = train(
+            self.start(net), self, rows, steps=self.settings.steps,
+            batch=min(self.settings.batch, _count(rows)), key=key, progress=progress, store=store,
+        )  # fmt: skip
+        return state.average
+
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
         loss, gradient = eqx.filter_value_and_grad(self.mean)(state.net, batch, key)
