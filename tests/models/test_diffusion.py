@@ -132,7 +132,7 @@ def test_what_samples_are_the_averaged_weights(monkeypatch):
         average = jax.tree.map(lambda x: x + 1, state.net)
         return State(state.net, average, state.moments, state.step)
 
-    monkeypatch.setattr(diffusion, "train", train)
+    monkeypatch.setattr("siloweave.models.train.train", train)
     model = diffusion.fit(toy(30), BLOCKS, TINY, key=KEY)
     first = diffusion.network(model.layout, TINY, None, jax.random.split(KEY)[0])
     expected = np.asarray(first.project.weight) + 1
