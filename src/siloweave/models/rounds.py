@@ -29,7 +29,7 @@ from siloweave.errors import InputError
 from siloweave.models import diffusion
 from siloweave.models.coders import RowCoder, rest_of
 from siloweave.models.conditional import Conditions
-from siloweave.models.denoiser import NumberHead
+from siloweave.models.denoiser import Evidence
 from siloweave.models.diffusion import TabDDPMModel
 from siloweave.models.gan import GAN, GANStep, Matching, Seen, conditional_columns
 from siloweave.models.gan_networks import GANState, Heads
@@ -406,10 +406,9 @@ class SphereCodeLearner(DiffusionLearner):
         if self.latent.scaled:
             mean = facts.sums[0] / facts.rows
             spread = np.sqrt(np.maximum(facts.sums[1] / facts.rows - mean**2, 0.0))
-            for i in NumberHead(
-                len(self.layout.numbers), sphere_codes=self.layout.sphere_codes
-            ).plain:
-                shift[i], scale[i] = mean[i], spread[i] if spread[i] > 1e-4 else 1.0
+            plain = Evidence(len(self.layout.numbers), self.layout.sphere_codes).plain
+            shift[plain] = mean[plain]
+            scale[plain] = np.where(spread > 1e-4, spread, 1.0)[plain]
         return shift, scale
 
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:

@@ -293,7 +293,7 @@ def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
         return found
     import jax
 
-    from siloweave.models.coders import RowCoder, places_of
+    from siloweave.models.coders import RowCoder
     from siloweave.models.diffusion import rows_of
     from siloweave.models.latent import CoderSide
     from siloweave.tables.features import Layout
@@ -305,9 +305,8 @@ def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
     features, key = Features.from_json(begun.features), fold_in(begun.seed, "train", "encode")
     V, layout = features.encode(site.rows.table, key=key), Layout(features.blocks)
     coder = RowCoder.untrained(layout, **_coding(synth.target, synth, layout, begun.seed, site))
-    inner = V[:, places_of(layout, coder.label)]
     made = _PartyState(
-        begun, features, coder, jax.tree.map(np.asarray, rows_of(inner, coder.coder.layout, None)),
+        begun, features, coder, jax.tree.map(np.asarray, rows_of(V, layout, coder.label)),
         V, CoderSide(synth.diffusion, coder.coder.layout.groups), synth.diffusion.steps,
         synth.diffusion.batch, {},
     )  # fmt: skip
