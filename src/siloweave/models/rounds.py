@@ -169,10 +169,13 @@ class Learner(ABC):
     `shared` is what is averaged, `kept` what stays with an owner, both parts of a state.
     """
 
-    @property
-    @abstractmethod
+    blocks: tuple[Block, ...]
+    """Of a vector."""
+
+    @cached_property
     def layout(self) -> Layout:
-        """The blocks of a vector."""
+        """The blocks, as rows are laid out."""
+        return Layout(self.blocks)
 
     def keys(self, key: Array) -> Keys:
         """How a key of the whole training is divided, as a training in one piece does."""
@@ -235,11 +238,6 @@ class GANLearner(Learner):
     blocks: tuple[Block, ...]  # of a feature vector
 
     @cached_property
-    def layout(self) -> Layout:
-        """The blocks."""
-        return Layout(self.blocks)
-
-    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns whose choices are conditions."""
         return conditional_columns(self.layout) if self.settings.conditional else ()
@@ -299,11 +297,6 @@ class DiffusionLearner(Learner):
     settings: DiffusionSettings  # of the diffusion; its steps do not count
     blocks: tuple[Block, ...]  # of a vector
     label: str | None = None  # column that the network is conditioned on, or None
-
-    @cached_property
-    def layout(self) -> Layout:
-        """The blocks."""
-        return Layout(self.blocks)
 
     @cached_property
     def label_block(self) -> Block | None:
