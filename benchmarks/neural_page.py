@@ -313,7 +313,8 @@ DP-CTGAN (also on housing, neural_privacy_tuning.jsonl) were chosen on splits of
 methods count single columns first (decisions 0026 and 0027; AIM's share and bins were
 chosen on splits of both tables, later on splits of Adult and others), and rows of the
 networks are raked to these noisy counts. AIM has its default workload, and takes Adult's
-`income` as its target like two of the networks. All of AIM's runs are newer than theirs.
+`income` as its target like two of the networks. All of AIM's runs are newer than theirs,
+and older than decision 0053.
 
 Published figures are in a table of their own below each of ours, since they measure
 something else:
