@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from multiprocessing import parent_process
+from threading import Lock
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -49,6 +50,25 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+class Stopwatch:
+    """Adds up the seconds in which one thread or more are inside of it."""
+
+    def __init__(self) -> None:
+        self.seconds, self._inside, self._since, self._lock = 0.0, 0, 0.0, Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._since = time.perf_counter()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self.seconds += time.perf_counter() - self._since
 
 
 def shows_progress(function: Callable[_Arguments, _Found]) -> Callable[_Arguments, _Found]:

@@ -3,10 +3,12 @@
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from datetime import datetime
 
 import pytest
 
@@ -17,7 +19,16 @@ from siloweave.app.run import execute
 from siloweave.app.status import LOG, log_into, status_of
 from siloweave.errors import InputError, RosterError, StudyError, WireError
 from siloweave.federation import messages
-from siloweave.federation.frames import FRAME, Exchange, Nonces, Opened
+from siloweave.federation.frames import (
+    ANSWER,
+    FRAME,
+    LAST,
+    REFUSAL,
+    Exchange,
+    Nonces,
+    Opened,
+    exchanges_in,
+)
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
 from tests.app.processes import party_at
@@ -93,13 +104,49 @@ def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):
         assert party.epsilon == one.epsilon
         assert (party.received, party.sent) == (one.bytes_received, one.bytes_sent)
         assert (party.answered, party.left) == (party.at_most, 0.0)
+        assert (party.state, party.why) == (FINISHED, "")
+        assert 0 <= time.time() - datetime.fromisoformat(party.ended).timestamp() < 600
         assert party.stored > 1000
         assert 0 <= party.quiet < 600
-    for end in ends.values():
+    for name, end in ends.items():
         assert main(["status", str(end)]) == 0
-        assert "small" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert ("small at the coordinator" in shown) == (name == "coordinator")
+        assert (f"at party {name}: finished at {party.ended[:4]}-" in shown) != (
+            name == "coordinator"
+        )
         assert main(["status", str(end), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["study"] == "small"
+
+
+def test_a_party_that_is_asked_again_has_not_finished(ends):
+    """A coordinator that lost its result asks all again; nothing is paid for twice."""
+    run(ends, "north", "south")
+    before = status_of(ends["north"])
+    shutil.rmtree(ends["coordinator"] / "run")
+    made = exchanges_in(ends["north"] / "nonces")
+    assert [one.kind for one in made] == [ANSWER] * (len(made) - 1) + [LAST]
+    with pytest.raises(RosterError, match="party 'south' did not answer"):
+        run(ends, "north", seconds=1.0)
+    found = status_of(ends["north"])
+    assert (found.state, found.ended, found.releases) == ("answering", "", before.releases)
+    run(ends, "north", "south")
+    again = status_of(ends["north"])
+    assert (again.state, again.releases) == (FINISHED, before.releases)
+    assert again.ended >= before.ended
+
+
+def test_a_party_that_refused_a_question_says_when(ends, capsys):
+    study = ends["north"] / "study.toml"
+    study.write_text(study.read_text().replace("epsilon = 1", "epsilon = 0.5"))
+    with pytest.raises(StudyError, match="party 'north' has another study than the coordinator"):
+        run(ends, "north", seconds=40.0)
+    found = status_of(ends["north"])
+    assert (found.state, found.left) == ("refused a question", 0.0)
+    assert 0 <= time.time() - datetime.fromisoformat(found.ended).timestamp() < 600
+    assert [one.kind for one in exchanges_in(ends["north"] / "nonces")] == [REFUSAL]
+    assert main(["status", str(ends["north"])]) == 0
+    assert f"refused a question at {found.ended}: its terminal" in capsys.readouterr().out
 
 
 def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):
@@ -107,15 +154,17 @@ def test_time_that_is_left_at_a_party_follows_from_its_pace(ends, capsys):
     noted = Nonces(ends["north"] / "nonces")
     noted.add(Exchange(bytes(32), 500, 700, 1e9))
     assert status_of(ends["north"]).left is None
-    noted.add(Exchange(bytes(31) + b"1", 600, 900, 1e9 + 7))
+    noted.add(Exchange(bytes(31) + b"1", 600, 900, 1e9 + 7, 2.5, 0.125))
     with (ends["north"] / "nonces").open("ab") as file:
         file.write(bytes(50))
     found = status_of(ends["north"])
     assert (found.answered, found.received, found.sent) == (2, 1100, 1600)
+    assert (found.computing, found.sealing, found.state) == (2.5, 0.125, "answering")
     assert found.left == pytest.approx(14.0)  # two of four questions at 7 s
     assert main(["status", str(ends["north"])]) == 0
     shown = capsys.readouterr().out
     assert "1.1 kB received and 1.6 kB sent" in shown
+    assert "2.5 s of its own computing and 125 ms of sealing, opening and signing" in shown
     assert "left at this pace: at most 14.0 s" in shown
 
 

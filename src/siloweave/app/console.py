@@ -139,6 +139,8 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
     console.print(_grid(("party", ">ε spent", ">releases", ">sent", ">received"), rows))
     if count > _PARTIES:
         console.print(f"(the {_PARTIES} that spent most of {count})")
+    if summary.overhead is not None:
+        console.print(words.overhead(summary.overhead))
 
 
 def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -> None:
@@ -315,7 +317,8 @@ def _print_at_party(found: PartyStatus) -> None:
     console = _out()
     most = "" if found.at_most is None else f" of at most {found.at_most:,}"
     quiet = "" if found.quiet is None else f", the last {duration(found.quiet)} ago"
-    state = f"{found.state}: {found.why}" if found.why else found.state
+    state = f"{found.state} at {found.ended}" if found.ended else found.state
+    state += f": {found.why}" if found.why else ""
     console.print(f"[bold]{escape(found.study)}[/] at party {escape(found.party)}: {escape(state)}")
     console.print(f"{count_of(found.answered, 'question', 'questions')}{most} answered{quiet}")
     console.print(
@@ -327,6 +330,10 @@ def _print_at_party(found: PartyStatus) -> None:
         console.print(escape(f"last paid: step {found.step} of {found.run}"))
     left = "not known" if found.left is None else f"at most {duration(found.left)}"
     console.print(f"{words.size(found.received)} received and {words.size(found.sent)} sent")
+    console.print(
+        f"{duration(found.computing)} of its own computing and "
+        f"{duration(found.sealing)} of sealing, opening and signing; nobody is sent that"
+    )
     console.print(f"answers that are kept: {words.size(found.stored)}; left at this pace: {left}")
 
 

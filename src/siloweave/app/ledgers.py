@@ -22,7 +22,7 @@ from siloweave.errors import InputError, LedgerError, number
 from siloweave.federation import records
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, spelled_key
-from siloweave.report.record import spelled
+from siloweave.report.record import Overhead, spelled
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     Parties that `vanished` from it may have sent no ledger; `epsilon` is then the study's whole
     budget, to which their own ledgers hold them. `sample` says in words which rows took part,
     where these were drawn from all. `epsilon_to_parties` is that towards another party, where it
-    differs.
+    differs. `overhead` is where the coordinator's time went, where the parties were elsewhere.
     """
 
     run: str
@@ -89,6 +89,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     vanished: tuple[str, ...] = ()
     sample: str = ""
     epsilon_to_parties: float | None = None
+    overhead: Overhead | None = None
     version: int = 1
 
 

@@ -253,7 +253,7 @@ def party_in(
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 
     with _declining(_LEDGER):
-        held = folder, roster.parties, allow, common, most, keep
+        held = folder, roster.parties, allow, common, most, keep, seals.end
         host = Host(name, setup, facts, table, job, *held)
     try:
         write_whole(folder / _BEGUN, own + host.ledger.header)

@@ -60,7 +60,7 @@ from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
 from siloweave.protocols.columns import DrawnRows, KeptRows
 from siloweave.report.page import Audience, render
-from siloweave.report.record import AlignmentCost, Phase, Record
+from siloweave.report.record import AlignmentCost, Overhead, Phase, Record
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, digest_of, read, write
 from siloweave.tables.schema import Schema
@@ -153,8 +153,16 @@ def _executed_over(
     if study.alignment is not None:
         found = _aligned_over(study, study.alignment, job, parties, progress)
     fitted = run_over(study.setup(), job, parties)
-    seconds = {ALIGNED: found.seconds} if found else {}
-    return _write_outputs(study, fitted, {}, seconds | dict(fitted.cost.phases), progress, found)
+    seconds = ({ALIGNED: found.seconds} if found else {}) | dict(fitted.cost.phases)
+    counted: list[Any] = [*fitted.cost.parties.values(), *(found.parties if found else ())]
+    overhead = Overhead(
+        own=max(sum(seconds.values()) - job.asking.seconds, 0.0),
+        sealing=job.sealing.seconds,
+        waiting=max(job.asking.seconds - job.sealing.seconds, 0.0),
+        questions=fitted.cost.rounds + (found.rounds if found else 0),
+        messages=sum(one.messages for one in counted),
+    )
+    return _write_outputs(study, fitted, {}, seconds, progress, found, overhead)
 
 
 @contextmanager
@@ -319,6 +327,7 @@ def _write_outputs(
     seconds: dict[str, float],
     progress: Progress,
     alignment: AlignmentSummary | None,
+    overhead: Overhead | None = None,
 ) -> RunSummary:
     """Make everything in a folder beside, then move it to its place; run.json goes last."""
     folder, stage = study.folder, study.folder / f".new-{os.getpid()}"
@@ -332,6 +341,7 @@ def _write_outputs(
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
         record = _record(study, fitted, tables, synthetic, alignment)
+        record = msgspec.structs.replace(record, overhead=overhead)
         public = record.public()
         write_whole(stage / "record.json", public.to_json().encode(), private=False)
         write_whole(stage / "report.html", render(public).encode(), private=False)
@@ -342,6 +352,7 @@ def _write_outputs(
         seconds.update(sampling=sampled - start, report=time.perf_counter() - sampled)
         number = (fitted.model if synthetic is None else synthetic).num_rows
         summary = _summary(study, fitted, number, seconds, files, alignment)
+        summary = msgspec.structs.replace(summary, overhead=overhead)
         for stale in ("run.json", _ATTACKS):
             (folder / stale).unlink(missing_ok=True)
         for path in sorted(stage.iterdir()):

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
 from siloweave.errors import InputError, LedgerError, of_system
 from siloweave.federation import records
-from siloweave.federation.frames import exchanges_in
+from siloweave.federation.frames import LAST, REFUSAL, exchanges_in
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
+_ENDED = {LAST: (records.FINISHED, ""), REFUSAL: ("refused a question", "its terminal says why")}
 
 
 class PartyLine(msgspec.Struct, frozen=True):
@@ -81,8 +83,9 @@ class PartyStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         state: "its ledger is gone", "not approved", "refused by the policy", "waiting for
-            questions" or "answering".
-        why: What is refused; empty otherwise.
+            questions", "answering", "refused a question" or "finished".
+        why: What is refused, or where that stands; empty otherwise.
+        ended: When it answered with a refusal or to the study's end, if that was the last answer.
         answered, at_most: Questions; None where that follows from rows that are not given.
         run, step: Of the last payment in the ledger.
         epsilon, allowed: What a row has cost by the ledger, and may cost, at `delta`.
@@ -90,6 +93,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
         stored: Bytes of answers that are kept.
         quiet: Seconds since the last question was answered; None before the first.
         received, sent: Bytes of frames of questions that it answered, and of its answers.
+        computing: Seconds that its answers took, and what they needed. It stays at the party.
+        sealing: Seconds of sealing, opening and signing.
         left: Seconds of all other questions at the pace so far; None where that is not known.
     """
 
@@ -97,6 +102,7 @@ class PartyStatus(msgspec.Struct, frozen=True):
     party: str
     state: str
     why: str
+    ended: str
     answered: int
     at_most: int | None
     run: str
@@ -109,6 +115,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
     quiet: float | None
     received: int
     sent: int
+    computing: float
+    sealing: float
     left: float | None
 
 
@@ -192,7 +200,11 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
     state, why = _hindrance(folder)
     file, made, left = folder / LEDGER_FILE, exchanges_in(folder / network.NONCES), None
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
-    if len(made) > 1 and not unknown:
+    ended = ""
+    if made and made[-1].kind in _ENDED and not state:
+        state, why, left = *_ENDED[made[-1].kind], 0.0
+        ended = datetime.fromtimestamp(made[-1].ended, UTC).isoformat(" ", "seconds")
+    elif len(made) > 1 and not unknown:
         pace = (made[-1].ended - made[0].ended) / (len(made) - 1)
         left = pace * max(plan.count - len(made), 0)
     state = state or ("answering" if made else "waiting for questions")
@@ -202,6 +214,7 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
         party=network.member(folder)[-1].name,
         state=state,
         why=why,
+        ended=ended,
         answered=len(made),
         at_most=None if unknown else plan.count,
         run=entries[-1].run if entries else "",
@@ -214,6 +227,8 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
         quiet=time.time() - made[-1].ended if made else None,
         received=sum(one.received for one in made),
         sent=sum(one.sent for one in made),
+        computing=sum(one.computing for one in made),
+        sealing=sum(one.sealing for one in made),
         left=left,
     )
 

@@ -38,6 +38,7 @@ from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Close, Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
+from siloweave.progress import Stopwatch
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, Unread, read
 from siloweave.tables.schema import Schema
@@ -45,10 +46,6 @@ from siloweave.tables.schema import Schema
 ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""
 _CLOSE = messages.encode(Close())
-_OVER = (
-    "party %r has answered the study to its end. Once the coordinator has its result, end this "
-    "party (Ctrl-C); until then it may be asked again"
-)
 _log = logging.getLogger("siloweave")
 
 
@@ -106,6 +103,7 @@ class Host:
             a ledger of its own, below `home`, has what that releases.
         asked: How often it answers each question at most, by stage and tag; None for no bound.
         keep: Takes synthetic columns that stay with the party, and their seed.
+        end: Called before the study's last answer is given.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -126,6 +124,7 @@ class Host:
         aligned: AlignmentData | None = None,
         asked: Mapping[str, Mapping[str, float]] | None = None,
         keep: Keep | None = None,
+        end: Callable[[], object] = lambda: None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
         self._job, self._roster = job, roster
@@ -134,7 +133,7 @@ class Host:
         self._aligned, self._asked, self._keep = aligned, asked, keep
         self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
-        self._allow = allow
+        self._allow, self._end = allow, end
         new = not (home / LEDGER_FILE).exists()
         self._stores: runs.PartyStores = runs.open_stores(name, job, home)
         try:
@@ -179,7 +178,7 @@ class Host:
             except Exception as error:
                 raise self._refused(run, error) from error
             if run == self._job.run and _CLOSE in (asked.body, asked.then):
-                _log.warning(_OVER, self.name)
+                self._end()
             sizes = len(question.data), len(answer)
             _log.info("run %s: a question of %d bytes, answered with %d", run, *sizes)
             return answer
@@ -332,11 +331,13 @@ class _Line:
     facts: bytes
     seals: Seals
     sizes: dict[str, tuple[int, int]]  # of the last exchange with a party, in bytes
+    asking: Stopwatch
 
     def send(self, name: str, frame: bytes) -> bytes:
         facts = b"" if name in self.sizes else self.facts
         sealed, opened = self.seals.sealed[name], self.seals.opened[name]
-        answer = self.carrier.send(name, frame, facts)
+        with self.asking:
+            answer = self.carrier.send(name, frame, facts)
         there, back = self.seals.sealed[name] - sealed, self.seals.opened[name] - opened
         self.sizes[name] = there or len(frame), back  # it may have lain there
         return answer
@@ -358,7 +359,8 @@ def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
     ) -> Iterator[tuple[Session, Task, runs.Recall | None]]:
         encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
         facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
-        line = _Line(carrier, messages.encode(facts), seals, {})
+        seals.sealing = job.sealing
+        line = _Line(carrier, messages.encode(facts), seals, {}, job.asking)
         transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
         status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
         if status is not None:

@@ -68,7 +68,7 @@ from siloweave.privacy.budget import Budget, Relation, rho_for
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
-from siloweave.progress import Progress, shows_progress, silent
+from siloweave.progress import Progress, Stopwatch, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
 from siloweave.tables.display import count_of
@@ -376,6 +376,7 @@ class Job:
         rows: How many to draw, where that takes the parties; as many as were fitted if None.
         identity: A party's key over a network; that of its folder if None.
         proofs: What the job's stages share of masked sums, see `Session`.
+        asking, sealing: Of a coordinator's seconds, in which it awaits an answer, and seals.
     """
 
     budget: Budget
@@ -395,6 +396,8 @@ class Job:
     sample: float = SAMPLE
     identity: Identity | None = None
     proofs: dict[str, dict[str, bytes]] = field(default_factory=dict, repr=False, compare=False)
+    asking: Stopwatch = field(default_factory=Stopwatch, repr=False, compare=False)
+    sealing: Stopwatch = field(default_factory=Stopwatch, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_sample("sample", self.sample)

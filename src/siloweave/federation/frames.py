@@ -22,6 +22,7 @@ reached every party unaltered. Says nothing about what the coordinator learns: t
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import time
@@ -39,6 +40,7 @@ from siloweave.federation import masking, messages
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import for_its_owner, write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify
+from siloweave.progress import Stopwatch
 
 FRAME, REFUSED, BEGINNING = b"\1", b"\2", b"\3"
 """What is sealed: an envelope; a `messages.Refusal`; facts of a stage and its first envelope."""
@@ -50,8 +52,14 @@ _PURPOSE, _ROSTER, _SEALING = (
     b"siloweave sealing secret",  # a signature for this purpose is secret
 )
 _ROSTER_BYTES = 2**20
-_EXCHANGE = struct.Struct("<32sQQd")  # as a party's file has it
+_EXCHANGE = struct.Struct("<32sQQdddB")  # as a party's file has it
 _NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
+_OVER = (
+    "party %r has answered the study to its end: %d questions, %.2f s of its own computing and "
+    "%.2f s of sealing, opening and signing. Once the coordinator has its result, end this party "
+    "(Ctrl-C); until then it may be asked again"
+)
+_log = logging.getLogger("siloweave")
 
 ROSTER_FILE = "roster.json"
 """What a file with a study's roster is called."""
@@ -246,13 +254,23 @@ _MIXED_UP = {
 }
 
 
+ANSWER, REFUSAL, LAST = range(3)
+"""What an answer was: one that others follow, a refusal, or the last one of the study."""
+
+
 class Exchange(NamedTuple):
-    """A question that a party answered: its nonce, bytes of both frames, and when, in seconds."""
+    """A question that a party answered: its nonce, bytes of both frames, and when, in seconds.
+
+    How long `computing` took may depend on rows, so it stays at the party, as does `sealing`.
+    """
 
     nonce: bytes
     received: int
     sent: int
     ended: float
+    computing: float = 0.0
+    sealing: float = 0.0
+    kind: int = ANSWER
 
 
 def exchanges_in(path: Path | None) -> list[Exchange]:
@@ -266,8 +284,8 @@ class Nonces:
     """Nonces of the questions that a party has answered; in a file, if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path, known = path, exchanges_in(path)
-        self._count, self._seen = len(known), {one.nonce for one in known}
+        self._path, self.made = path, exchanges_in(path)
+        self._seen = {one.nonce for one in self.made}
 
     def __contains__(self, nonce: bytes) -> bool:
         return nonce in self._seen
@@ -278,11 +296,11 @@ class Nonces:
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
             descriptor = for_its_owner(str(self._path), flags)
             with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
-                file.seek(self._count * _EXCHANGE.size)
+                file.seek(len(self.made) * _EXCHANGE.size)
                 file.write(_EXCHANGE.pack(*made))
                 file.flush()
                 os.fsync(file.fileno())
-        self._count += 1
+        self.made.append(made)
         self._seen.add(made.nonce)
 
 
@@ -300,6 +318,7 @@ class Seals:
         again: At a coordinator: what to see to where a party does not answer, and to do then.
         refused: By what this end refused the study, once an answer is that: nothing else can
             follow, so it ends when the answer was sent, and raises this.
+        sealing: At a coordinator: of the seconds in which it seals, opens and signs.
 
     Raises:
         RosterError: The roster names this end by other keys, or not at all.
@@ -327,6 +346,7 @@ class Seals:
             f"that its coordinator.pub is {key}. Then start again: the study continues where it was"
         )
         self.refused: StudyError | None = None
+        self.sealing, self._kind = Stopwatch(), ANSWER
         self._outdated = False  # whether that was for a roster
         self._identity, self._nonces = identity, nonces or Nonces()
         if roster.keys.get(name) != keys_for(roster.study, identity):
@@ -381,8 +401,10 @@ class Seals:
         for field, wrong in _MIXED_UP.items():
             if getattr(sealed, field) != due[field]:
                 raise WireError(f"a frame came to {self.name!r}, and {wrong}; it was discarded")
-        keys = self.roster.keys.get(sender)
-        if keys is None or not verify(keys.signing, _PURPOSE, _digest(body), frame[:_SIGNATURE]):
+        keys, signature = self.roster.keys.get(sender), frame[:_SIGNATURE]
+        with self.sealing:
+            signed = keys is not None and verify(keys.signing, _PURPOSE, _digest(body), signature)
+        if not signed:
             raise WireError(
                 f"a frame came to {self.name!r} that {sender!r} did not sign; it was changed on "
                 f"its way, or made with another key than the roster has of {sender!r}, and was "
@@ -401,7 +423,8 @@ class Seals:
             WireError: The frame is too long, malformed or changed, of another study, sender or
                 question, for someone else, or was answered before.
         """
-        opened = self._opened(self.checked(frame, sender, self.name, answers))
+        with self.sealing:
+            opened = self._opened(self.checked(frame, sender, self.name, answers))
         self.opened[sender] += len(frame)
         return opened
 
@@ -431,9 +454,14 @@ class Seals:
         kind, data = FRAME, frame
         if facts:
             kind, data = BEGINNING, messages.encode(Beginning(facts, frame))
-        sealed = self.seal(to, kind, data)
+        with self.sealing:
+            sealed = self.seal(to, kind, data)
         self.sealed[to] += len(sealed)
         return sealed
+
+    def end(self) -> None:
+        """Note that the answer in hand is the last one of the study."""
+        self._kind = LAST
 
     @contextmanager
     def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:
@@ -444,7 +472,8 @@ class Seals:
         the study: in an answer that it can trust if that has this party's key. WireError as of
         `open`.
         """
-        to = self.roster.coordinator
+        began, to = time.perf_counter(), self.roster.coordinator
+        self._kind, computing = ANSWER, Stopwatch()
         sealed = self.checked(frame, to, self.name, any_roster=True)
         question = self._opened(sealed) if sealed.study == self._study else None
         if question is not None and self._outdated:  # that was a question of long ago
@@ -452,14 +481,23 @@ class Seals:
         try:
             if question is None:
                 raise self._other_roster(sealed)
-            answer = self.seal(to, FRAME, reply(question), sealed.nonce)
+            with computing:
+                replied = reply(question)
+            answer = self.seal(to, FRAME, replied, sealed.nonce)
         except SiloweaveError as error:
+            self._kind = REFUSAL
             if isinstance(error, StudyError):
                 self.refused = error
             refusal = messages.encode(Refusal(type(error).__name__, str(error)))
             answer = self.seal(to, REFUSED, refusal, sealed.nonce, sealed.study)
+        sealing = time.perf_counter() - began - computing.seconds
         yield answer
-        self._nonces.add(Exchange(sealed.nonce, len(frame), len(answer), time.time()))
+        took = time.time(), computing.seconds, sealing, self._kind
+        self._nonces.add(Exchange(sealed.nonce, len(frame), len(answer), *took))
+        if self._kind == LAST:
+            made = self._nonces.made
+            seconds = (sum(one.computing for one in made), sum(one.sealing for one in made))
+            _log.warning(_OVER, self.name, len(made), *seconds)
 
     def _other_roster(self, sealed: SealedFrame) -> StudyError:
         """What a question is refused with whose sender has another roster."""

@@ -55,7 +55,7 @@ def _page(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text("utf-8")),
     )
-    filters = ("epsilon", "relation", "small", "count", "size", "percent")
+    filters = ("epsilon", "relation", "small", "count", "size", "percent", "overhead")
     environment.filters.update({name: getattr(words, name) for name in filters})
     values["css"] = folder.joinpath("style.css").read_text("utf-8")
     template = environment.get_template(name)

@@ -131,6 +131,20 @@ class Phase(_Plain, frozen=True, kw_only=True):
     seconds: float
 
 
+class Overhead(_Plain, frozen=True, kw_only=True):
+    """Seconds of a coordinator whose parties are elsewhere: its own, of sealing, and of waiting.
+
+    They do not overlap. How much of its waiting parties computed it does not know, as that may
+    depend on rows. A question to several parties is several messages.
+    """
+
+    own: float
+    sealing: float
+    waiting: float
+    questions: int
+    messages: int
+
+
 class SchemaFact(_Plain, frozen=True, kw_only=True):
     """How a fact about a column became public.
 
@@ -238,6 +252,7 @@ class Record(_Plain, frozen=True, kw_only=True):
         not_private_reason: Why, required when `private` is False.
         epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
         epsilon_to_parties: The same towards another party, where it differs.
+        overhead: Where the coordinator's time went, where the parties were elsewhere.
         parties: One entry per party, in roster order.
         ledgers: All releases of all parties, without those of an alignment.
         alignment: One entry per party, if common rows were found first.
@@ -278,6 +293,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     run_by: str = ""
     versions: dict[str, str] = {}
     epsilon_to_parties: float | None = None
+    overhead: Overhead | None = None
     verify: tuple[tuple[str, str], ...] = (
         ("siloweave ledger RUN", "recomputes ε of every party from its ledger, line by line"),
         ("siloweave report RUN", "makes this page again from the run's record"),

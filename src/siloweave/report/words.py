@@ -7,6 +7,9 @@ from decimal import ROUND_CEILING, Context
 from statistics import median
 from typing import Any, NamedTuple
 
+from siloweave.progress import duration
+from siloweave.report.record import Overhead
+
 
 class Verdict(NamedTuple):
     """How a guarantee label reads: tone (colour), headline, and what it means."""
@@ -137,6 +140,18 @@ def size(value: float) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"
+
+
+def overhead(found: Overhead) -> str:
+    """Where a coordinator's time went, in a few sentences."""
+    each = f"{1000 * found.sealing / max(found.messages, 1):.1f} ms a message"
+    waited = f"{duration(found.waiting / max(found.questions, 1))} a question"
+    return (
+        f"The coordinator computed for {duration(found.own)}, sealed, opened and signed for "
+        f"{duration(found.sealing)} ({each}), and waited {duration(found.waiting)} for parties and "
+        f"for what carries messages ({waited}). How much of that wait parties computed it does not "
+        "know: no party sends it, as it may depend on rows."
+    )
 
 
 def percent(value: float) -> str:
