@@ -745,6 +745,30 @@ def test_a_forecast_of_bytes_is_that_of_a_run_to_a_factor_of_two(relation, epsil
     assert foretold / 2 < busiest < 2 * foretold
 
 
+@pytest.mark.parametrize(
+    ("rows", "parts"),
+    [
+        (100, (("age", "workclass", "education"), ("occupation", "sex", "income"))),
+        (5000, (("age", "education", "marital-status"),
+                ("relationship", "sex", "hours-per-week", "income"))),
+        (5000, (adult_schema().names[:3], adult_schema().names[3:7], adult_schema().names[7:10])),
+    ],
+    ids=["6 columns", "7 columns", "10 columns of 3 parties"],
+)  # fmt: skip
+def test_bytes_of_a_study_that_names_columns_are_foreseen_within_a_quarter(rows, parts):
+    """The party that is dealt the coins of pairs moves most; of few rows, ten times as much."""
+    names = [name for own in parts for name in own]
+    table, schema = adult().take(range(rows)).select(names), adult_schema().select(names)
+    columns = {f"party {i}": tuple(own) for i, own in enumerate(parts)}
+    budget, synth = budget_of(Relation.REPLACE_ONE, 1.0), SecureTwoRound()
+    case = Case(schema, budget, parties=len(parts), rows=rows, columns=columns)
+    foreseen = synth.method.forecast(synth, case).bytes_per_party
+    rows_of = {party: table.select(own) for party, own in columns.items()}
+    cost = synth.fit(rows_of, schema, budget=budget, seed=0, noise="seeded").cost
+    busiest = max(t.bytes_to_party + t.bytes_from_party for t in cost.parties.values())
+    assert 0.8 < foreseen / busiest < 1.25
+
+
 def memory_of(codes, split):
     """Megabytes that a run over columns of so many codes allocates, and that are foreseen of it."""
     names = [name for own in split.values() for name in own]

@@ -213,6 +213,12 @@ class Learner(ABC):
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """The model that samples."""
 
+    def sizes(self) -> list[int]:
+        """Bytes of each network that is shared, by the code that makes it; nothing is computed."""
+        made = eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
+        shapes = [eqx.filter(one, lambda x: hasattr(x, "dtype")) for one in self.split(made)[0]]
+        return [sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one)) for one in shapes]
+
     def epoch(self, rows: int) -> int:
         """Steps of an epoch, at least one."""
         return max(rows // self.batch(rows), 1)

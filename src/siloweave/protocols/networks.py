@@ -11,7 +11,7 @@ second was fitted to runs of the results page, so expect a factor of three eithe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from siloweave.errors import InputError
 from siloweave.federation.site import Site
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
-from siloweave.tables.features import Block, Features
+from siloweave.tables.features import Block, Features, Layout
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema, check_columns, check_learnable
@@ -269,7 +269,7 @@ def training_forecast(
         bounded: Whether `passes` bounds how often a row is seen.
     """
     schema: Any = case.schema
-    width, rows = vector_width(schema, numeric), case.rows
+    width, rows = max(Layout(foreseen_blocks(schema, numeric)).width, 1), case.rows
     work = list(_stages(settings, width, rows, bounded))
     weights = sum(weights for weights, _ in _networks(settings, width))
     known = all(seen is not None for _, seen in work)
@@ -290,13 +290,15 @@ def training_forecast(
     )
 
 
-def vector_width(schema: Schema, numeric: Any) -> int:
-    """Entries of a row's vector, roughly."""
-    width = Features.declared(schema).width
-    if numeric == "modes":
-        numbers = [c for c in schema.columns if c.kind in ("integer", "continuous", "datetime")]
-        width += _MODES * len(numbers)
-    return max(width, 1)
+def foreseen_blocks(schema: Schema, numeric: Any) -> tuple[Block, ...]:
+    """Blocks of a row's vector, roughly: how many modes a number has follows from rows."""
+    found, start = list[Block](), 0
+    for block in Features.declared(schema).blocks:
+        found.append(replace(block, start=start))
+        if numeric == "modes" and block.kind == "number":
+            found.append(Block(block.column, found[-1].stop, _MODES, "categorical"))
+        start = found[-1].stop
+    return tuple(found)
 
 
 def _networks(settings: Mapping[str, Any], width: int) -> Iterator[tuple[int, str]]:

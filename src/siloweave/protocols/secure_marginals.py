@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import combinations, count, pairwise
-from math import ceil, log2, prod, sqrt
+from math import ceil, inf, log2, pi, prod, sqrt
 from typing import Any, NamedTuple
 
 import msgspec
@@ -102,7 +102,7 @@ _COINS = 240  # of a cell of a table of shifted codes, mostly at most
 _NEVER = 40  # times its sigma: noise that no honest party draws
 _COPIES, _ROW_SECONDS = 8.0, 60.0  # of masked rows in memory; nanoseconds of each of their bytes
 _WIDE_COPIES, _WORD_SECONDS = 6.0, 10.0  # alike, of what is dealt for shifted codes, and its words
-_COIN_COPIES, _BOTH = 25.0, 1.5  # bytes of a pair's coin in memory; of both measurements' coins
+_COIN_COPIES, _PAIR_COINS = 25.0, 190  # bytes of a pair's coin in memory; of a planned pair's cell
 _PLANNED = 2 / 3  # of the pairs, in one forecast of the plan
 
 # Messages
@@ -1055,14 +1055,19 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     )(synth, case)
     shared = case.rows + (plan.bound.margin if plan.bound else 0)  # to hide how many there are
     width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
-    own = width // case.parties  # of a party, and of the proof that they are codes
-    coins = _first_coins(plan, encoder.domain, case.parties)
+    cells = _crossing_cells(plan, encoder.domain, case.parties)
+    coins = cells and cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
+    most = shared / (plan.first_sigma * sqrt(2 / pi))  # cells of pairs that are worth their noise
+    dealt = coins + _PAIR_COINS * _crossing_cells(plan, encoder.domain, case.parties, most)
     wide, words = _foreseen(synth, case, encoder, shared)
     owned = _owned(plan, encoder.domain)
     if not owned:  # as if each party had as many
         codes, columns = sum(encoder.domain.sizes), len(encoder.domain.names)
         owned = [(-(-codes // case.parties), -(-columns // case.parties))] * case.parties
     slabs = len(_slabs_of(owned, shared))
+    every, wider = sum(codes for codes, _ in owned), max(codes for codes, _ in owned)
+    crossed = shared * max(map(sum, _bytes_of(owned))) + 4 * wider * (every - wider)
+    named = synth.target is not None or synth.workload != "auto"  # else wide tables are rare
     measured = 1 + (_MOST_BATCHES if case.parties > 1 else 1)
     measured += 2 * (4 * coins > _FEW_COINS * MAX_BYTES)  # one more, each time
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
@@ -1078,19 +1083,18 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         closes=True,
         memory_mb=base.memory_mb
         + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins),
-        bytes_per_party=width + own + int(_BOTH * 4 * coins) // case.parties + wide,
+        bytes_per_party=crossed + 4 * (2 * dealt // case.parties) + wide * named,
         seconds=(base.seconds or 0.0) + 1e-9 * (_ROW_SECONDS * width + _WORD_SECONDS * words),
     )
 
 
-def _first_coins(plan: SecurePlan, domain: Domain, parties: int) -> int:
-    """How many coins are tossed for pairs of two parties in the first measurement."""
+def _crossing_cells(plan: SecurePlan, domain: Domain, parties: int, most: float = inf) -> int:
+    """How many cells all pairs of two parties have, where a pair has fewer than `most`."""
     if parties == 1 or not plan.opens_pairs:
         return 0
-    cells = sum(map(domain.size, plan.crossing))
-    if not plan.parts:  # as if each party had as many columns
-        cells = sum(domain.size(q) for q in plan.closure if len(q) == 2) * (parties - 1) // parties
-    return cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
+    pairs = plan.crossing if plan.parts else [q for q in plan.closure if len(q) == 2]
+    cells = sum(size for size in map(domain.size, pairs) if size < most)
+    return cells if plan.parts else cells * (parties - 1) // parties  # as if each had as many
 
 
 def only_alone(plan: SecurePlan) -> str:

@@ -109,7 +109,7 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     alike = distances(schema, summaries, alike=True)
     S = alike if synth.weights == "typical" else distances(schema, summaries)
     one_way = agreed_shares(schema, summaries, weights_of(alike, rows, "typical").tolist())
-    learner = trainer.learner(synth, features)
+    learner = trainer.learner(synth, features.blocks)
     facts = _facts(session, features, rows, learner, task.seed)
     keys = keys_of(learner, task.seed)
     return Agreed(features, learner, facts, weights_of(S, rows, synth.weights), one_way, keys)

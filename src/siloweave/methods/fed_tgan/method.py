@@ -77,15 +77,16 @@ from siloweave.protocols.networks import (
     GANModel,
     LatentModel,
     check_trainable,
+    foreseen_blocks,
     owner_data,
     training_forecast,
-    vector_width,
 )
-from siloweave.tables.features import Features
+from siloweave.tables.features import Block, Layout
 
 if TYPE_CHECKING:
     from siloweave.models.rounds import Learner
 
+_SUMS = 8 * 4  # bytes of `Facts` for each entry of a vector, which a round begins with
 _NOTHING = (
     "Nothing: every party sends exact statistics of its rows and networks trained on them, and "
     "the model may reproduce rows."
@@ -147,22 +148,28 @@ def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
     else:
         settings["epochs"] = passes
 
-    def sent(weights: int, width: int) -> int:
-        return 2 * 4 * weights * trainer.copies * int(synth.rounds)
+    networks, width = _sizes(trainer, synth, case)
+    sent = int(synth.rounds) * (2 * sum(networks) + _SUMS * width)
+    return training_forecast(
+        case, settings, {Describe: 1, Prepare: 1, Round: synth.rounds}, lambda *_: sent,
+        numeric=trainer.numeric, bounded=False,
+    )  # fmt: skip
 
-    asked: Asked = {Describe: 1, Prepare: 1, Round: synth.rounds}
-    return training_forecast(case, settings, asked, sent, numeric=trainer.numeric, bounded=False)
+
+def _sizes(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[list[int], int]:
+    """Bytes of each network that parties of this case would share, and entries of a vector."""
+    schema: Any = case.schema
+    blocks = foreseen_blocks(schema, trainer.numeric)
+    return trainer.learner(synth, blocks).sizes(), Layout(blocks).width
 
 
 def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
     """Two batches of rows travel in every step, and what a critic answers; critics between."""
-    found = _forecast(trainer, synth, case)
+    found, (networks, width) = _forecast(trainer, synth, case), _sizes(trainer, synth, case)
     steps = synth.rounds * synth.epochs * max(case.rows // case.parties // synth.batch, 1)
     moved = synth.rounds - 1
     asked: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moved, Take: moved}
-    schema: Any = case.schema
-    rows = 12 * steps * synth.batch * vector_width(schema, trainer.numeric)
-    sent = found.bytes_per_party + rows
+    sent = steps * synth.batch * (12 * width + 8) + 2 * moved * networks[1]
     return replace(found, asked=asked, by_rows=(Judge,), bytes_per_party=sent)
 
 
@@ -198,13 +205,13 @@ def _method(
 # GANs
 
 
-def _gan(synth: Any, features: Features) -> Learner:
+def _gan(synth: Any, blocks: tuple[Block, ...]) -> Learner:
     from siloweave.models.rounds import GANLearner
 
-    return GANLearner(part_of(GANSettings, synth), features.blocks)
+    return GANLearner(part_of(GANSettings, synth), blocks)
 
 
-_GAN = RoundTrainer(_gan, GANModel, "modes", copies=1)
+_GAN = RoundTrainer(_gan, GANModel, "modes")
 
 
 @dataclass(frozen=True)
@@ -299,10 +306,10 @@ def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
             )
 
 
-def _diffusion(synth: Any, features: Features) -> Learner:
+def _diffusion(synth: Any, blocks: tuple[Block, ...]) -> Learner:
     from siloweave.models.rounds import DiffusionLearner
 
-    return DiffusionLearner(part_of(DiffusionSettings, synth), features.blocks, synth.target)
+    return DiffusionLearner(part_of(DiffusionSettings, synth), blocks, synth.target)
 
 
 @dataclass(frozen=True)
@@ -329,10 +336,10 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     )
 
 
-def _latent(synth: Any, features: Features) -> Learner:
+def _latent(synth: Any, blocks: tuple[Block, ...]) -> Learner:
     from siloweave.models.rounds import SphereCodeLearner
 
-    return SphereCodeLearner.of(part_of(LatentSettings, synth), features.blocks, synth.target)
+    return SphereCodeLearner.of(part_of(LatentSettings, synth), blocks, synth.target)
 
 
 @dataclass(frozen=True)

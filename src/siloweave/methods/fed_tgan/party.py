@@ -38,7 +38,7 @@ from siloweave.methods.fed_tgan.messages import (
 )
 from siloweave.privacy.events import NonPrivate
 from siloweave.protocols.networks import jax_key, recalled_step, remember_step
-from siloweave.tables.features import Features
+from siloweave.tables.features import Block, Features
 from siloweave.tables.keys import fold_in
 from siloweave.tables.summaries import summarise
 
@@ -53,10 +53,9 @@ _T = TypeVar("_T")
 class RoundTrainer:
     """What is trained in rounds."""
 
-    learner: Callable[[Any, Features], Learner]  # loads its network when called
+    learner: Callable[[Any, tuple[Block, ...]], Learner]  # loads its network when called
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
-    copies: int = 2  # how often the weights travel; a diffusion's moving average travels with them
 
 
 @dataclass
@@ -131,7 +130,7 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
         asked = msgspec.msgpack.decode(stored, type=Prepare)
         features, place = Features.from_json(asked.features), [*site.terms.roster].index(site.name)
         key = fold_in(fold_in(asked.seed, "train"), "encode", *([place] if place else []))
-        learner = trainer.learner(synth, features)
+        learner = trainer.learner(synth, features.blocks)
         vectors = learner.vectors(features.encode(site.rows.table, key=key))
         site.memo[name] = RoundState(learner, vectors, place, keys_of(learner, asked.seed))
     found: RoundState = site.memo[name]
