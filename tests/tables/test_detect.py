@@ -995,3 +995,17 @@ def test_a_form_without_decimals_has_none():
         "-1 kg",
     ]
     assert form.written(np.array([12.5]), None, 2).tolist() == ["12 kg"]
+
+
+@pytest.mark.parametrize("name", ["pupil", "Alunno", "Élève", "teacher", "Employee"])
+def test_names_of_a_class_are_no_categories_however_many_rows_each_has(name):
+    rng = random()
+    people = [f"{first} {last}" for first in ("Ada", "Bo", "Eva", "Jan", "Lea") for last in
+              ("Rossi", "De Luca", "D'Angelo", "Berg", "Novak", "Silva")]  # fmt: skip
+    texts = rng.choice(people, 10 * len(people) * 5)
+    found = Schema.detect(Table.from_columns({name: (texts, None)}))[name]
+    assert (found.kind, found.format) == ("text", "name")
+    few = rng.choice(["Part Time", "Full Time", "On Leave"], ROWS)
+    assert Schema.detect(Table.from_columns({name: (few, None)}))[name].kind == "categorical"
+    places = Schema.detect(Table.from_columns({"place": (texts, None)}))["place"]
+    assert places.kind == "categorical"

@@ -64,12 +64,15 @@ _PEOPLE = re.compile(
     r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|"
     r"member|mitglied|proband|particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|"
     r"caller|benutz|assignee|manager|supervisor|physician|mitarb|versichert|insured|assur|"
-    r"student|pupil|schüler|donor|resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
+    r"student|pupil|schüler|alunn|alumn[oa]|élève|estudiant|étudiant|leerling|teacher|donor|"
+    r"resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
 _ALONE = _lexicon("patient subject participant proband respondent pupil")  # of one, if a number
-_TAUGHT = re.compile(r"student|pupil|schüler|élève|alumn")  # who learn what a subject is, then
-_MARK = re.compile(r"(?:id|ids|nr|nbr|num|number|nummer|n[uú]m[eé]ro|no|hash|mrn|ssn|bsn)$")
+_TAUGHT = re.compile(r"student|pupil|schüler|élève|alu[mn]n")  # who learn what a subject is, then
+_MARK = re.compile(
+    r"(?:id|ids|nr|nbr|num|number|nummer|n[uú]m[eé]ro|(?<!alu[nm])no|hash|mrn|ssn|bsn)$"
+)
 _CODES = _lexicon(
     "code codes recode type class category cat group status state sex gender race region district "
     "zone ward dept department product method mode reason source kind branch store site room id "
@@ -607,7 +610,7 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
     if kinds > 1 and _most(probe, _MAC.fullmatch):
         return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
     form = next((f for f, shape in _SHAPES.items() if _most(probe, shape.fullmatch)), None)
-    form = form or _personal(words, probe, share, _few_each(kinds, rows))
+    form = form or _personal(words, probe, share, kinds)
     if form and (kinds > 1 or form in ("email", "iban")):
         return left_out(form, f"each written like {_article(form)}")
     if kinds >= _SOME and not _IDS & words:
@@ -689,11 +692,13 @@ def _numbers_people(words: Sequence[str]) -> bool:
     return bool(_PEOPLE.match(what) and _MARK.fullmatch(mark)) and not counted
 
 
-def _personal(words: set[str], probe: Sequence[str], share: float, few: bool) -> str | None:
+def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -> str | None:
     """Which personal kind texts are by their form, or by the column's name and their form."""
     people = any(found["who"] for found in map(_PEOPLE.match, words) if found)
     named = _NAMES & words or (_NAME & words and (people or not words - _NAME - _WHOSE))
     people |= bool(named and (_NAMES | _WHOSE) & words)
+    alone = people and len(words) == 1  # as in a class list: 30 pupils with many rows each
+    few = kinds >= _SOME and (share >= _EACH or alone)
     if not (share > 0.2 or few or (people and named)):
         return None
     digits = [sum(one.isdigit() for one in text) for text in probe]
@@ -706,7 +711,7 @@ def _personal(words: set[str], probe: Sequence[str], share: float, few: bool) ->
     if numbered and (_STREETS & words or _most(probe, _STREET.search)):
         return "address"
     proper = _most(probe, lambda text: _PERSON.fullmatch(text) and text.istitle())
-    likely = share > 0.5 or (people and len(words) == 1)
+    likely = share > 0.5 or alone
     likely |= bool(_NAME & words) and not words & (_THINGS | _CODES)
     return "name" if (named and max(digits) == 0) or (proper and likely) else None
 
