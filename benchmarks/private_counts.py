@@ -119,8 +119,9 @@ both intrusion tables: `src_bytes` goes up to 62 and 693 million, most values ar
 with bins of equal width this column alone was off by 0.54 and more. The models of census_income_kdd
 and covertype are as large as they may be, 80 MB. Decision 0042 has what that costs on
 census_income_kdd. On covertype 160 MB had .0104 (two-way .0040) and 320 MB .0100 (.0039), where 80
-MB had .0104 (.0043): AIM, seed 0, 102 and 196 s of the processor and not 56. Pairs gain 7 and 10 %,
-triples what errors vary from seed to seed, so size is not why they are twice the other half's.
+MB had .0104 (.0043): AIM before decision 0053, seed 0, 102 and 196 s of the processor and not 56.
+Pairs gain 7 and 10 %, triples what errors vary from seed to seed, so size is not why they are twice
+the other half's.
 
 """
 WHOLE_HEAD = """
