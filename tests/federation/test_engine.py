@@ -43,6 +43,7 @@ from tests.federation.engines import (
 
 pytestmark = pytest.mark.engine
 pytest.importorskip("flwr", reason="needs the flower extra: make engine")
+httpx = pytest.importorskip("httpx")  # Flower's
 
 
 def test_questions_cross_and_their_cost_is_shown(tmp_path, capsys):
@@ -162,6 +163,51 @@ def test_an_unknown_node_is_not_let_in_and_says_so(tmp_path):
         match = r"'lab' did not answer.*has no engine node.*Noticed: a node whose key the coord"
         with pytest.raises(RosterError, match=match):
             link.send("lab", envelope("lab"))
+
+
+class Doors:
+    """A client of a SuperLink that refuses a node's key, is away, or lets it in; 25 s each."""
+
+    def __init__(self, *answers):
+        self.answers, self.seconds = iter(answers), 0.0
+
+    def ActivateNode(self, order):
+        self.seconds += 25.0
+        match next(self.answers):
+            case "refused":
+                where = httpx.Request("POST", "https://127.0.0.1")
+                response = httpx.Response(403, request=where)
+                raise httpx.HTTPStatusError("refused", request=where, response=response)
+            case "away":
+                raise httpx.ConnectError("away")
+        return SimpleNamespace(node_id=7)
+
+
+@pytest.mark.parametrize(
+    ("answers", "let_in"),
+    [
+        (("refused", "refused", "let in"), True),
+        (("refused", "refused", "refused", "let in"), False),
+        (("refused", "refused", "away", "refused", "refused", "let in"), True),
+        (("refused", "away", "refused", "refused", "refused", "let in"), False),
+    ],
+)
+def test_a_superlink_that_was_away_may_take_its_time_anew(answers, let_in, tmp_path, monkeypatch):
+    """Or a coordinator that is started a few times within a minute loses all its parties."""
+    doors = Doors(*answers)
+    clock = SimpleNamespace(monotonic=lambda: doors.seconds, sleep=time.sleep)
+    monkeypatch.setattr(flower, "time", clock)
+    monkeypatch.setattr(flower, "_LONGEST_S", 0.01)
+    monkeypatch.setattr(flower, "_FIRST_S", 0.01)
+    facts = flower.NodeFacts("127.0.0.1:9", "ca.crt", str(tmp_path / "no"), "node.key")
+    public = ec.generate_private_key(ec.SECP384R1()).public_key()
+    node = flower._Carrying(doors, public, facts, flower._Waits())
+    if let_in:
+        node._activate()
+        assert node._node.node_id == 7
+    else:
+        with pytest.raises(InputError, match="has refused this node's key for 60 s"):
+            node._activate()
 
 
 def test_a_wrong_clock_is_named_with_how_wrong_it_is(tmp_path, monkeypatch):

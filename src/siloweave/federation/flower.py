@@ -613,20 +613,21 @@ class _Carrying:
         self._client, self._facts, self._waits = client, facts, waits
         self._public = public_key_to_bytes(public)
         self._node: Any = None
+        self._missed = 0.0  # when the SuperLink was last not reached
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _activate(self) -> None:
         """Wait until the SuperLink lets this node in.
 
         It refuses a key that the coordinator has not named yet, and a node that was killed and
-        started again, until it counts as gone.
+        started again, until it counts as gone. A SuperLink that comes back may take its time anew.
         """
         import httpx
         from flwr.proto.fleet_pb2 import ActivateNodeRequest
         from flwr.proto.node_pb2 import Node as Called
 
         order = ActivateNodeRequest(public_key=self._public, heartbeat_interval=_HEARTBEAT_S)
-        end = time.monotonic() + _REFUSED_S
+        began = time.monotonic()
         while True:
             try:
                 found = self._called(self._client.ActivateNode, order)
@@ -636,7 +637,7 @@ class _Carrying:
             except httpx.HTTPStatusError as error:
                 if error.response.status_code == 401:
                     raise InputError(_clocks(error.response, self._facts.address)) from error
-                if time.monotonic() > end:
+                if time.monotonic() > max(began, self._missed) + _REFUSED_S:
                     raise InputError(
                         f"{self._facts.address}: has refused this node's key for "
                         f"{_REFUSED_S:g} s. Give the coordinator the public key of "
@@ -657,6 +658,7 @@ class _Carrying:
             except httpx.HTTPStatusError as error:
                 if error.response.status_code < 500:
                     raise
+            self._missed = time.monotonic()
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_S)
 
