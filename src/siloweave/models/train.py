@@ -404,7 +404,8 @@ def _advance(
         if picks is None:
             batch = sampler(rows, drawing)
         else:
-            batch = jax.tree.map(lambda x: x.at[picks[i]].get(mode="promise_in_bounds"), rows)
+            index = picks[i]
+            batch = jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
         state, loss = update(whole, batch, updating)
         return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
