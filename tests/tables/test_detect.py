@@ -714,6 +714,9 @@ def test_a_form_that_shows_no_number_is_refused(form):
     [
         ({"kind": "integer", "decimals": 1}, "decimals=1"),
         ({"kind": "continuous", "decimals": 16}, "0 to 15"),
+        ({"kind": "integer", "padded": "2"}, "padded='2'"),
+        ({"kind": "continuous", "padded": 16}, "0 to 15"),
+        ({"kind": "categorical", "categories": ("a",), "padded": 1}, "column of numbers"),
         ({"kind": "text", "format": "haiku"}, "email"),
         ({"kind": "id", "format": "P[0-9"}, "format"),
         ({"kind": "boolean", "categories": ("a", "b", "c")}, "two categories"),

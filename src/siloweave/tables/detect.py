@@ -203,8 +203,8 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
     Example:
         >>> table = Table.from_columns({"paid": (["$1,250.50", "$80.00"] * 20, None)})
         >>> found = evidence(table)["paid"]
-        >>> found.kind, found.format, found.decimals
-        ('continuous', '$1,234.5', 2)
+        >>> found.kind, found.format, found.decimals, found.padded
+        ('continuous', '$1,234.5', 1, 2)
     """
     found = {name: _judged(table.finite(name), name) for name in names or table.names}
     for name, one in found.items():

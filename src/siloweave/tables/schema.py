@@ -128,8 +128,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         continuous = self.kind == "continuous"
         numbers = self.kind == "integer" or {int, float} & {type(one) for one in self.options}
         for fact, has_any in (("decimals", continuous), ("padded", continuous or numbers)):
-            value = getattr(self, fact)
-            if value is not None and not (has_any and 0 <= value <= MOST_DECIMALS):
+            value, allowed = getattr(self, fact), range(MOST_DECIMALS + 1) if has_any else ()
+            if value is not None and value not in allowed:
                 which = "column of numbers" if fact == "padded" else "continuous column"
                 raise SchemaError(
                     f"{where}: {fact}={value!r}; a {which} may have 0 to {MOST_DECIMALS}, and no "
