@@ -112,7 +112,6 @@ and ten where columns are binary, as all of NLTCS are: `widest=10` is a line of 
 no closer. Its graph grows until the limits are reached, as in the authors' code; before, it stopped
 where no edge had a positive score, and at ε = 0.8 three columns were 79 on NLTCS and 358 on BR2000.
 The lines of VertiMRF, whose parties fit such a field of their own columns, are from before that.
-Cells of PrivMRF without runs, or with few, have not been run again yet.
 
 The authors' code, github.com/caicre/PrivMRF, on a processor, at ε = 0.8 and δ = 1/n, measured as
 all lines here, three / four / five columns. With its noise for the number of rows, which costs ten
