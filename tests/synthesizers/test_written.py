@@ -130,6 +130,8 @@ def numbers_as_people_write_them():
         "whole weights with zeros": [f"{x:.2f} kg" for x in counts],
         "money": [f"$ {x:,.2f}" for x in cents],
         "money in steps of a half": [f"${x / 2:,.2f}" for x in counts],
+        "money, whole or with cents": [f"${x / 2:,.2f}" if x % 2 else f"${x // 2}" for x in counts],
+        "six decimals": [f"{x / 1e6:.6f}" for x in [*range(9), *counts[9:]]],
         "percent": [f"{x:g}%" for x in abs(tenths)],
         "comma": [f"{x:g}".replace(".", ",") for x in tenths],
         "comma with zeros": [f"{x:.2f} €".replace(".", ",") for x in tenths],
@@ -138,8 +140,9 @@ def numbers_as_people_write_them():
 
 def forms_of(texts, mark):
     """What is before each number, how many decimals it has, and what is behind it."""
-    pattern = re.compile(rf"(-?)(\D*)[\d.,]*?\d(?:{re.escape(mark)}(\d{{1,2}}))?(\D*)")
+    pattern = re.compile(rf"(-?)(\D*)[\d.,]*?\d(?:{re.escape(mark)}(\d{{1,6}}))?(\D*)")
     found = [pattern.fullmatch(text) for text in texts if text not in ("", "n/a")]
+    assert None not in found
     return {(one[2], len(one[3] or ""), one[4]) for one in found}
 
 
@@ -164,6 +167,14 @@ def test_a_declared_form_has_all_its_decimals():
     for padded, written in ((None, ["$1.50", "$2.00"]), (0, ["$1.5", "$2"]), (1, ["$1.5", "$2.0"])):
         column = msgspec.structs.replace(paid, padded=padded)
         assert as_written(column, np.array([1.5, 2.0]), None).tolist() == written
+
+
+def test_a_form_has_no_powers_of_ten():
+    paid = Column("paid", "continuous", format="$1,234.5", low=0, high=1e17)
+    for padded, small in ((None, "$0.00001"), (2, "$0.00001"), (6, "$0.000010")):
+        column = msgspec.structs.replace(paid, padded=padded)
+        assert as_written(column, np.array([1e-5]), None).tolist() == [small]
+    assert as_written(paid, np.array([1e17]), None).tolist() == ["$100,000,000,000,000,000"]
 
 
 def test_reasons_stay_with_the_owner(tmp_path):

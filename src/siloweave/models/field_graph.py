@@ -214,9 +214,8 @@ def candidate_weights(
     """
     weights: dict[Clique, float] = {}
     for clique in cliques:
-        inside = _useful(
-            domain, rng.permutation(np.array(clique)).tolist(), most_cells, most_columns
-        )
+        names = rng.permutation(np.array(clique)).tolist()
+        inside = _useful(domain, names, most_cells, most_columns)
         found = list(islice(inside, max(len(clique), _MOST_CANDIDATES // len(cliques))))
         for q in found:
             weights[q] = weights.get(q, 0.0) + len(clique) ** 2 / len(found)

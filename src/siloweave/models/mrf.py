@@ -113,7 +113,9 @@ def project(tree: JunctionTree, beliefs: Sequence[Array], clique: Clique) -> Arr
         at = dict(zip(blocks, parts, strict=True))
         messages = dict(same)
         for step in changing:
-            messages[step.member] = _message(step, _part(tables[step.member], at), messages)
+            names, values = tables[step.member].names, tables[step.member].values
+            block = _Table(names, values[tuple(at.get(a, slice(None)) for a in names)])
+            messages[step.member] = _message(step, block, messages)
         last = messages[root]
         place = tuple(at.get(a, slice(None)) for a in clique)
         found[place] = np.transpose(last.values, [last.names.index(a) for a in clique])
@@ -189,11 +191,6 @@ def _given(values: Array, gone: tuple[int, ...]) -> Array:
     shared = values.sum(axis=gone, keepdims=True)
     ratio: Array = np.divide(values, shared, out=np.zeros_like(values), where=shared > 0)
     return ratio
-
-
-def _part(table: _Table, at: Mapping[str, slice[int, int, None]]) -> _Table:
-    """Some values of some attributes."""
-    return _Table(table.names, table.values[tuple(at.get(a, slice(None)) for a in table.names)])
 
 
 def _message(step: _Step, table: _Table, messages: Mapping[int, _Table]) -> _Table:

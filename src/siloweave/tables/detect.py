@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.display import count_of
 from siloweave.tables.forms import written_time
-from siloweave.tables.read import MOST_DECIMALS, Table
+from siloweave.tables.read import MOST_DECIMALS, Table, fewest_decimals
 
 _Ints = NDArray[np.int64]
 _PROBE = 60  # distinct values by which most readings are ruled out
@@ -156,6 +156,8 @@ _STREET = re.compile(
 )
 SEMANTIC = ("email", "phone", "name", "address", "postcode", "iban", "url", "ip", "uuid")
 """What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
+_CALLED = {"email": "an email", "address": "an address", "iban": "an IBAN", "url": "a URL",
+           "ip": "an IP address", "uuid": "a UUID"}  # fmt: skip
 AMBIGUOUS = "dates that are ambiguous"
 """What the reason of a column begins with whose days and months may be swapped."""
 
@@ -406,7 +408,7 @@ def _repeats(words: Sequence[str], seen: _Ints, times: _Ints) -> str:
     repeat more often than chance could repeat a measure.
     """
     rows, kinds, size = int(times.sum()), len(seen), _as_long(seen)
-    if not _few_each(kinds, rows) or _kind_of_things(words):
+    if kinds < max(_SOME, _EACH * rows) or _kind_of_things(words):
         return ""
     if _named_id(words) and (_IDS & {*words} or size >= _LONG):
         return _NAMED
@@ -434,9 +436,8 @@ def _are_codes(
         return ""
     if _has_valley(seen, times) or _has_unknown(seen, times):
         return "with gaps that counts and measures do not have"
-    if _without_order(name, values, seen, table):
-        return "in no order that another column knows"
-    return ""
+    unordered = _without_order(name, values, seen, table)
+    return "in no order that another column knows" if unordered else ""
 
 
 def _has_valley(seen: _Ints, times: _Ints) -> bool:
@@ -612,7 +613,7 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
     form = next((f for f, shape in _SHAPES.items() if _most(probe, shape.fullmatch)), None)
     form = form or _personal(words, probe, share, kinds)
     if form and (kinds > 1 or form in ("email", "iban")):
-        return left_out(form, f"each written like {_article(form)}")
+        return left_out(form, f"each written like {_CALLED.get(form, f'a {form}')}")
     if kinds >= _SOME and not _IDS & words:
         if _most(probe, _TWO.fullmatch):
             return left_out(None, "two numbers in one field (give each a column of its own)")
@@ -637,7 +638,7 @@ def _repeated(words: Sequence[str], core: Mapping[str, int]) -> str:
     rows, kinds, texts = sum(core.values()), len(core), list(core)
     if kinds > 2 and _numbers_people(words):
         return _NAMED
-    if not _few_each(kinds, rows) or _kind_of_things(words):
+    if kinds < max(_SOME, _EACH * rows) or _kind_of_things(words):
         return ""
     spaced = any(" " in one for one in texts)
     logins = _PEOPLE.match(words[-1]) and not spaced
@@ -665,11 +666,6 @@ def _numbered(texts: Sequence[str]) -> bool:
     long = all(len(number) >= _LONG for _, number in parts)
     in_a_row = len(texts) > _FEW_CODES and max(int(n) for _, n in parts) <= 1.25 * len(texts)
     return (long or in_a_row) and not _kind_of_things(_words(parts[0][0]))
-
-
-def _few_each(kinds: int, rows: int) -> bool:
-    """Whether many different values have few rows each."""
-    return kinds >= _SOME and kinds >= _EACH * rows
 
 
 def _kind_of_things(words: Sequence[str]) -> bool:
@@ -776,7 +772,7 @@ def _written_numbers(
     thousands, decimal = marks
     tails = [body.partition(decimal)[2] if decimal else "" for body in bodies]
     decimals = max(len(tail.rstrip("0")) for tail in tails)
-    padded = min(*map(len, tails), MOST_DECIMALS)
+    padded = fewest_decimals({*map(len, tails)}, {len(one) for one in tails if one[-1:] == "0"})
     if not (thousands or decimal) and any(len(body) > 18 for body in bodies):
         pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
         spread = f"{_different(len(core))} in {rows:,} rows"
@@ -979,11 +975,6 @@ def _words_in(table: Table, name: str) -> list[str]:
 
 def _different(count: int, what: str = "whole numbers") -> str:
     return f"{count:,} different {what}"
-
-
-def _article(form: str) -> str:
-    known = {"ip": "an IP address", "iban": "an IBAN", "url": "a URL", "uuid": "a UUID"}
-    return known.get(form, f"{'an' if form[0] in 'ae' else 'a'} {form}")
 
 
 def _if_not(kind: str) -> str:

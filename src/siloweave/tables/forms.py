@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from itertools import chain
 from string import ascii_letters, digits
@@ -61,10 +62,10 @@ class NumberForm:
         marks = str.maketrans({",": self.thousands, ".": self.decimal})
         if not self.decimal:
             decimals, padded = 0, None
-        spec = "," if decimals is None else f",.{decimals}f"
+        spec = ",f" if decimals is None else f",.{decimals}f"
         found = np.empty(len(values), dtype=object)
         for i, value in enumerate(values.tolist()):
-            digits = format(abs(value), spec)
+            digits = format(Decimal(repr(abs(value))) if decimals is None else abs(value), spec)
             if padded is not None:
                 whole, _, tail = digits.partition(".")
                 tail = tail.rstrip("0").ljust(padded, "0")

@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -829,7 +829,17 @@ def _padded(text: pl.Series, decimal: str) -> int:
     """The fewest decimals that a number has, zeros at the end among them; powers have none."""
     values = text.filter(text.str.contains(r"^[^a-zA-Z]+$"))
     tails = values.str.extract(rf"{re.escape(decimal)}(\d+)\s*$").fill_null("")
-    return min(int(tails.str.len_chars().min() or 0), MOST_DECIMALS)  # type: ignore[arg-type]
+    counts = tails.str.len_chars()
+    return fewest_decimals({*counts}, {*counts.filter(tails.str.ends_with("0"))})
+
+
+def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
+    """The fewest decimals of numbers that have so many, and of those that end with a zero.
+
+    Whole numbers without a mark are passed over where two or more are padded: 80 beside 80.50.
+    """
+    shown = min(counts - {0}, default=0)
+    return min(MOST_DECIMALS, shown if shown in zeros - {1} else min(counts, default=0))
 
 
 def _check_there(name: str, names: Sequence[str]) -> None:
@@ -1509,7 +1519,9 @@ def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
     text = series.cast(pl.String).str.replace("^-0.0$", "0.0")
     tail = text.str.extract(r"\.(\d*?)0*$").fill_null("").str.pad_end(digits, "0")
     plain = text.str.extract(r"^(-?\d+)(?:\.\d+)?$") + tail.str.replace("^(.)", ".$1")
-    return plain.fill_null(text)  # a power of ten
+    powers = text.filter(plain.is_null()).drop_nulls() if digits > 1 else ()  # such as 9e-6
+    fixed = {p: f for p in powers if float(f := f"{float(p):.{digits}f}") == float(p)}
+    return plain.fill_null(text.replace(fixed))
 
 
 def parquet_of(table: Table) -> bytes:

@@ -67,8 +67,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
             are neither `from_data` nor `learned` are declared.
         decimals: The most that a continuous column has; drawn values have no more.
-        padded: The fewest that a number is written with, zeros at the end among them: 2 as in 1.50,
-            0 as in 12 beside 5.5. None for all `decimals` in a form, and as a frame has them else.
+        padded: The fewest that a number is written with, zeros at the end among them: 2 as in 1.50
+            or 80 beside 80.50, 0 as in 12 beside 5.5. None for all `decimals` in a form, and as a
+            frame has them else.
         missing_values: Texts that stand for a missing value, such as ``"n/a"``, or ``"999"``.
         why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
             data, no fact, and `Schema.declared` removes it.
