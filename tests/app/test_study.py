@@ -129,6 +129,7 @@ def test_a_wrong_field_is_named(file: Path, old: str, new: str, kind: type, word
             "rounds='3' cannot be used: must be a whole number",
         ),
         ("rounds = 3", "rounds = 0", "rounds=0"),
+        ('"flaim"\nrounds = 3', '"e2e"\njoint = true', "[method] joint is unknown"),
         ("rounds = 3", 'variant = "best"', "[method] variant"),
         ("rounds = 3", "participation = 0", "participation=0"),
     ],

@@ -1,5 +1,6 @@
 """A frame is opened once, by the one it was sealed to, as it was sealed; all else is refused."""
 
+import struct
 from contextlib import suppress
 from itertools import count
 
@@ -7,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.errors import RosterError, StudyError, WireError
+from siloweave.errors import DataError, RosterError, StudyError, WireError
 from siloweave.federation import frames, messages
 from siloweave.federation.frames import (
     FRAME,
@@ -319,6 +320,20 @@ def test_nonces_survive_a_write_that_was_cut_short(tmp_path):
     assert [one.sent for one in exchanges_in(path)] == [300, 300, 2]
     assert all((nonce in Nonces(path)) == (nonce != nonces[2]) for nonce in nonces)
     assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("record", ["<32s", "<32sQQd", "<32sQQdddB"])
+@pytest.mark.parametrize("number", [1, 2, 73])
+def test_nonces_that_another_version_wrote_are_refused_and_not_misread(record, number, tmp_path):
+    """A party that took them for others would answer a frame that it answered before."""
+    path, more = tmp_path / "nonces", (224, 300, 1e9, 0.5, 0.125, 0)
+    fields = more[: len(record) - len("<32s")]
+    path.write_bytes(b"".join(struct.pack(record, bytes([i]) * 32, *fields) for i in range(number)))
+    before = path.read_bytes()
+    for read in (exchanges_in, Nonces):
+        with pytest.raises(DataError, match="nonces: was written by another version of siloweave"):
+            read(path)
+    assert path.read_bytes() == before
 
 
 def test_the_same_question_in_a_new_frame_gets_the_stored_bytes():

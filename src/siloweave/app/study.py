@@ -630,7 +630,7 @@ def method_of(table: Mapping[str, Any]) -> Synthesizer:
             "[method.settings] is of an older version: write its keys directly below [method], and "
             "those of its tables below [method.diffusion] and the like."
         )
-    _check_keys(given, [one.name for one in fields(kind)], "[method]")
+    _check_keys(given, [one.name for one in fields(kind) if one.init], "[method]")
     try:
         return settings_of(kind, given, "[method]")
     except InputError as error:

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from siloweave.errors import RosterError, SiloweaveError, StudyError, WireError, naming_file
+from siloweave.errors import DataError, RosterError, SiloweaveError, StudyError, WireError, naming_file
 from siloweave.federation import masking, messages
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import for_its_owner, write_whole
@@ -52,7 +52,8 @@ _PURPOSE, _ROSTER, _SEALING = (
     b"siloweave sealing secret",  # a signature for this purpose is secret
 )
 _ROSTER_BYTES = 2**20
-_EXCHANGE = struct.Struct("<32sQQdddB")  # as a party's file has it
+_EXCHANGE = struct.Struct("<4s32sQQdddB")  # as a party's file has it, behind the next
+_RECORD = b"swx2"  # that an exchange follows as this version writes them
 _NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
 _OVER = (
     "party %r has answered the study to its end: %d questions, %.2f s of its own computing and "
@@ -274,10 +275,18 @@ class Exchange(NamedTuple):
 
 
 def exchanges_in(path: Path | None) -> list[Exchange]:
-    """The questions that a party has answered, by its file, without a record that was cut short."""
+    """The questions that a party has answered, by its file, without a record that was cut short.
+
+    DataError where another version wrote the file: misread, it would let a question come again.
+    """
     known = path.read_bytes() if path is not None and path.exists() else b""
+    if not _RECORD.startswith(known[: len(_RECORD)]):
+        raise DataError(
+            f"{path}: was written by another version of siloweave. Go on with that version: by "
+            "this file a party refuses a question that comes again, and this one cannot read it"
+        )
     whole = len(known) // _EXCHANGE.size * _EXCHANGE.size
-    return [Exchange(*fields) for fields in _EXCHANGE.iter_unpack(known[:whole])]
+    return [Exchange(*fields) for _, *fields in _EXCHANGE.iter_unpack(known[:whole])]
 
 
 class Nonces:
@@ -297,7 +306,7 @@ class Nonces:
             descriptor = for_its_owner(str(self._path), flags)
             with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
                 file.seek(len(self.made) * _EXCHANGE.size)
-                file.write(_EXCHANGE.pack(*made))
+                file.write(_EXCHANGE.pack(_RECORD, *made))
                 file.flush()
                 os.fsync(file.fileno())
         self.made.append(made)

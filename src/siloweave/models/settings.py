@@ -208,17 +208,10 @@ class CTABSettings:
     """How a CTAB-GAN is made and trained; the defaults are the authors'.
 
     Attributes:
-        noise: Random inputs of the generator.
+        noise, temperature, rate, betas, decay, epochs, average: See `GANSettings`.
         channels: Of the critic's first convolution; doubled from layer to layer.
-        temperature: Of the Gumbel-softmax.
-        rate: Of Adam.
-        betas: Of Adam.
         epsilon: Of Adam.
-        decay: Times a parameter, added to its gradient.
         batch: Rows in a step.
-        epochs: Passes over the rows.
-        average: Share of the old weights in the moving average of the generator that rows are
-            drawn by; 0 takes the last weights.
 
     Raises:
         InputError: A value is out of bounds.
@@ -248,18 +241,12 @@ class PrivateGANSettings:
     """Settings of a GAN whose critic is trained privately.
 
     Attributes:
-        noise: Random inputs of the generator.
-        generator: Units of its hidden layers.
-        critic: Units of the critic's hidden layers.
-        temperature: Of the Gumbel-softmax.
-        penalty: Weight of the gradient penalty.
+        noise, generator, critic, temperature, penalty, betas, average: See `GANSettings`.
         critic_rate: Of the critic's Adam.
         generator_rate: Of the generator's Adam.
-        betas: Of Adam.
         batch: Expected number of real rows in a critic step.
         steps: Critic steps.
         ratio: Critic steps to one of the generator.
-        average: Share of the old weights in the moving average of the generator.
         pool: Generated rows in a critic step, and in a generator step; as many as `batch` if None.
 
     Raises:
@@ -437,12 +424,7 @@ class AutoencoderSettings:
             deterministic.
         jitter: Standard deviation of noise on latents in training, in their own units; makes
             neighbouring latents decode alike.
-        steps: Gradient steps.
-        batch: Rows a step.
-        learning_rate: At the start; it falls linearly to 0.
-        weight_decay: Of AdamW.
-        decay: Of the moving average of the weights.
-        act: Activation of the hidden layers.
+        steps, batch, learning_rate, weight_decay, decay, act: See `DiffusionSettings`.
         heads: What is read from a categorical head: a "draw", or its "likeliest" option. Heads
             draw independently, so columns that agree in the rows may disagree where a latent lies
             between two of them; the likeliest options fit each other and vary less.
