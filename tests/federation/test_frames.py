@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.errors import DataError, RosterError, StudyError, WireError
+from siloweave.errors import RosterError, StudyError, WireError
 from siloweave.federation import frames, messages
 from siloweave.federation.frames import (
     FRAME,
@@ -331,7 +331,7 @@ def test_nonces_that_another_version_wrote_are_refused_and_not_misread(record, n
     path.write_bytes(b"".join(struct.pack(record, bytes([i]) * 32, *fields) for i in range(number)))
     before = path.read_bytes()
     for read in (exchanges_in, Nonces):
-        with pytest.raises(DataError, match="nonces: was written by another version of siloweave"):
+        with pytest.raises(StudyError, match="nonces: was written by another version of siloweave"):
             read(path)
     assert path.read_bytes() == before
 

@@ -1,10 +1,12 @@
 from _thread import interrupt_main
 from signal import SIGINT, default_int_handler, signal
 from threading import Event, Timer
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from siloweave import progress
 from siloweave.errors import RosterError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
@@ -122,6 +124,31 @@ def test_what_a_party_on_another_machine_refuses_waits_for_no_other():
     with pytest.raises(WireError, match="answers nothing") as caught:
         Session(["a", "b"], Refusing(), run="r1", at_once=2).ask(Hello())
     assert caught.value is refused
+    late.set()
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_party_that_is_not_waited_for_is_no_wait(number, monkeypatch):
+    """What the coordinator computes while that party is late counts as its own."""
+    names, now, late = ("a", "b", "c")[:number], [0.0], Event()
+    inner = InProcess({n: site_of(n) for n in names}, HANDLERS)
+
+    class Slow:
+        def send(self, name, frame):
+            if name == "c":
+                late.wait(60)
+            elif name == "a":
+                now[0] += 5.0
+            return inner.send(name, frame)
+
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    watch = progress.Stopwatch()
+    session = Session(names, Slow(), run="r1", at_once=number, dropouts=1, asking=watch)
+    asked = dict.fromkeys(names, Hello())
+    assert list(session.ask_present(asked, 1, enough={"a", "b"}.issubset)) == list(names[:2])
+    now[0] += 100.0  # the coordinator computes
+    session.ask_present({"a": Hello()}, 1)
+    assert watch.seconds == 10.0
     late.set()
 
 

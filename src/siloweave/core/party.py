@@ -38,7 +38,6 @@ from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Close, Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
-from siloweave.progress import Stopwatch
 from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, Unread, read
 from siloweave.tables.schema import Schema
@@ -331,13 +330,11 @@ class _Line:
     facts: bytes
     seals: Seals
     sizes: dict[str, tuple[int, int]]  # of the last exchange with a party, in bytes
-    asking: Stopwatch
 
     def send(self, name: str, frame: bytes) -> bytes:
         facts = b"" if name in self.sizes else self.facts
         sealed, opened = self.seals.sealed[name], self.seals.opened[name]
-        with self.asking:
-            answer = self.carrier.send(name, frame, facts)
+        answer = self.carrier.send(name, frame, facts)
         there, back = self.seals.sealed[name] - sealed, self.seals.opened[name] - opened
         self.sizes[name] = there or len(frame), back  # it may have lain there
         return answer
@@ -360,7 +357,7 @@ def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
         encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
         facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
         seals.sealing = job.sealing
-        line = _Line(carrier, messages.encode(facts), seals, {}, job.asking)
+        line = _Line(carrier, messages.encode(facts), seals, {})
         transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
         status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
         if status is not None:

@@ -1103,6 +1103,7 @@ def session_with(
         absences=absences,
         sizes=sizes,
         proofs=job.proofs,
+        asking=job.asking,
     )
 
 

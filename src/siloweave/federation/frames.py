@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from siloweave.errors import DataError, RosterError, SiloweaveError, StudyError, WireError, naming_file
+from siloweave.errors import RosterError, SiloweaveError, StudyError, WireError, naming_file
 from siloweave.federation import masking, messages
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import for_its_owner, write_whole
@@ -277,13 +277,13 @@ class Exchange(NamedTuple):
 def exchanges_in(path: Path | None) -> list[Exchange]:
     """The questions that a party has answered, by its file, without a record that was cut short.
 
-    DataError where another version wrote the file: misread, it would let a question come again.
+    StudyError where another version wrote the file: misread, it would let a question come again.
     """
     known = path.read_bytes() if path is not None and path.exists() else b""
     if not _RECORD.startswith(known[: len(_RECORD)]):
-        raise DataError(
-            f"{path}: was written by another version of siloweave. Go on with that version: by "
-            "this file a party refuses a question that comes again, and this one cannot read it"
+        raise StudyError(
+            f"{path}: was written by another version of siloweave. Continue with that one: by "
+            "this file a party refuses a question that comes again, and this version cannot read it"
         )
     whole = len(known) // _EXCHANGE.size * _EXCHANGE.size
     return [Exchange(*fields) for _, *fields in _EXCHANGE.iter_unpack(known[:whole])]

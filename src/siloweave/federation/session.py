@@ -42,6 +42,7 @@ from siloweave.federation.messages import (
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy.events import UNREADABLE
 from siloweave.privacy.ledger import Entry, check_chain, written
+from siloweave.progress import Stopwatch
 
 Entries = tuple[Entry, ...]
 R = TypeVar("R", bound=Reply)
@@ -149,6 +150,7 @@ class Session:
             their frames, which are counted otherwise.
         proofs: By reader and sender, what a sum's parties are still to show each other, which all
             stages of a run share.
+        asking: Runs while an answer is awaited without which the run does not go on.
 
     Raises:
         RosterError: if the roster is empty or names a party twice.
@@ -169,6 +171,7 @@ class Session:
         absences: records.Absences | None = None,
         sizes: Mapping[str, tuple[int, int]] | None = None,
         proofs: dict[str, dict[str, bytes]] | None = None,
+        asking: Stopwatch | None = None,
     ) -> None:
         if not roster:
             raise RosterError("the roster is empty; a study needs at least one party")
@@ -192,7 +195,7 @@ class Session:
         self._sizes = {} if sizes is None else sizes
         self._transcript = transcript
         self._receipts = receipts
-        self._at_once = at_once
+        self._at_once, self._asking = at_once, asking or Stopwatch()
         self._status, self._question = status, ""
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
         self._late: dict[str, Future[tuple[records.Traffic, bytes] | None]] = {}  # not waited for
@@ -284,7 +287,8 @@ class Session:
             return None
 
         enough = _never if closes else enough
-        found = self._each(sent, [one for one, _ in envelopes], at_once, enough)
+        with self._asking:
+            found = self._each(sent, [one for one, _ in envelopes], at_once, enough)
         late = {name: future for name, future in found.items() if not future.done()}
         self._late |= late
         answers = {name: one.result() for name, one in found.items() if name not in late}
@@ -318,11 +322,12 @@ class Session:
         self._along = bool(then)
         asked = self._envelopes(requests, self.rounds, then)
         self.rounds += 1
-        if max(at_once, self._at_once) == 1:
-            return [self._received(one, kind, *self._sent(one)) for one, kind in asked]
-        envelopes = list(asked)
-        answers = self._each(self._sent, [one for one, _ in envelopes], at_once, _never)
-        return [self._received(one, kind, *answers[one.to].result()) for one, kind in envelopes]
+        alone, found = max(at_once, self._at_once) == 1, list[R]()
+        for some in ([one] for one in asked) if alone else [list(asked)]:
+            with self._asking:
+                answers = self._each(self._sent, [one for one, _ in some], at_once, _never)
+            found += [self._received(one, kind, *answers[one.to].result()) for one, kind in some]
+        return found
 
     def _each(
         self,
