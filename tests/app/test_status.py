@@ -93,7 +93,7 @@ def test_a_refusal_is_shown_when_it_arrives_and_waits_for_nobody(ends, capsys):
 def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):
     run(ends, "north", "south")
     summary, found = open_run(ends["coordinator"] / "run"), status_of(ends["coordinator"])
-    assert (found.state, found.questions, found.left) == (FINISHED, summary.rounds, None)
+    assert (found.state, found.questions, found.left) == (FINISHED, summary.rounds, 0.0)
     assert found.epsilon == summary.epsilon
     for one in summary.parties:
         line = lines(ends["coordinator"])[one.name]
@@ -117,6 +117,17 @@ def test_a_finished_study_has_the_numbers_of_its_summary(ends, capsys):
         )
         assert main(["status", str(end), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["study"] == "small"
+
+
+def test_a_run_in_one_process_has_the_numbers_of_its_summary_too(folder):
+    folder.call("run", "study.toml")
+    summary, found = open_run(folder.path / "run"), status_of(folder.path)
+    assert (found.state, found.questions, found.left) == (FINISHED, summary.rounds, 0.0)
+    assert found.seconds == pytest.approx(sum(summary.seconds.values()), abs=1e-3)
+    for one, line in zip(summary.parties, found.parties, strict=True):
+        assert (one.name, one.messages) == (line.name, line.messages)
+        assert (one.bytes_sent, one.bytes_received) == (line.bytes_sent, line.bytes_received)
+        assert line.messages > 0
 
 
 def test_a_party_that_is_asked_again_has_not_finished(ends):

@@ -148,7 +148,12 @@ def _at_coordinator(study: Study) -> CoordinatorStatus:
         at = now.written
     due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
     done = ended is not None and ended.run == study.run_name
-    seconds, left = at - now.began, None
+    if done and ended and found is None:  # its parties were in one process
+        sums = {p.name: (p.messages, p.bytes_received, p.bytes_sent) for p in ended.parties}
+        traffic = {name: records.Traffic(*counts) for name, counts in sums.items()}
+        began = at - sum(ended.seconds.values())
+        now = records.Status("", 0, began, questions=ended.rounds, traffic=traffic)
+    seconds, left = at - now.began, 0.0 if done else None
     if now.questions and not done:
         left = max(most.rounds - now.questions, 0) * seconds / now.questions
     stage = now.run.removeprefix(study.run_name).removeprefix("-")
