@@ -71,7 +71,7 @@ class FieldSettings:
         errors_share: Share for the L1 errors of candidates; what is left measures marginals.
         theta: A marginal is useful if its mean count is so many times the mean size of its noise.
         size_penalty: What a cell of the model costs in the graph's objective, as a share of the
-            rows.
+            rows. It decides which edges come first; the limits alone end the growth.
         clique_cells: Cells of the graph's largest clique at most.
         graph_cells: Cells of all its maximal cliques at most.
         refined: Marginals that are measured while refining, as a multiple of the columns.
