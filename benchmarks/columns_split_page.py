@@ -97,8 +97,8 @@ left out for want of room may come in after all (both decision 0036; br2000 was 
 and SecureTwoRound's last question closes the run, so that it is asked four instead of the five
 questions of most runs here. All runs of both are from before their plan's model grew: with that
 TwoRound is up to 5 % closer on br2000 and on adult up to ε = 0.8, and 2 to 5 % further off on adult
-above (decision 0049 has these runs). AIM with its own workload was run again when its triples came to
-weigh less (decision 0042) and when its last fit had less entropy (0053; not on heloc and
+above (decision 0049 has these runs). AIM with its own workload was run again when its triples came
+to weigh less (decision 0042) and when its last fit had less entropy (0053; not on heloc and
 bank_marketing). Runs before these are kept in `columns_split_before.jsonl` with a label, and not
 shown. No other run is left out: some seeds were run twice, with fresh noise, and both runs count.
 
@@ -110,7 +110,7 @@ noisy steps at every party, and the more steps, the more noise in each.
 
 PrivMRF measures marginals of at most six columns here, its default for `widest`. The paper has six,
 and ten where columns are binary, as all of NLTCS are: `widest=10` is a line of its own there, and
-further off. Its graph grows until the limits are reached, as in the authors' code; before, it stopped
+worse. Its graph grows until the limits are reached, as in the authors' code; before, it stopped
 where no edge had a positive score, and at ε = 0.8 three columns were 79 on NLTCS and 358 on BR2000.
 The lines of VertiMRF, whose parties fit such a field of their own columns, are from before that.
 
