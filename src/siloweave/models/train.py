@@ -399,14 +399,14 @@ def _advance(
     def body(i: Array, carry: tuple[Any, Array]) -> tuple[Any, Array]:
         arrays, losses = carry
         drawing, updating = jax.random.split(jax.random.fold_in(key, step + i))
-        whole = eqx.combine(arrays, static)
+        networks = eqx.combine(arrays, static)
 
         if picks is None:
             batch = sampler(rows, drawing)
         else:
             index = picks[i]
             batch = jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), rows)
-        state, loss = update(whole, batch, updating)
+        state, loss = update(networks, batch, updating)
         return _same_shapes(state, arrays), losses.at[i].set(_number(loss))
 
     step, count = at
