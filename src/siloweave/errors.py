@@ -131,8 +131,8 @@ def naming_party(name: str) -> Iterator[None]:
         raise next(kinds)(f"party {name!r}: {error}") from error
 
 
-def whole(name: str, value: Any, least: int = 0) -> int:
-    """Return a whole number of `least` or more.
+def whole(name: str, value: Any, least: int = 0, *why: str) -> int:
+    """Return a whole number of `least` or more; `why` ends the message of one that is not.
 
     Raises:
         InputError: It is no whole number, or too small.
@@ -143,11 +143,11 @@ def whole(name: str, value: Any, least: int = 0) -> int:
         siloweave.errors.InputError: rounds=1.5 must be a whole number, 1 or more
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"{name}={value!r} must be a whole number, {least} or more")
+        raise InputError(f"{name}={value!r} must be a whole number, {least} or more{''.join(why)}")
     return int(value)
 
 
-def number(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+def number(name: str, value: Any, low: float, high: float, ends: str = "[]", *why: str) -> float:
     """Return a number between two bounds.
 
     Args:
@@ -156,6 +156,7 @@ def number(name: str, value: Any, low: float, high: float, ends: str = "[]") -> 
         low: Lower bound.
         high: Upper bound.
         ends: Brackets of the interval; a round one leaves its bound out.
+        *why: Texts that end the message.
 
     Raises:
         InputError: It is no number, or beyond them.
@@ -170,5 +171,5 @@ def number(name: str, value: Any, low: float, high: float, ends: str = "[]") -> 
     below = found < high if ends[1] == ")" else found <= high
     if not (isfinite(found) and above and below):
         bounds = f"{ends[0]}{low:g}, {high:g}{ends[1]}"
-        raise InputError(f"{name}={value!r} must be a number in {bounds}")
+        raise InputError(f"{name}={value!r} must be a number in {bounds}{''.join(why)}")
     return found

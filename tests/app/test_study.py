@@ -92,7 +92,7 @@ def test_the_schema_may_be_sdv_metadata(file: Path):
         ("delta = 1e-5", "delta = 1e-5\nrelation = 'add'", InputError, "one of add_remove, replac"),
         ("[output]", "[outputs]", InputError, "did you mean 'output'?"),
         ("rows = 10", "row = 10", InputError, "[output] row is unknown; did you mean 'rows'?"),
-        ("rows = 10", "rows = 0", InputError, "[output] rows=0 must be a whole number, 1 or more"),
+        ("rows = 10", "rows = 0", InputError, "1 or more; without it, as many as"),
         ("rows = 10", "seed = -1", InputError, "[output] seed=-1"),
         ('name = "north"', "", InputError, "[[parties]] name is missing"),
         ('name = "north"', 'naem = "north"', InputError, "[[parties]] naem is unknown"),

@@ -202,7 +202,7 @@ class Study(Section, frozen=True):
     def __post_init__(self) -> None:
         _check_name("[study] name", self.study.name)
         check_sample("[study] sample", self.study.sample)
-        number("[schema] learn", self.schema.learn, 0, 1, "[)")
+        number("[schema] learn", self.schema.learn, 0, 1, "[)", ": the share for open facts")
         for party in self.parties:
             _check_name("[[parties]] name", party.name)
             with naming_party(party.name):
@@ -210,7 +210,7 @@ class Study(Section, frozen=True):
                 if party.data:
                     self.source(party)  # and what is no address of a database
         if self.output.rows is not None:
-            whole("[output] rows", self.output.rows, 1)
+            whole("[output] rows", self.output.rows, 1, "; without it, as many as were fitted")
         whole("[output] seed", self.output.seed)
         if not isinstance(self.method.get("name"), str):
             raise InputError(

@@ -411,7 +411,7 @@ class Job:
             )
         if self.folder is not None:
             object.__setattr__(self, "folder", Path(self.folder))
-        number("learn", self.learn, 0, 1, "[)")
+        number("learn", self.learn, 0, 1, "[)", ": the share of the budget for open facts")
 
     @property
     def runs(self) -> tuple[str, str, str]:
