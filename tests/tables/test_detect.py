@@ -1012,3 +1012,48 @@ def test_names_of_a_class_are_no_categories_however_many_rows_each_has(name):
     assert Schema.detect(Table.from_columns({name: (few, None)}))[name].kind == "categorical"
     places = Schema.detect(Table.from_columns({"place": (texts, None)}))["place"]
     assert places.kind == "categorical"
+
+
+NAMES = {
+    "Ada": "Auer", "Bo": "Berg", "Cem": "Conti", "Dora": "Dvorak", "Emil": "Egger",
+    "Fritz": "Fuchs", "Gina": "Gruber", "Hans": "Haas", "Ida": "Ivanov", "Jan": "Jansen",
+    "Karl": "Kovacs", "Lea": "Lang", "Max": "Moser", "Nora": "Novak", "Otto": "Olsen",
+    "Paula": "Popov", "Rosa": "Rossi", "Sven": "Silva", "Tina": "Toth", "Uwe": "Weber",
+}  # fmt: skip
+PEOPLE = [" ".join(one) for one in NAMES.items()]
+
+
+@pytest.mark.parametrize("name", ["Author", "Doctor", "Team", "Arzt", "students", "seen_by"])
+@pytest.mark.parametrize("form", ["{} {}", "Dr. {} {}", "{1}, {0}"])
+def test_names_of_people_are_no_categories_whatever_the_column_is_called(name, form):
+    people = [form.format(*one) for one in NAMES.items()]
+    for spelled in (people, list(map(str.upper, people))):
+        texts = random().choice(spelled, 100 * len(people))
+        found = Schema.detect(Table.from_columns({name: (texts, None)}))[name]
+        assert (found.kind, found.format) == ("text", "name")
+    few = random().choice(people[:19], 100 * len(people))
+    assert Schema.detect(Table.from_columns({name: (few, None)}))[name].kind == "categorical"
+
+
+TITLES = {
+    "two lists crossed": [f"{a} {b}" for a in ("Gold", "Silver", "Basic", "Student", "Family")
+                          for b in ("Yearly", "Monthly", "Weekly", "Daily")],
+    "one last word": [f"{one} Street" for one in NAMES],
+    "one first word": [f"Saint {one}" for one in NAMES],
+    "few last words": [f"{one} {('Manager', 'Engineer', 'Assistant')[i % 3]}"
+                       for i, one in enumerate(NAMES)],
+    "single words among them": [*NAMES, *PEOPLE],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("titles", TITLES)
+@pytest.mark.parametrize("name", ["membership", "students", "utilisation", "x"])
+def test_titles_that_share_words_are_categories(name, titles):
+    texts = random().choice(TITLES[titles], 100 * len(TITLES[titles]))
+    assert Schema.detect(Table.from_columns({name: (texts, None)}))[name].kind == "categorical"
+
+
+@pytest.mark.parametrize("name", ["department", "job_title", "city", "diagnosis"])
+def test_a_column_of_places_or_things_by_its_name_holds_no_people(name):
+    texts = random().choice(PEOPLE, 2000)
+    assert Schema.detect(Table.from_columns({name: (texts, None)}))[name].kind == "categorical"

@@ -166,6 +166,17 @@ def test_numbers_are_written_with_zeros_where_that_is_asked_for(tmp_path):
     assert path.read_text().splitlines()[1] == "1.5,12.0,1,a"
 
 
+def test_large_numbers_are_written_in_full_where_zeros_are_asked_for(tmp_path):
+    columns = {name: (np.array([1e16, -2.5e17, 1.5]), None) for name in ("none", "one", "two")}
+    write(Table.from_columns(columns), tmp_path / "t.csv", {"none": 0, "one": 1, "two": 2})
+    first, second, third = (
+        line.split(",") for line in (tmp_path / "t.csv").read_text().split()[1:]
+    )
+    assert first == ["10000000000000000", "10000000000000000.0", "10000000000000000.00"]
+    assert second == [f"-{one.replace('10', '250', 1)}" for one in first]
+    assert third == ["1.5", "1.5", "1.50"]
+
+
 def test_write_refuses_early(tmp_path):
     table = read(pl.DataFrame({"a": [1]}))
     with pytest.raises(DataError, match=r"\.csv or \.parquet"):

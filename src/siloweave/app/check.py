@@ -183,12 +183,9 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     shares = [study.share(source) for source in sources]
     counts = [round(rows * share) for rows, share in zip(held, shares, strict=True)]
     found = plans.forecast_of(setup, study.schema.learn, counts)
-    places = [
-        _place(study, name, len(own), source, rows, share)
-        for (name, own), source, rows, share in zip(
-            columns.items(), sources, held, shares, strict=True
-        )
-    ]
+    widths = map(len, columns.values())
+    facts = zip(columns, widths, sources, held, shares, strict=True)
+    places = [_place(study, *each) for each in facts]
     alike = 0 if own or rows else sum(isinstance(source, Path) for source in sources)
     plan = plans.plan_of(study, setup, names[0], counts, found)
     aligning = plans.aligned_by(study, counts)
@@ -214,8 +211,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         largest_query=found.largest_query,
         notes=(
             *found.notes,
-            *_not_modelled(schema),
-            *_kept(schema),
+            *_of_columns(schema),
             *(note for _, note in places if note),
             *[_NOT_READ] * (alike > 1),
         ),
@@ -440,24 +436,18 @@ def _check_alignment(
 # Warnings
 
 
-def _not_modelled(schema: Schema) -> list[str]:
-    """A sentence about columns that no method learns, if there are some."""
-    left = [f"{one.name} ({drawn_as(one)})" for one in schema.columns if not one.modelled]
-    return [f"drawn anew, not modelled: {listed(left)}"] if left else []
-
-
-def _kept(schema: Schema) -> list[str]:
-    """A sentence about constraints, if there are some."""
-    rules = [rule.words for rule in schema.constraints]
-    return [f"every drawn row keeps: {'; '.join(rules)}"] if rules else []
+def _of_columns(schema: Schema) -> Iterator[str]:
+    """A sentence about columns that no method learns, and one about constraints, if any."""
+    if left := [f"{one.name} ({drawn_as(one)})" for one in schema.columns if not one.modelled]:
+        yield f"drawn anew, not modelled: {listed(left)}"
+    if rules := [rule.words for rule in schema.constraints]:
+        yield f"every drawn row keeps: {'; '.join(rules)}"
 
 
 def few_rows(study: Study) -> list[str]:
     """Sentences about rows that are too few for the budget, or none; errors as of `forecast`."""
-    counts = [
-        rows_taken(study, study.source(one), len(own))
-        for one, own in zip(study.parties, columns_of(study).values(), strict=True)
-    ]
+    owned = zip(study.parties, columns_of(study).values(), strict=True)
+    counts = [rows_taken(study, study.source(one), len(own)) for one, own in owned]
     return [*too_few(_HELD, counts, study.synthesizer(), study.terms()), *_empty(study, counts)]
 
 

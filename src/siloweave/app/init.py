@@ -26,10 +26,10 @@ from siloweave.tables.bins import BINNED
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
-from siloweave.tables.display import listed
+from siloweave.tables.display import count_of, listed
 from siloweave.tables.read import Dialect, Table, read, readings, rows_of, stacked, unread, write
 from siloweave.tables.relations import proposed
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import Column, Schema, describe
 
 _FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
 _TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
@@ -303,11 +303,11 @@ def _learned(column: Column) -> list[str]:
     """What of a column was taken from rows, in words."""
     facts = {
         "kind": column.kind,
-        "categories": f"{len(column.categories)} categories",
+        "categories": count_of(len(column.categories), "category", "categories"),
         "low": f"low {column.low}",
         "high": f"high {column.high}",
         "missing": "missing values" if column.missing else "no missing values",
-        "decimals": f"{column.decimals} decimal{'s' * (column.decimals != 1)}",
+        "decimals": count_of(column.decimals or 0, "decimal", "decimals"),
         "format": f"written like {column.format}",
         "padded": f"decimals written: at least {column.padded}",
         "missing_values": f"missing: {', '.join(column.missing_values)}",
@@ -361,10 +361,8 @@ def _with_own_kinds(found: Schema, pooled: Table, tables: Sequence[Table]) -> Sc
 
 def _shared_id(tables: Sequence[Table], name: str) -> Column:
     """An id column of all parties, with the form that it has at each of them."""
-    forms = {
-        one.format if one.kind == "id" else None
-        for one in (Schema.detect(table.select([name]))[name] for table in tables)
-    }
+    seen = [describe(table.select([name]), name) for table in tables]
+    forms = {one.format if one.kind == "id" else None for one in seen}
     form = forms.pop() if len(forms) == 1 else None
     if form is None:
         return Column(name, "id")

@@ -221,7 +221,7 @@ def _of_numbers(
         yield Difference(name, "size", held, advice)
     digits = {party: seen[party].decimals or 0 for party in sizes}
     if min(digits.values()) == 0 < max(digits.values()):
-        held = {p: f"{n} decimal{'' if n == 1 else 's'}" for p, n in digits.items()}
+        held = {p: count_of(n, "decimal", "decimals") for p, n in digits.items()}
         yield Difference(name, "decimals", held, "was one rounded? Declare the fewer decimals")
 
 

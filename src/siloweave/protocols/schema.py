@@ -122,7 +122,7 @@ def declare(request: Declare, site: Site[OwnerData]) -> Declaration:
     if unreviewed:
         raise SchemaError(
             f"party {site.name!r}: facts about {', '.join(unreviewed)} were taken from data; "
-            "review them and call Schema.declared, or leave them open to be learned privately"
+            "review them and delete their from_data (Schema.declared does), or leave them open"
         )
     return Declaration(site.mask_key(), Public(site.rows.schema.to_json(), "declared by its owner"))
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.display import count_of
 from siloweave.tables.forms import written_time
-from siloweave.tables.read import MOST_DECIMALS, Table, fewest_decimals
+from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
 
 _Ints = NDArray[np.int64]
 _PROBE = 60  # distinct values by which most readings are ruled out
@@ -68,6 +68,7 @@ _PEOPLE = re.compile(
     r"resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
+_MANY = re.compile(r"(?:s|ship|tion|ance|ity)$")  # how words end that name several, or nobody
 _ALONE = _lexicon("patient subject participant proband respondent pupil")  # of one, if a number
 _TAUGHT = re.compile(r"student|pupil|schüler|élève|alu[mn]n")  # who learn what a subject is, then
 _MARK = re.compile(
@@ -88,7 +89,8 @@ _COUNTS = _lexicon(
 _HOW_MANY = _lexicon("num number count n no")
 _THINGS = _lexicon(
     "article artikel item sku produkt produit line model version county commune gemeinde fips drug "
-    "hospital clinic company brand medication medicine substance test course cve"
+    "hospital clinic company brand medication medicine substance test course cve job position "
+    "disease condition club league city town school university college"
 )
 _NAMES = _lexicon(
     "surname lastname firstname fullname forename nachname vorname prénom prenom apellido cognome"
@@ -267,7 +269,8 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
     if table.kind(name) == "numbers" and not (
         (sizes < 2.0**53).all() and (numbers == np.round(numbers)).all()
     ):
-        decimals, kinds = _decimals(numbers), len(np.unique(numbers))
+        kinds = len(distinct := np.unique(numbers))
+        decimals = decimals_of(distinct, MOST_DECIMALS, 53)
         why = "numbers of more than 15 decimals"
         if decimals is not None:
             why = f"numbers of up to {count_of(decimals, 'decimal', 'decimals')}"
@@ -278,18 +281,6 @@ def _of_numbers(table: Table, name: str) -> ColumnEvidence:
     values = values[~gone]
     seen, times = np.unique(values, return_counts=True)
     return _of_whole(name, values, seen, times, table)
-
-
-def _decimals(numbers: NDArray[np.float64]) -> int | None:
-    """The fewest decimals that all numbers have, at most 15."""
-    distinct = np.unique(numbers)
-    largest = float(np.abs(distinct).max())
-    for decimals in range(16):
-        if not largest * 10.0**decimals < 2.0**53:
-            return None
-        if (np.round(distinct, decimals) == distinct).all():
-            return decimals
-    return None
 
 
 def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table) -> ColumnEvidence:
@@ -693,8 +684,10 @@ def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -
     people = any(found["who"] for found in map(_PEOPLE.match, words) if found)
     named = _NAMES & words or (_NAME & words and (people or not words - _NAME - _WHOSE))
     people |= bool(named and (_NAMES | _WHOSE) & words)
-    alone = people and len(words) == 1  # as in a class list: 30 pupils with many rows each
-    few = kinds >= _SOME and (share >= _EACH or alone)
+    alone = people and len(words) == 1 and not any(map(_MANY.search, words))  # as in a class list
+    proper = _most(probe, lambda t: _PERSON.fullmatch(t) and (t.istitle() or t.isupper()))
+    varied = proper and not _kind_of_things([*words]) and _varied(probe)
+    few = kinds >= _SOME and (share >= _EACH or alone or varied)
     if not (share > 0.2 or few or (people and named)):
         return None
     digits = [sum(one.isdigit() for one in text) for text in probe]
@@ -706,10 +699,20 @@ def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -
     numbered = _most(probe, lambda text: re.search(r"\d", text) and re.search(r"[^\W\d]", text))
     if numbered and (_STREETS & words or _most(probe, _STREET.search)):
         return "address"
-    proper = _most(probe, lambda text: _PERSON.fullmatch(text) and text.istitle())
-    likely = share > 0.5 or alone
+    likely = share > 0.5 or alone or (few and varied)
     likely |= bool(_NAME & words) and not words & (_THINGS | _CODES)
     return "name" if (named and max(digits) == 0) or (proper and likely) else None
+
+
+def _varied(texts: Sequence[str]) -> bool:
+    """Whether words mostly differ at both ends of texts: names of people, and no titles.
+
+    Gold Yearly and Gold Monthly share words. One with a point, such as Dr., does not count.
+    """
+    some = texts[:: max(1, len(texts) // _SOME)]
+    words = [[w for w in text.upper().split() if w[-1] != "."] or [text] for text in some]
+    low, high = sorted(len({one[end] for one in words}) / len(some) for end in (0, -1))
+    return low >= 0.5 and high >= 0.75
 
 
 def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:

@@ -42,7 +42,7 @@ from siloweave.tables.bins import (
     without_spikes,
 )
 from siloweave.tables.codes import options_of
-from siloweave.tables.read import Table
+from siloweave.tables.read import Table, decimals_of
 from siloweave.tables.schema import Column
 
 _Modes = Ints
@@ -604,13 +604,8 @@ def resolution_of(values: Floats) -> float:
     """Return 10**-d for the fewest decimals d, at most 7, that all values have; else 0."""
     if not len(values):
         return 0.0  # missing values alone have no known resolution
-    largest = np.abs(values).max(initial=0.0)
-    for decimals, resolution in enumerate(RESOLUTIONS):
-        if largest * 10.0**decimals > 2.0**50:
-            break
-        if (np.round(values, decimals) == values).all():
-            return resolution
-    return 0.0
+    decimals = decimals_of(values, len(RESOLUTIONS) - 1, 50)
+    return 0.0 if decimals is None else RESOLUTIONS[decimals]
 
 
 def check_numeric(numeric: str) -> None:

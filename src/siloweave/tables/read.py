@@ -842,6 +842,17 @@ def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
     return min(MOST_DECIMALS, shown if shown in zeros - {1} else min(counts, default=0))
 
 
+def decimals_of(numbers: NDArray[np.float64], most: int, bits: int) -> int | None:
+    """The fewest decimals, at most so many, that all numbers of so many bits have; else None."""
+    largest = float(np.abs(numbers).max(initial=0.0))
+    for decimals in range(most + 1):
+        if not largest * 10.0**decimals < 2.0**bits:
+            break
+        if (np.round(numbers, decimals) == numbers).all():
+            return decimals
+    return None
+
+
 def _check_there(name: str, names: Sequence[str]) -> None:
     if name not in names:
         raise DataError(f"the table has no column {name!r}; it has {', '.join(names)}")
@@ -1519,7 +1530,7 @@ def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
     text = series.cast(pl.String).str.replace("^-0.0$", "0.0")
     tail = text.str.extract(r"\.(\d*?)0*$").fill_null("").str.pad_end(digits, "0")
     plain = text.str.extract(r"^(-?\d+)(?:\.\d+)?$") + tail.str.replace("^(.)", ".$1")
-    powers = text.filter(plain.is_null()).drop_nulls() if digits > 1 else ()  # such as 9e-6
+    powers = text.filter(plain.is_null()).drop_nulls()  # such as 9e-6 and 1e16
     fixed = {p: f for p in powers if float(f := f"{float(p):.{digits}f}") == float(p)}
     return plain.fill_null(text.replace(fixed))
 

@@ -168,7 +168,10 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
         values = tuple(self.categories)
         kinds = {_family(value) for value in values}
         if not values:
-            raise SchemaError(f"{where}: categories is empty; list every value it may take")
+            raise SchemaError(
+                f"{where}: categories is empty; list every value it may take, or one that is also "
+                "its other, and let a method learn the frequent ones (learn = 0.1)"
+            )
         if kinds == {"whole number", "number"}:
             values, kinds = tuple(float(value) for value in values), {"number"}
         if len(kinds) > 1:
