@@ -175,6 +175,17 @@ def test_columns_that_stay_apart_keep_no_constraint_on_both(name):
         fitted(name)
 
 
+@slow
+@pytest.mark.parametrize("name", sorted(APART))
+def test_100_000_rows_of_columns_that_stay_apart_keep_combinations_of_one_party(name):
+    case, towns = CASES[name], sw.Schema(schema().columns, schema().constraints[:1])
+    settings = {k: v for k, v in case.settings.items() if k != "target"}
+    fit = METHODS[case.name](**settings).fit(parts_of("columns", frame()), towns, **case.fit)
+    drawn = sw.read(fit.sample_parts(100_000, seed=0)["north"])
+    (wrong,) = Modelled(towns.select(drawn.names)).broken(drawn).values()
+    assert (len(wrong), wrong.any()) == (100_000, False)
+
+
 def test_parties_cannot_add_up_each_others_columns():
     table = frame()
     parts = {"north": table[["wage"]], "south": table.drop(columns="wage")}
