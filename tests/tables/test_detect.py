@@ -1024,7 +1024,7 @@ PEOPLE = [" ".join(one) for one in NAMES.items()]
 
 
 @pytest.mark.parametrize("name", ["Author", "Doctor", "Team", "Arzt", "students", "seen_by"])
-@pytest.mark.parametrize("form", ["{} {}", "Dr. {} {}", "{1}, {0}"])
+@pytest.mark.parametrize("form", ["{} {}", "Dr. {} {}", "{1}, {0}", "{} van der {}", "Dr. {1}"])
 def test_names_of_people_are_no_categories_whatever_the_column_is_called(name, form):
     people = [form.format(*one) for one in NAMES.items()]
     for spelled in (people, list(map(str.upper, people))):

@@ -166,6 +166,13 @@ def test_numbers_are_written_with_zeros_where_that_is_asked_for(tmp_path):
     assert path.read_text().splitlines()[1] == "1.5,12.0,1,a"
 
 
+def test_text_in_a_zst_file_that_is_not_utf_8_is_said_to_be_so(tmp_path):
+    text = "name,age\nJosé,3\n".encode("latin-1")
+    (tmp_path / "t.csv.zst").write_bytes(pa.compress(text, codec="zstd", asbytes=True))
+    with pytest.raises(DataError, match=r"\.zst file must be UTF-8, and this is not"):
+        read(tmp_path / "t.csv.zst")
+
+
 def test_large_numbers_are_written_in_full_where_zeros_are_asked_for(tmp_path):
     columns = {name: (np.array([1e16, -2.5e17, 1.5]), None) for name in ("none", "one", "two")}
     write(Table.from_columns(columns), tmp_path / "t.csv", {"none": 0, "one": 1, "two": 2})

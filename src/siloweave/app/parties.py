@@ -172,9 +172,7 @@ def _of_categories(name: str, tables: Mapping[str, Table]) -> Iterator[Differenc
         own = {party: text for party, text in own.items() if text}
         yield Difference(name, "spelling", own, _ALIKE)
     rows = {party: sum(found.values()) for party, found in counts.items()}
-    total = Counter[str]()
-    for found in counts.values():
-        total.update(found)
+    total = sum(map(Counter, counts.values()), Counter[str]())
     lacking = {
         party: sorted(
             value

@@ -685,9 +685,10 @@ def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -
     named = _NAMES & words or (_NAME & words and (people or not words - _NAME - _WHOSE))
     people |= bool(named and (_NAMES | _WHOSE) & words)
     alone = people and len(words) == 1 and not any(map(_MANY.search, words))  # as in a class list
-    proper = _most(probe, lambda t: _PERSON.fullmatch(t) and (t.istitle() or t.isupper()))
-    varied = proper and not _kind_of_things([*words]) and _varied(probe)
-    few = kinds >= _SOME and (share >= _EACH or alone or varied)
+    main = [re.sub(" [a-z]{1,3}(?= )", "", text) for text in probe]  # without de, von and such
+    proper = _most(main, lambda t: _PERSON.fullmatch(t) and (t.istitle() or t.isupper()))
+    varied = proper and kinds >= _SOME and not _kind_of_things([*words]) and _varied(probe)
+    few = varied or (kinds >= _SOME and (share >= _EACH or alone))
     if not (share > 0.2 or few or (people and named)):
         return None
     digits = [sum(one.isdigit() for one in text) for text in probe]
@@ -699,8 +700,7 @@ def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -
     numbered = _most(probe, lambda text: re.search(r"\d", text) and re.search(r"[^\W\d]", text))
     if numbered and (_STREETS & words or _most(probe, _STREET.search)):
         return "address"
-    likely = share > 0.5 or alone or (few and varied)
-    likely |= bool(_NAME & words) and not words & (_THINGS | _CODES)
+    likely = share > 0.5 or alone or varied or (_NAME & words and not words & (_THINGS | _CODES))
     return "name" if (named and max(digits) == 0) or (proper and likely) else None
 
 

@@ -907,8 +907,10 @@ def unreadable(file: Path, error: Exception) -> DataError:
     """Say why a file cannot be read, without the reader's own message, which quotes CSV lines."""
     why = getattr(error, "strerror", None) or _first_line(error)
     if is_text_file(file) and not isinstance(error, OSError):
-        if isinstance(error, UnicodeError) or "utf-8" in why.lower():
+        if isinstance(error, UnicodeError) or "utf" in why.lower():
             why = "it is not in the encoding that was given; leave it out, or name another"
+            if file_kind(file).endswith(".zst"):
+                why = "text in a .zst file must be UTF-8, and this is not; store it so, or as .gz"
         elif "more fields" in why:
             why = (
                 "a line has more fields than the first one; put values that hold the separator in "
