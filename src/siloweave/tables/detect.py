@@ -786,7 +786,7 @@ def _written_numbers(
         form = None
     plain = table.blanked(name, (*blanks, *strays))
     other = sum(core[text] for text in strays)
-    note = f"; {other} of {rows:,} rows hold other text: correct them" if other else ""
+    note = f"; other text in {other:,} of {rows:,} rows: correct it" if other else ""
     if decimals == 0 and form in (None, "1234"):
         values, gone = plain.integers(name, form)
         seen, times = np.unique(values[~gone], return_counts=True)
