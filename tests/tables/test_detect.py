@@ -618,7 +618,8 @@ def test_durations_are_no_addresses_of_computers():
     assert seen(lengths).format != "ip"
     days = [f"{i % 40}:{i % 60:02}" for i in range(ROWS)]
     over = [f"{'+-'[i % 2]}{i % 5}:{i * 7 % 60:02}" for i in range(ROWS)]
-    for texts in (days, over, [f"{i % 40}h {i * 7 % 60:02}m" for i in range(ROWS)]):
+    spans = [f"{i % 9} days, {text}" for i, text in enumerate(lengths)]  # as Python writes them
+    for texts in (days, over, spans, [f"{i % 40}h {i * 7 % 60:02}m" for i in range(ROWS)]):
         column = seen(texts)
         assert (column.kind, column.categories) == ("text", ())
         assert "durations (write each as a number, such as minutes): not modelled" in column.why
@@ -745,6 +746,22 @@ def test_every_form_of_time_is_read_and_written_again():
         first, _ = read(frame).datetimes("x", form)
         assert np.abs(again - first).max() <= 1e6 * 86_400 * 2, form
         assert type(drawn.values("x")[0]) is str
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m", "%Y/%m", "%m/%Y", "%-m/%Y", "%m.%Y", "%b %Y", "%B %Y", "%b-%y"]
+)
+def test_months_of_many_years_are_dates_and_of_few_categories(form):
+    months = pd.date_range("1990-01-01", periods=300, freq="MS")
+    texts = [months[i].strftime(form) for i in random().integers(300, size=ROWS)]
+    frame = pl.DataFrame({"x": texts})
+    schema = Schema.detect(frame)
+    assert (schema["x"].kind, schema["x"].format) == ("datetime", form)
+    encoder = Encoder(schema, bins=10**4)
+    drawn = encoder.decode(encoder.encode(read(frame)), key=0, like=read(frame))
+    assert drawn.values("x").tolist() == texts
+    few = Schema.detect(pl.DataFrame({"x": texts[:40] * 10}))["x"]
+    assert (few.kind, len(few.categories)) == ("categorical", len(set(texts[:40])))
 
 
 def test_infinite_numbers_are_strays_with_their_places(tmp_path):

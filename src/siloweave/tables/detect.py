@@ -137,7 +137,7 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
 }
 _TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")  # 120/80
 _LASTS = re.compile(  # 25:10, -0:30, 5h 25m
-    r"[-+\u2212]?\d+:[0-5]\d(?::[0-5]\d)?|"
+    r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?|"
     r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
     re.I,
 )
@@ -168,6 +168,7 @@ _DAYS = (
     "%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%d %b %Y", "%d %B %Y", "%d-%b-%Y",
     "%d-%b-%y", "%d. %B %Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%Y%m%d",
 )  # fmt: skip
+_MONTHS = ("%Y-%m", "%Y/%m", "%m/%Y", "%m.%Y", "%b %Y", "%B %Y", "%b-%Y", "%b-%y")
 _NAMED_DAYS = tuple(f"%a{gap}{day}" for gap in (" ", ", ") for day in _DAYS)
 _DECADE, _EDGES = 3652, ((1, 1), (12, 30), (12, 31))  # in days; of years, such as 9999-12-31
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
@@ -855,7 +856,8 @@ def _written_dates(
     probe = list(core)[:_PROBE]
     if not all(re.search(r"\d", text) and len(text) < 40 for text in probe):
         return None
-    forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS
+    months = _MONTHS if len(core) > _FEW_CODES else ()  # of few years they are categories
+    forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS + months
     if zone := re.search(r" GMT[+-]\d+$", probe[0]):  # of a form in one season
         forms = tuple(form + zone[0] for form in forms)
     forms = tuple(form for form in forms if all(_follows(text, form) for text in probe))
@@ -867,9 +869,7 @@ def _written_dates(
     swapped = form.replace("%d", "\0").replace("%m", "%d").replace("\0", "%m")
     otherwise = swapped if swapped in fits and swapped != form else None
     form, otherwise = _padded(form, probe), otherwise and _padded(otherwise, probe)
-    why = f"dates written as {form}"
-    if "%Y" not in form and "%y" not in form:
-        why = f"times of day written as {form}"
+    why = f"{'dates' if re.search('%[Yy]', form) else 'times of day'} written as {form}"
     texts = list(core)
     when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
     why += _far_off(when, texts, "list it in missing_values")
@@ -878,13 +878,9 @@ def _written_dates(
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
     """Times of which some have a zone and some have none, so that they cannot be compared."""
-    probe = [_ZONE.sub("", text) for text in texts[:_PROBE]]
-    forms = [form for form in _MOMENTS if all(_follows(text, form) for text in probe)]
-    if not forms:
-        return None
     bare = [_ZONE.sub("", text) for text in texts]
     zoned = sum(map(str.__ne__, bare, texts))
-    alike = any(all(_follows(text, form) for text in bare) for form in forms)
+    alike = any(all(_follows(text, form) for text in bare) for form in _MOMENTS)
     if not (alike and 0 < zoned < len(texts)):
         return None
     why = f"{zoned:,} of {len(texts):,} different times have a zone, such as Z, and the others have"

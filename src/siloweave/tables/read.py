@@ -1399,6 +1399,8 @@ def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
     for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f").replace("%z", "%#z"),):
         if not re.search(r"%[YymdbBjcxDFsUWGVuA]", one):  # a time of day: of 1970-01-01
             text, one = "1970-01-01 " + text, f"%Y-%m-%d {one}"
+        elif re.search("%-?[mbB]", one) and not re.search("%-?[dejxDFcs]", one):  # its first day
+            text, one = text + " 1", f"{one} %d"
         if one.startswith("%a"):  # the date says which day of the week it is
             text, one = text.str.replace(r"^\w+,? ", ""), one[2:].lstrip(", ")
         try:
