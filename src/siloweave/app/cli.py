@@ -200,10 +200,7 @@ def sample(
     run: RunFolder,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(help="column=value, to fix a column; may be given several times."),
-    ] = None,
+    given: Annotated[Names, typer.Option(help="column=value of all rows; several times.")] = None,
     balanced: Annotated[
         str | None, typer.Option(help="A column whose classes shall be equally frequent.")
     ] = None,
@@ -213,14 +210,15 @@ def sample(
 ) -> None:
     """Draw rows from a finished run's model; costs no privacy."""
     from siloweave.app.console import print_result
-    from siloweave.app.sample import draw, open_model
+    from siloweave.app.sample import open_model, parse_given
     from siloweave.errors import InputError
     from siloweave.tables.read import write
 
     if out.exists() and not overwrite:
         raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
     fitted = open_model(run)
-    table = draw(fitted, given or [], balanced, rows, key=seed)
+    known = parse_given(given or [], fitted.schema) or None
+    table = fitted.sample_table(rows, seed=seed, given=known, balanced=balanced or False)
     write(table, out, fitted.schema.padded)
     print_result(
         {"file": str(out), "rows": table.num_rows, "private": fitted.private},

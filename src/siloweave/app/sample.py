@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ import numpy as np
 from siloweave.app.ledgers import open_run
 from siloweave.app.study import close_match
 from siloweave.core.fit import Fit
-from siloweave.errors import InputError
+from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import load
-from siloweave.tables.keys import Key
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
@@ -23,6 +23,7 @@ _VALUES = {
     "integer": "a whole number",
     "continuous": "a number",
 }
+_READERS = {"integer": Table.integers, "continuous": Table.floats, "datetime": Table.datetimes}
 
 
 def open_model(run: Path) -> Fit:
@@ -41,20 +42,10 @@ def open_model(run: Path) -> Fit:
         ) from error
 
 
-def draw(
-    fitted: Fit, items: Sequence[str], balanced: str | None, num_rows: int, *, key: Key
-) -> Table:
-    """Draw rows on conditions: ``column=value`` texts, and a column of equally frequent classes.
-
-    Raises:
-        InputError: A condition cannot be read, or hardly any row meets it.
-    """
-    given = parse_given(items, fitted.schema) or None
-    return fitted.sample_table(num_rows, seed=key, given=given, balanced=balanced or False)
-
-
 def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
     """Column to value, from texts such as "age=40"; an empty value means missing, None.
+
+    Numbers and dates may be written plainly, or as the column's format says.
 
     Raises:
         InputError: A column is unknown or given twice, or its value does not fit.
@@ -94,15 +85,28 @@ def _value(column: Column, text: str, item: str) -> Any:
                 f"It has {', '.join(known)}."
             )
         return known[text]
+    kind = column.kind
     try:
-        if column.kind == "boolean":
+        if kind == "boolean":
             return {"true": True, "false": False}[text.lower()]
-        if column.kind == "datetime":
-            return np.datetime64(text, "us")
-        number = int(text) if column.kind == "integer" else float(text)
+        number = _written(column, text)
+        if kind == "datetime":
+            return np.datetime64(text if number is None else number, "us")
+        if number is None:
+            number = int(text) if kind == "integer" else float(text)
     except (ValueError, KeyError):
-        raise InputError(f"--given {item!r}: the value must be {_VALUES[column.kind]}.") from None
+        like = f", or written like {column.format}" if column.format else ""
+        raise InputError(f"--given {item!r}: the value must be {_VALUES[kind]}{like}.") from None
     low, high = column.low, column.high
     if low is not None and high is not None and not float(low) <= number <= float(high):
         raise InputError(f"--given {item!r}: the value must lie between {low} and {high}.")
     return number
+
+
+def _written(column: Column, text: str) -> Any:
+    """A number, or a time in microseconds since 1970, by the column's format; None if it is not."""
+    cell, found = Table.from_columns({column.name: ([text], None)}), None
+    if column.format is not None:
+        with suppress(SchemaError):
+            found = _READERS[column.kind](cell, column.name, column.format)[0].item()
+    return found
