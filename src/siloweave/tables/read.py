@@ -63,7 +63,7 @@ _SEPARATORS = (";", "\t", "|", ",")
 # small letter or within small ones, a sign between letters.
 _ODD = re.compile(
     r"[^\x00-\x7f]{3,}|(?<=[a-zß-ÿ])[ŠŒŽŸÀ-Þ]|(?<=[A-Z])[ŠŒŽŸÀ-ÖØ-Þ](?=[a-z])|"
-    r"(?<=[A-Za-zÀ-ÿ])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[A-Za-zÀ-ÿ])"
+    r"(?<=[^\W\d_])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[^\W\d_])"
 )
 _NOTE = re.compile(r'#|"?sep=."?\s*$')  # Excel's line that names the separator, too
 _NOTHING = {"na", "n/a", "nan", "null", "none", "missing"}  # no names, but values that are missing
