@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from siloweave.app.sample import draw
+from siloweave.app.sample import parse_given
 from siloweave.errors import InputError, SchemaError
 from siloweave.privacy.budget import Budget
 from tests.synthesizers.cases import fit, pandas_frame, seeded
@@ -59,7 +59,8 @@ def test_the_other_columns_follow_the_exact_conditional_distribution():
 
 
 def test_the_command_line_draws_the_same_rows(fitted):
-    drawn = draw(fitted, ["age=40", "sex="], "town", 12, key=5).to_native()
+    asked = parse_given(["age=40", "sex="], fitted.schema)
+    drawn = fitted.sample_table(12, seed=5, given=asked, balanced="town").to_native()
     rows = fitted.sample(12, given={"age": 40, "sex": None}, balanced="town", seed=5)
     pd.testing.assert_frame_equal(drawn, rows)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave import load
-from siloweave.app.sample import draw
+from siloweave.app.sample import parse_given
 from siloweave.errors import BudgetError, CapacityError, InputError, SchemaError
 from siloweave.methods.aim.method import AIM
 from siloweave.methods.flaim.method import FLAIM
@@ -190,4 +190,5 @@ def test_a_fit_with_cuts_comes_back(tmp_path):
     np.testing.assert_array_equal(
         again.sample_table(50, seed=3).values("pay"), fit.sample_table(50, seed=3).values("pay")
     )
-    assert (draw(again, ["pay=0"], None, 20, key=3).values("pay") == 0).all()
+    asked = parse_given(["pay=0"], again.schema)
+    assert (again.sample_table(20, seed=3, given=asked).values("pay") == 0).all()

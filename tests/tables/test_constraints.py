@@ -31,7 +31,7 @@ BAD = {
     "no column 'z'": sw.Inequality("a", "z"),
     "column 'who' is an id, which is not modelled": sw.Unique(("who",)),
     "names a column twice": sw.Unique(("a", "a")),
-    "names 1 columns; name 2 or more": sw.FixedCombinations(("town",)),
+    "columns named: 1; name 2 or more": sw.FixedCombinations(("town",)),
     "combination 1 has 1 values for 2": sw.FixedCombinations(("town", "a"), (("Ulm",),)),
     "'Bonn' is not among the 2 categories": sw.FixedCombinations(("town", "a"), (("Bonn", 1),)),
     "column 'town' is never missing": sw.FixedCombinations(("town", "a"), ((None, 1),)),

@@ -6,6 +6,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from siloweave import Unique
 from siloweave.datasets import adult, adult_schema
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema
@@ -100,6 +101,34 @@ def test_schema_names():
 def test_broken_json_is_a_schema_error(text):
     with pytest.raises(SchemaError):
         Schema.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "where"),
+    [
+        ("constraint", ()),
+        ("lo", ("columns", 0)),
+        ("missing_value", ("columns", 0)),
+        ("strictly", ("constraints", 0)),
+    ],
+)
+def test_a_key_that_a_schema_file_does_not_know_is_refused_not_ignored(key, where):
+    schema = Schema((Column("a", "integer", low=0, high=9),), (Unique(("a",)),))
+    file = json.loads(schema.to_json())
+    part = file
+    for step in where:
+        part = part[step]
+    part[key] = []
+    with pytest.raises(SchemaError, match=f"unknown field `{key}`"):
+        Schema.from_json(json.dumps(file))
+
+
+def test_an_unknown_kind_is_an_error_that_lists_those_there_are():
+    schema = Schema((Column("a", "integer", low=0, high=9),), (Unique(("a",)),)).to_json()
+    with pytest.raises(SchemaError, match=r"'integr' .* use one of categorical, integer, .*, text"):
+        Schema.from_json(schema.replace('"integer"', '"integr"'))
+    with pytest.raises(SchemaError, match=r"'only' .* use one of fixed_combinations, .*, unique,"):
+        Schema.from_json(schema.replace('"unique"', '"only"'))
 
 
 def test_differences_name_the_columns():

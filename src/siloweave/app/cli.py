@@ -124,12 +124,8 @@ def init(
     separator: Annotated[str | None, typer.Option(help="What divides fields of a CSV.")] = None,
     encoding: Annotated[str | None, typer.Option(help="A CSV's encoding, such as latin-1.")] = None,
     decimal: Annotated[str, typer.Option(help="The mark before decimals of a CSV.")] = ".",
-    missing: Annotated[
-        Names, typer.Option(help="A text that means a missing value; several times.")
-    ] = None,
-    header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="Whether line 1 has names.")
-    ] = None,
+    missing: Annotated[Names, typer.Option(help="Text of a missing value; several times.")] = None,
+    header: Annotated[bool | None, typer.Option(help="Whether line 1 has names.")] = None,
     short_lines: Annotated[
         bool, typer.Option("--short-lines", help="Whether empty fields may be left off at an end.")
     ] = False,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -26,8 +26,9 @@ _NUMERIC = ("integer", "continuous", "datetime")
 
 
 class _Constraint(
-    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="constraint"
-):
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="constraint",
+    forbid_unknown_fields=True,
+):  # fmt: skip
     """Attributes: from_data: Whether rows proposed it and nobody has reviewed it."""
 
     from_data: bool = False
@@ -296,6 +297,7 @@ class MissingTogether(_Constraint, frozen=True, tag="missing_together"):
 
 Constraint = FixedCombinations | Inequality | ColumnSum | CategoryRanges | Unique | MissingTogether
 """What a schema may ask of rows."""
+TAGS = tuple(str(one.__struct_config__.tag) for one in get_args(Constraint))
 
 
 def check_constraints(constraints: Sequence[Constraint], known: Mapping[str, Column]) -> None:
@@ -343,7 +345,7 @@ def _check_number(words: str, names: Sequence[str], least: int = 2) -> None:
     if len(set(names)) < len(names):
         raise SchemaError(f"{words}: names a column twice; name each once")
     if len(names) < least:
-        raise SchemaError(f"{words}: names {len(names)} columns; name {least} or more")
+        raise SchemaError(f"{words}: columns named: {len(names)}; name {least} or more")
 
 
 def _check_kinds(words: str, columns: Sequence[Column], kinds: Sequence[str]) -> None:

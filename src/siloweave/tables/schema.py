@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError, SchemaError
-from siloweave.tables.constraints import Constraint, check_constraints, from_sdv, sdv_of
+from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import number_form, text_form
@@ -40,7 +40,7 @@ _DIGITS = re.compile(r"%Y(%[mdHMS])*|\[1-9\](\[0-9\](\{\d+\})?)*")
 _log = logging.getLogger("siloweave")
 
 
-class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What is publicly known about one column.
 
     Args:
@@ -249,7 +249,10 @@ def versioned(text: str | bytes, kind: Any, what: str) -> Any:
     try:
         file = msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:
-        raise SchemaError(f"not {what}: {error}") from None
+        field = str(error).removesuffix("`").rpartition(".")[2]
+        known = {"kind": _KINDS, "constraint": TAGS}.get(field)
+        more = f"; use one of {', '.join(known)}" if known else ""
+        raise SchemaError(f"not {what}: {error}{more}") from None
     if file.version != VERSION:
         raise SchemaError(
             f"{what.partition(' ')[2]} version {file.version}; this siloweave reads {VERSION}: "
@@ -258,7 +261,7 @@ def versioned(text: str | bytes, kind: Any, what: str) -> Any:
     return file
 
 
-class _File(msgspec.Struct, frozen=True):
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["siloweave-schema"]
     version: int
     columns: tuple[Column, ...]
@@ -572,11 +575,9 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
         if (digits := getattr(seen, fact)) is not None:
             facts[fact] = digits
             known.append(fact)
-    if kind == "boolean":
-        taken = ("kind", "missing", *known)
-        return Column(name, "boolean", categories, **facts, from_data=taken)
-    if kind == "categorical":
-        taken = ("kind", "categories", "missing", *known)
+    if kind in ("boolean", "categorical"):
+        values = ("categories",) if kind == "categorical" else ()
+        taken = ("kind", *values, "missing", *known)
         return Column(name, kind, categories, other=other, **facts, from_data=taken)
     low, high = _bounds(table.blanked(name, seen.strays), name, kind, seen.format)
     taken = ("kind", "low", "high", "missing", *known)
