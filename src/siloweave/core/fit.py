@@ -43,7 +43,7 @@ from siloweave.models.raking import chosen, enough
 from siloweave.privacy.accountants import epsilon, epsilon_to_parties, of_one_person
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.ledger import Entry
-from siloweave.tables.arrays import Matrix
+from siloweave.tables.arrays import Floats, Ints, Matrix
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.drawn import drawn_anew
@@ -191,6 +191,21 @@ class MarginalModel:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """Rows that were drawn, to choose among.
+
+    Attributes:
+        rows: All of them.
+        codes: Finds, per column, the cell of every row.
+        taken: Rows at some places; numbers that choosing left far off are moved.
+    """
+
+    rows: Table
+    codes: Callable[[], list[Ints]]
+    taken: Callable[[Ints], Table]
+
+
+@dataclass(frozen=True)
 class FeatureModel:
     """A generator of feature vectors.
 
@@ -234,23 +249,31 @@ class FeatureModel:
     def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
         """Rows without conditions."""
         seed = wanted.seed
-        known = self.one_way if wanted.raked and count >= _FEW else None
-        drawn = count if known is None else ceil(_SPARE * count) + _MORE
+        shares = self.shares if wanted.raked and count >= _FEW else None
+        drawn = count if shares is None else ceil(_SPARE * count) + _MORE
         batches = [self.net.sample(drawn, key=fold_in(seed, "rows"))]
-        rows = self.decoded(batches, seed, like)
-        if known is None:
-            return rows
-        lack = enough(known.codes(rows), known.shares, count)
+        pool = self.decoded(batches, seed, like)
+        if shares is None:
+            return pool.rows
+        lack = enough(pool.codes(), shares, count)
         needed = ceil(min(drawn * lack, _MOST * count + _MORE))
         if needed > drawn:
             batches.append(self.net.sample(needed - drawn, key=fold_in(seed, "more rows")))
-            rows = self.decoded(batches, seed, like)
-        kept = rows.take(chosen(known.codes(rows), known.shares, count, key=seed))
-        return known.moved(kept, rows)
+            pool = self.decoded(batches, seed, like)
+        return pool.taken(chosen(pool.codes(), shares, count, key=seed))
 
-    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
+    @property
+    def shares(self) -> list[Floats] | None:
+        """Per column, the share of each cell that rows are raked to; None where it is not known."""
+        return None if self.one_way is None else self.one_way.shares
+
+    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
         """Rows from vectors that were drawn in one batch or more."""
-        return self.features.decode(np.concatenate(batches), key=fold_in(seed, "values"), like=like)
+        X, known = np.concatenate(batches), self.one_way or OneWay(())
+        rows = self.features.decode(X, key=fold_in(seed, "values"), like=like)
+        return Pool(
+            rows, lambda: known.codes(rows), lambda places: known.moved(rows.take(places), rows)
+        )
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder."""

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.fit import FeatureModel, Generator, Wanted
+from siloweave.core.fit import FeatureModel, Generator, Pool, Wanted
 from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
 from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, WireError
@@ -33,17 +33,19 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation
-from siloweave.privacy.events import Gaussian, Laplace
+from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
-from siloweave.tables.arrays import Bools, Matrix
+from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of
-from siloweave.tables.features import Features, OneWay
+from siloweave.tables.features import Features, OneWay, far_off
 from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, parquet_of
 from siloweave.tables.schema import Column, Schema
 
 _FEATURES, _CODER = "decoder/features", "decoder/coder"  # what a party remembers
+_ONE_WAY = "decoder/one_way"  # where rows are raked
+_MOST_CELLS = 256  # of a column: more than any has, and a byte holds which one it is
 
 
 # A party's data
@@ -105,6 +107,36 @@ def keep_decoder(site: Site[Any], features: Features, coder: Any) -> None:
     """
     site.remember(_FEATURES, features.to_json().encode())
     site.remember(_CODER, saved_bytes(coder))
+
+
+def release_shares(site: Site[ColumnsData]) -> Released[tuple[Array, ...]]:
+    """How a party's columns are distributed, one by one and exactly: the shares of their cells.
+
+    Where a cell ends stays at the party, since that is a value of a row. It says itself which cells
+    the rows are in that it decodes, and moves their numbers.
+    """
+    one_way = OneWay.of(site.rows.table, site.rows.schema)
+    site.remember(_ONE_WAY, one_way.to_json().encode())
+    return site.release(
+        NonPrivate("single columns are counted exactly"),
+        "shares of every column",
+        lambda: tuple(Array.of(shares, "<f8") for shares in one_way.shares),
+    )
+
+
+def shares_sent(
+    checked: CheckedReply, sent: tuple[Array, ...], part: Schema
+) -> dict[str, list[float]]:
+    """What `release_shares` sent, by column; raises WireError where these are no shares."""
+    found = {}
+    checked.items("columns", sent, count=len(part.names))
+    for name, own in zip(part.names, sent, strict=True):
+        shares = checked.array(f"shares of {name!r}", own, ("<f8",), (None,), least=0, most=1)
+        checked.number(f"cells of {name!r}", len(shares), least=2, most=_MOST_CELLS)
+        total = float(shares.sum())
+        checked.number(f"sum of the shares of {name!r}", total, least=1 - 1e-6, most=1 + 1e-6)
+        found[name] = shares.tolist()
+    return found
 
 
 def check_same_rows(counts: Mapping[str, int]) -> None:
@@ -290,30 +322,25 @@ def gathered(
 
     Args:
         load: Reads a party's coder.
-        joint: What the coordinator trained; its `one_way`, if any, are all parties' single columns.
+        joint: What the coordinator trained.
         setup: Of the run.
         recall: What a party remembers under a key.
     """
-    decoders = {}
+    decoders, cells = {}, {}
     for name in setup.roster:
         kept, coder = recall(name, _FEATURES), recall(name, _CODER)
         assert kept is not None  # a method that keeps no decoder is broken
         assert coder is not None
         decoders[name] = LocalDecoder.of(kept, coder, load)
+        if (text := recall(name, _ONE_WAY)) is not None:
+            cells |= {one.column.name: one for one in OneWay.from_json(text).cells}
     known = {one.column: one for d in decoders.values() for one in d.features.encodings}
     names = [name for name in setup.schema.names if name in known]
     features = Features(setup.schema, tuple(known[name] for name in names))
     net = JoinedGenerator(joint, decoders, features)
     target = getattr(setup.synth, "target", None)
-    return ColumnsModel(net, features, _one_way(joint, names), target)
-
-
-def _one_way(joint: Any, names: Sequence[str]) -> OneWay | None:
-    """Single columns of these names, as parties released them; None where nothing is known."""
-    if (known := getattr(joint, "one_way", None)) is None:
-        return None
-    cells = {one.column.name: one for one in known.cells}
-    return OneWay(tuple(cells[name] for name in names if name in cells))
+    one_way = OneWay(tuple(cells[name] for name in names)) if cells else None
+    return ColumnsModel(net, features, one_way, target)
 
 
 # Drawing rows over a network, where decoders are elsewhere
@@ -324,6 +351,7 @@ class DrawnColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     values: Array
     missing: Array
+    cells: tuple[Array, ...] = ()  # which one each row is in, where the party released shares
 
 
 class DrawnColumns(Reply, frozen=True):
@@ -335,12 +363,14 @@ class DrawnColumns(Reply, frozen=True):
 class DecodeColumns(Request[DrawnColumns], frozen=True, tag="columns/decode"):
     """Make your columns of your part of drawn vectors, drawn in one batch or more.
 
-    `words` lead from the seed to the key of rows that are drawn again.
+    `words` lead from the seed to the key of rows that are drawn again. With `chosen`, answer with
+    the rows at these places, whose numbers are moved where they are far off.
     """
 
     seed: int
     batches: tuple[Array, ...]
     words: tuple[int, ...] = ()
+    chosen: Array | None = None
 
 
 class KeptColumns(Reply, frozen=True):
@@ -365,9 +395,10 @@ _MOST_DECODED = 32  # questions for columns, where rows may be drawn again
 def most_decoded(setup: Setup) -> int:
     """How often a party is asked to decode columns that are shared, at most.
 
-    Raking may ask for more rows once; rows that break a constraint are drawn again.
+    Raking may ask for more rows once, and once for numbers to be moved; rows that break a
+    constraint are drawn again.
     """
-    return 2 if setup.modelled is None else _MOST_DECODED
+    return 3 if setup.modelled is None else _MOST_DECODED
 
 
 def decode_columns(
@@ -375,7 +406,14 @@ def decode_columns(
 ) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
     rows, schema = _decoded(load, request, site, request.words)
-    return DrawnColumns(site.release_made(lambda: _packed(rows, schema)))
+    stored, codes = site.recall(_ONE_WAY), None
+    one_way = None if stored is None else OneWay.from_json(stored)
+    if request.chosen is not None:
+        kept = rows.take(_checked_places(site, request.chosen, rows.num_rows))
+        rows = kept if one_way is None else one_way.moved(kept, rows)
+    elif one_way is not None:
+        codes = one_way.codes(rows)
+    return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
 
 
 def keep_columns(load: LoadCoder, request: KeepColumns, site: Site[ColumnsData]) -> KeptColumns:
@@ -437,9 +475,16 @@ def _checked_part(site: Site[Any], batch: Array, width: int) -> Matrix:
     return batch.numpy().astype(np.float32)
 
 
-def _packed(rows: Table, schema: Schema) -> tuple[DrawnColumn, ...]:
+def _checked_places(site: Site[Any], chosen: Array, rows: int) -> Ints:
+    places = chosen.numpy() if chosen.dtype == "<i4" and len(chosen.shape) == 1 else np.array([-1])
+    if not (len(places) <= rows and (places >= 0).all() and (places < rows).all()):
+        raise WireError(f"party {site.name!r}: was sent places that are not among {rows:,} rows")
+    return places.astype(np.int64)
+
+
+def _packed(rows: Table, schema: Schema, codes: Sequence[Ints] | None) -> tuple[DrawnColumn, ...]:
     found = []
-    for column in schema.columns:
+    for i, column in enumerate(schema.columns):
         if column.kind in BINNED:
             values, gone = numbers_of(column, rows)
             packed = Array.of(values, "<f8" if column.kind == "continuous" else "<i8")
@@ -447,7 +492,8 @@ def _packed(rows: Table, schema: Schema) -> tuple[DrawnColumn, ...]:
             values = rows.lookup(column.name, column.options)
             gone = values < 0
             packed = Array.of(np.where(gone, 0, values), "<i4")
-        found.append(DrawnColumn(packed, Array.of(gone, "<u1")))
+        cells = () if codes is None else (Array.of(codes[i], "<u1"),)
+        found.append(DrawnColumn(packed, Array.of(gone, "<u1"), cells))
     return tuple(found)
 
 
@@ -467,16 +513,78 @@ def _unpacked(
     return made, gone if column.missing else None
 
 
+def _cut(
+    setup: Setup, result: Result, batches: Sequence[Matrix]
+) -> Iterator[tuple[str, tuple[Array, ...]]]:
+    """Every party's part of drawn vectors."""
+    ends = np.cumsum([0, *result.parts])
+    for name, start, stop in zip(setup.roster, ends, ends[1:], strict=False):
+        yield name, tuple(Array.of(one[:, start:stop], "<f4") for one in batches)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _FarDecoder(FeatureModel):
-    """Rows whose columns the parties make, during a run."""
+    """Rows whose columns the parties make, during a run, as often as it may ask for them."""
 
-    ask: Callable[[Sequence[Matrix], Key], Table]
+    session: Session
+    task: Task
+    result: Result
+    steps: Iterator[int]
+    known: Mapping[str, Floats]  # shares of every column's cells; empty where rows are not raked
     decoded_apart: ClassVar[bool] = True
 
-    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Table:
+    @property
+    def shares(self) -> list[Floats] | None:
+        """As the parties released them."""
+        return [self.known[one.name] for one in self.schema.coded] if self.known else None
+
+    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
         """Ask the parties for their columns."""
-        return self.ask(batches, seed)
+        setup, words = self.task.setup, words_of(seed)
+        cut = _cut(setup, self.result, batches)
+        requests = {name: DecodeColumns(self.task.seed, own, words) for name, own in cut}
+        made, codes = self._asked(requests, sum(map(len, batches)))
+        rows = Table.from_columns({one.name: made[one.name] for one in self.schema.coded})
+
+        def taken(places: Ints) -> Table:
+            """Parties with columns that are far off are asked once more, to move their numbers."""
+            again = {}
+            for name, part in parts_of(setup).items():
+                pairs = [(one, codes[one.name][places]) for one in part.columns if codes]
+                if any(far_off(one, own, self.known[one.name]) for one, own in pairs):
+                    chosen = Array.of(places, "<i4")
+                    again[name] = msgspec.structs.replace(requests[name], chosen=chosen)
+            kept, moved = rows.take(places), {}
+            if again:
+                moved, _ = self._asked(again, len(places))
+            columns = {n: moved.get(n, (kept.values(n), kept.missing(n))) for n in kept.names}
+            return Table.from_columns(columns)
+
+        return Pool(rows, lambda: [codes[name] for name in rows.names], taken)
+
+    def _asked(
+        self, requests: Mapping[str, DecodeColumns], count: int
+    ) -> tuple[dict[str, tuple[Any, Bools | None]], dict[str, Ints]]:
+        """Columns that parties made, and of drawn rows also the cell of each."""
+        if (step := next(self.steps, None)) is None:
+            raise InputError(
+                f"rows that keep the schema's constraints are too rare: parties decoded rows "
+                f"{most_decoded(self.task.setup)} times, and do so no more often. Ask for fewer "
+                "rows, or loosen a constraint"
+            )
+        columns, codes, parts = {}, {}, parts_of(self.task.setup)
+        replies = self.session.ask_each(requests, last=step == 0)  # mostly no other follows
+        for (name, request), reply in zip(requests.items(), replies, strict=True):
+            checked, part = CheckedReply(name), parts[name]
+            sent = checked.items("columns", reply.columns.value, count=len(part.columns))
+            raked = bool(self.known) and request.chosen is None
+            for column, one in zip(part.columns, sent, strict=True):
+                columns[column.name] = _unpacked(checked, column, one, count)
+                for cells in checked.items("lists of cells", one.cells, count=int(raked)):
+                    most = len(self.known[column.name]) - 1
+                    found = checked.array("cells", cells, ("<u1",), (count,), least=0, most=most)
+                    codes[column.name] = found.astype(np.int64)
+        return columns, codes
 
 
 @dataclass(frozen=True)
@@ -543,42 +651,18 @@ def decoded_rows(
     setup = task.setup
     joint: Any = result.model
     synth: Any = setup.synth
-    parts, ends = parts_of(setup), np.cumsum([0, *result.parts])
-
-    def asked(batches: Sequence[Matrix]) -> Iterator[tuple[str, tuple[Array, ...]]]:
-        for name, start, stop in zip(parts, ends, ends[1:], strict=False):
-            yield name, tuple(Array.of(one[:, start:stop], "<f4") for one in batches)
-
     if not synth.shared:
         number = (result.num_rows or 1) if count is None else count
         batches = [joint.sample(number, key=fold_in(task.seed, _BATCHES[0]))]
-        keep = {name: KeepColumns(task.seed, own) for name, own in asked(batches)}
+        keep = {name: KeepColumns(task.seed, own) for name, own in _cut(setup, result, batches)}
         for name, kept in zip(keep, session.ask_each(keep, last=True), strict=True):
             CheckedReply(name).number("rows", kept.rows.value, least=number, most=number)
         return KeptRows(number, setup.declared)
-    steps = iter(range(most_decoded(setup)))
-
-    def ask(batches: Sequence[Matrix], seed: Key) -> Table:
-        if (step := next(steps, None)) is None:
-            raise InputError(
-                f"rows that keep the schema's constraints are too rare: parties decoded rows "
-                f"{most_decoded(setup)} times, and do so no more often. Ask for fewer rows, or "
-                "loosen a constraint"
-            )
-        words = words_of(seed)
-        requests = {name: DecodeColumns(task.seed, own, words) for name, own in asked(batches)}
-        number, columns = sum(map(len, batches)), {}
-        replies = session.ask_each(requests, last=step == 0)  # mostly no other follows
-        for name, reply in zip(requests, replies, strict=True):
-            checked, schema = CheckedReply(name), parts[name]
-            sent = checked.items("columns", reply.columns.value, count=len(schema.columns))
-            for column, one in zip(schema.columns, sent, strict=True):
-                columns[column.name] = _unpacked(checked, column, one, number)
-        return Table.from_columns({one.name: columns[one.name] for one in setup.schema.coded})
-
-    features, target = Features.declared(setup.schema), getattr(synth, "target", None)
-    known = _one_way(joint, setup.schema.names)
-    model = _FarDecoder(joint, features, known, target, ask=ask)
+    model = _FarDecoder(
+        joint, Features.declared(setup.schema), target=getattr(synth, "target", None),
+        session=session, task=task, result=result, steps=iter(range(most_decoded(setup))),
+        known={n: np.array(own) for n, own in getattr(joint, "cell_shares", {}).items()},
+    )  # fmt: skip
     wanted = Wanted(count, task.seed)
     if setup.modelled is None:
         return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)

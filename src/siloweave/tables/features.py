@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, InputError
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written, edges_of, last_of, numbers_of, with_decimals
+from siloweave.tables.bins import BINNED, as_written, numbers_of, with_decimals
 from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of
 from siloweave.tables.display import count_of
 from siloweave.tables.encodings import (
@@ -575,18 +575,22 @@ _FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one va
 _GAP, _NOISE = 0.05, 0.4  # of what is left in place; what chance explains, per root (cells / rows)
 
 
-def far_off(values: Floats, ends: Floats, shares: Floats) -> bool:
-    """Whether values are distributed otherwise than chance explains, and by more than 5 %.
+def far_off(column: Column, codes: Ints, shares: Floats) -> bool:
+    """Whether numbers are distributed otherwise than chance explains, and by more than 5 %.
 
-    That is, whether the total variation distance between the shares of ranges (with upper `ends`,
-    ascending) and those that they should hold is above 0.05 + 0.4 √(cells / n).
+    That is, whether the total variation distance between the shares of ranges and those that they
+    should hold is above 0.05 + 0.4 √(ranges / n). Codes and shares are those of `Cells`: numbers
+    beyond the last range count as in it, and missing ones do not count. False for other columns.
     """
-    if not len(values):
+    if column.kind not in ("integer", "continuous") or len(shares) < 4:
         return False
-    places = np.minimum(np.searchsorted(ends, values, side="left"), len(ends) - 1)
-    have = np.bincount(places, minlength=len(ends)) / len(values)
-    gap = 0.5 * float(np.abs(have - shares).sum())
-    return gap > _GAP + _NOISE * float(np.sqrt(len(ends) / len(values)))
+    have = np.bincount(codes, minlength=len(shares)).astype(np.float64)
+    have[-3] += have[-2]
+    have, wanted = have[:-2], shares[:-2]
+    if not have.any():
+        return False
+    gap = 0.5 * float(np.abs(have / have.sum() - wanted / wanted.sum()).sum())
+    return gap > _GAP + _NOISE * float(np.sqrt(len(have) / have.sum()))
 
 
 def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) -> Floats:
@@ -674,19 +678,6 @@ class Cells(msgspec.Struct, frozen=True):
         ends = tuple(np.asarray(values, dtype=np.float64)[places].tolist())
         return cls(column, (), ends, (*own.tolist(), 0.0, gone / (total + gone)))
 
-    def check(self, column: Column) -> None:
-        """Raise DataError unless these can be shares of a column."""
-        fits = self.column == column and abs(sum(self.shares) - 1.0) <= 1e-6
-        if column.kind in BINNED:  # as floats: ends were rounded as the bounds are here
-            bounds = float(edges_of(column, 1)[0]), *self.ends, float(last_of(column))
-            fits = fits and not self.labels and bool((np.diff(bounds) >= 0).all())
-        else:
-            options = column.options
-            places = {options.index(one) for one in self.labels if one in options}
-            fits = fits and not self.ends and len(places) == len(self.labels)
-        if not fits:
-            raise DataError(f"these are no shares of column {column.name!r}, as the study has it")
-
     def codes(self, table: Table) -> Ints:
         """The cell of every row of a table."""
         name = self.column.name
@@ -704,16 +695,12 @@ class Cells(msgspec.Struct, frozen=True):
 
     def moved(self, table: Table, pool: Table) -> Any:
         """A table's column of numbers, moved until their shares are right; None if they stay."""
-        if self.column.kind not in ("integer", "continuous") or len(self.ends) < 2:
+        shares, ends = np.asarray(self.shares), np.asarray(self.ends)
+        if not far_off(self.column, self.codes(table), shares) or np.abs(ends).max() > _EXACT:
             return None
-        shares, ends = np.asarray(self.shares[: len(self.ends)]), np.asarray(self.ends)
-        if np.abs(ends).max() > _EXACT:
-            return None
-        shares = shares / shares.sum()
+        shares = shares[:-2] / shares[:-2].sum()
         values, gone = numbers_of(self.column, table)
         numbers = values.astype(np.float64)
-        if not far_off(numbers[~gone], ends, shares):
-            return None
         low, high = float(self.column.low or 0.0), float(self.column.high or 0.0)
         alone = shares >= _FREQUENT / _CUTS
         moved = quantile_mapped(numbers[~gone], ends, shares, alone)
@@ -762,16 +749,6 @@ class OneWay:
         """Count the rows of a table; exact, and so a release of them."""
         held = [column for column in schema.coded if column.name in table.names]
         return cls(tuple(_counted(column, table) for column in held))
-
-    def check(self, schema: Schema) -> OneWay:
-        """Return it; raises DataError unless it can be of the schema's columns without ids."""
-        names = [one.column.name for one in self.cells]
-        wanted = [column.name for column in schema.coded]
-        if sorted(names) != sorted(wanted):
-            raise DataError(f"these are shares of {', '.join(names)}, not of {', '.join(wanted)}")
-        for one in self.cells:
-            one.check(schema[one.column.name])
-        return self
 
     @property
     def shares(self) -> list[Floats]:

@@ -8,7 +8,7 @@ Shankar et al. 2024, "SiloFuse" (ICDE), Algorithms 1 and 2, and section 5.1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +35,11 @@ from siloweave.methods.silofuse.messages import (
 )
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
-from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
+from siloweave.protocols.columns import check_same_rows, condition_of, parts_of, shares_sent
 from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import options_of
-from siloweave.tables.features import OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.schema import Schema
 
@@ -144,7 +143,7 @@ class Sent:
     columns: tuple[str, ...]  # which column each stands for; "" where they are mixed
     codes: SphereCodes = ()  # choices that are sphere codes among them
     classes: Matrix | None = None  # one-hot, of the target, (rows, options), at its holder
-    one_way: tuple[str, ...] = ()  # distributions of single columns, as JSON, where they are shared
+    shares: Mapping[str, list[float]] = field(default_factory=dict)  # of columns' cells, if sent
 
 
 def _beside(
@@ -154,25 +153,24 @@ def _beside(
     schema: Schema,
     target: str | None,
     rows: int,
-) -> tuple[Matrix | None, tuple[str, ...]]:
+) -> tuple[Matrix | None, dict[str, list[float]]]:
     """What a party sent beside latents: classes, where it holds the target, and single columns.
 
     Raises WireError where that is more or less than the study says, or what its columns cannot
     have.
     """
     checked, own = CheckedReply(name), target in schema.names
-    texts = checked.items("lists of single columns", reply.one_way, count=int(synth.shared))
-    for text in texts:
-        checked.json("one_way", text.value, lambda data: OneWay.from_json(data).check(schema))
-    one_way = tuple(text.value for text in texts)
+    shares: dict[str, list[float]] = {}
+    for sent in checked.items("lists of shares", reply.shares, count=int(synth.shared)):
+        shares = shares_sent(checked, sent.value, schema)
     checked.items("lists of classes", reply.classes, count=int(own))
     checked.items("numbers of options", reply.options, count=int(own))
     if target is None or not own:
-        return None, one_way
+        return None, shares
     column = schema[target]
     most = _CLASSES if column.kind in BINNED else options_of(column)
     options = checked.number("options", reply.options[0].value, least=1, most=most)
-    return one_hot(name, reply.classes[0].value, options, rows), one_way
+    return one_hot(name, reply.classes[0].value, options, rows), shares
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
@@ -209,7 +207,7 @@ class SideBySide:
         latent: How many entries of a row are latents.
         codes: Choices that are sphere codes among them.
         facts: What `JointModel` needs: `places` of the entries in the parties' parts side by side,
-            `columns`, `label`, and `one_way` as it was sent.
+            `columns`, `label`, and `shares` of the cells of single columns.
     """
 
     V: Matrix
@@ -245,7 +243,7 @@ def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None)
         "places": [places[j] for j in order] + label,
         "columns": [columns[j] for j in order],
         "label": target if label else None,
-        "one_way": [text for one in sent for text in one.one_way],
+        "shares": {name: own for one in sent for name, own in one.shares.items()},
     }
     moved = sorted(code._replace(start=found[code.start]) for code in codes)
     return SideBySide(np.concatenate([Z, *classes], axis=1), len(columns), tuple(moved), facts)
@@ -259,10 +257,10 @@ class JointModel(NetworkModel):
     """A `LatentDistribution` whose facts say where its entries stand in the parties' parts."""
 
     @property
-    def one_way(self) -> OneWay | None:
-        """How single columns are distributed, all parties' together; None where it is not known."""
-        sent = [OneWay.from_json(text) for text in self.net.facts["one_way"]]
-        return OneWay(tuple(one for part in sent for one in part.cells)) if sent else None
+    def cell_shares(self) -> Mapping[str, list[float]]:
+        """Shares of every column's cells; empty where none are known."""
+        found: Mapping[str, list[float]] = self.net.facts["shares"]
+        return found
 
     @property
     def takes(self) -> frozenset[str]:
@@ -382,11 +380,11 @@ def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Mat
         raise InputError("there is no column but the target; leave target out")
     sent, classes = [], np.zeros((rows, 0), np.float32)
     for name, reply in begun.items():  # now all agree on the number of rows
-        V, one_way = _beside(synth, name, reply, parts[name], target, rows)
+        V, shares = _beside(synth, name, reply, parts[name], target, rows)
         classes = classes if V is None else V
         none_yet = np.zeros((0, widths[name]), np.float32)
         shape = None if V is None else V[:0]
-        sent.append(Sent(none_yet, ("",) * widths[name], (), shape, one_way))
+        sent.append(Sent(none_yet, ("",) * widths[name], (), shape, shares))
     return sent, classes
 
 

@@ -34,7 +34,7 @@ class Coded(Reply, frozen=True):
     sphere_codes: Released[tuple[tuple[int, int, int], ...]]  # (first, dimensions, options)
     classes: tuple[Released[Array], ...] = ()  # (rows,) of the target, at its holder; else empty
     options: tuple[Released[int], ...] = ()  # how many classes there are, alike
-    one_way: tuple[Released[str], ...] = ()  # `OneWay.to_json`, where single columns are shared
+    shares: tuple[Released[tuple[Array, ...]], ...] = ()  # of cells, where columns are shared
 
 
 class Code(Request[Coded], frozen=True, tag="silofuse/code"):
@@ -75,7 +75,7 @@ class JointBegun(Reply, frozen=True):
     latent: Released[int]
     classes: tuple[Released[Array], ...] = ()
     options: tuple[Released[int], ...] = ()
-    one_way: tuple[Released[str], ...] = ()
+    shares: tuple[Released[tuple[Array, ...]], ...] = ()
 
 
 class BeginJoint(Request[JointBegun], frozen=True, tag="e2e/begin"):

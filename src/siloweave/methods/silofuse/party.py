@@ -18,7 +18,7 @@ import numpy as np
 
 from siloweave.errors import BudgetError, WireError
 from siloweave.federation.expected import CheckedReply
-from siloweave.federation.messages import Array, Public, Released
+from siloweave.federation.messages import Array, Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.silofuse.messages import (
     GRID,
@@ -43,10 +43,16 @@ from siloweave.methods.silofuse.messages import (
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
-from siloweave.protocols.columns import ColumnsData, condition_of, keep_decoder, require_replacing
+from siloweave.protocols.columns import (
+    ColumnsData,
+    condition_of,
+    keep_decoder,
+    release_shares,
+    require_replacing,
+)
 from siloweave.protocols.networks import jax_key, recalled_step, remember_step
 from siloweave.tables.arrays import Ints, Matrix
-from siloweave.tables.features import Features, OneWay
+from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in, generator
 
 if TYPE_CHECKING:
@@ -82,24 +88,13 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
         "how many options a latent's choice has",
         lambda: tuple((s.start, s.dimensions, s.options) for s in coder.sphere_codes),
     )
-    one_way = _one_way(synth, site)
+    shares = (release_shares(site),) if synth.shared else ()
     if coder.label is None:
-        return Coded(sent, columns, codes, one_way=one_way)
+        return Coded(sent, columns, codes, shares=shares)
     event = NonPrivate("the classes of every row are told")
     classes = site.release(event, "classes of the target", lambda: class_codes(V[:, latent:]))
     options = site.release(event, "number of classes", lambda: V.shape[1] - latent)
-    return Coded(sent, columns, codes, (classes,), (options,), one_way)
-
-
-def _one_way(synth: SiloFuse | E2EDistr, site: Site[ColumnsData]) -> tuple[Released[str], ...]:
-    """How the party's columns are distributed, one by one, where they are put together."""
-    if not synth.shared:
-        return ()
-    event, data = NonPrivate("single columns are counted exactly"), site.rows
-    text = site.release(
-        event, "shares of every column", lambda: OneWay.of(data.table, data.schema).to_json()
-    )
-    return (text,)
+    return Coded(sent, columns, codes, (classes,), (options,), shares)
 
 
 def _array(Z: Matrix, half: bool) -> Array:
@@ -238,7 +233,7 @@ def begin(synth: E2EDistr, request: BeginJoint, site: Site[ColumnsData]) -> Join
         release(lambda: state.coder.latent if state.trained else 0),
         (release(lambda: class_codes(V)),) if label else (),
         (release(lambda: V.shape[1]),) if label else (),
-        _one_way(synth, site),
+        (release_shares(site),) if synth.shared else (),
     )
 
 
