@@ -12,8 +12,7 @@ from siloweave.errors import WireError
 from siloweave.federation.messages import Array
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import agree_schema
-from siloweave.tables.features import OneWay
-from siloweave.tables.read import Table, read
+from siloweave.tables.read import Table
 from tests.core.lies import lie, sealed_whole
 from tests.methods import test_fed_tgan, test_vertigan
 from tests.protocols import test_agree_schema, test_scoring
@@ -62,26 +61,15 @@ def mixture(means, weights):
     return edited(values=[], times=[], rest=60, mixture=modes)
 
 
-def one_way_with(change):
-    """The last column's facts of what a party sends of its columns, changed."""
-
-    def changed(text):
-        sent = msgspec.json.decode(text)
-        change(sent["cells"][-1])
-        return msgspec.json.encode(sent).decode()
-
-    return changed
+def shares_with(change):
+    """The shares of the last column's cells, changed."""
+    return lambda sent: (*sent[:-1], Array.of(np.array(change(sent[-1].numpy())), "<f8"))
 
 
 def exploded(data):
     """Weights that are finite, and that nothing can be reckoned with."""
     arrays = {k: v if v.dtype.kind != "f" else np.full_like(v, 3e38) for k, v in load(data).items()}
     return save(arrays)
-
-
-def one_way_of_others(_):
-    held = read(pandas_frame())
-    return OneWay.of(held, SCHEMA).to_json()
 
 
 def raised(monkeypatch, run, words, party, question, changes):
@@ -107,11 +95,12 @@ CODED = [
     ("columns", lambda names: ("visits",) * len(names), "columns with 'visits'"),
     ("sphere_codes", instead(((0, 50, 60),)), "a choice among 60"),
     ("latents", filled(1e30, "<f8"), r"latents of size 1e\+30; it must be finite, and 1e\+09"),
-    ("one_way", instead("{}"), "one_way that cannot be read"),
-    ("one_way", one_way_of_others, "these are shares of"),
-    ("one_way", one_way_with(lambda c: c.update(shares=[0.0] * len(c["shares"]))), "no shares of"),
-    ("one_way", one_way_with(lambda c: c.update(ends=c["ends"][::-1])), "no shares of"),
-    ("one_way", one_way_with(lambda c: c["column"].update(high=1e6)), "no shares of"),
+    ("shares", lambda sent: sent[:-1], "columns; it must be"),
+    ("shares", shares_with(lambda own: 0 * own), "sum of the shares of .* = 0.0"),
+    ("shares", shares_with(lambda own: own[:1]), "cells of .* = 1; it must be from 2 to 256"),
+    ("shares", shares_with(lambda own: [*own, *[0.0] * 256]), "cells of .* from 2 to 256"),
+    ("shares", shares_with(lambda own: [-1.0, *own, 1.0]), "shares of .* the value = -1"),
+    ("shares", shares_with(lambda own: np.nan * own), "shares of .* not finite"),
 ]
 BEGUN = [
     *LATENTS,
@@ -120,7 +109,7 @@ BEGUN = [
     ("rows", instead(0), "rows = 0"),
     ("latent", instead(HUGE), "latent = 1,000,000,000,000,000; it must be from 0 to 65,536"),
     ("latent", instead(-1), "latent = -1"),
-    ("one_way", one_way_of_others, "these are shares of"),
+    ("shares", shares_with(lambda own: 2 * own), "shares of .*; it must be"),
 ]
 STEPS = [
     ("Forward", "latents", filled(np.nan), "latents .* not finite"),

@@ -23,6 +23,11 @@ def values_of(table, name):
     return [None if m else v for v, m in zip(table.values(name).tolist(), gone, strict=True)]
 
 
+def twice(table):
+    """Each row two times, so that no value is that of a single row."""
+    return table.take(list(range(table.num_rows)) * 2)
+
+
 def there_and_back(table, schema, numeric="quantile"):
     """Encode and decode through JSON, and check what holds for every table."""
     features = Features.fit(table, schema, numeric=numeric, key=1)
@@ -54,7 +59,7 @@ def check_blocks(features, vectors):
 
 @pytest.mark.parametrize("numeric", NUMERIC)
 def test_adult_comes_back(numeric):
-    table = adult()
+    table = twice(adult())
     features, vectors, back = there_and_back(table, adult_schema(), numeric)
     for name in table.names:
         assert values_of(back, name) == values_of(table, name), name
@@ -143,6 +148,7 @@ def test_everything_comes_back(data, rows, numeric, wide):
         for column, values in KINDS
     }
     table = read(pl.DataFrame(columns, schema=TYPES))
+    table = twice(table) if numeric == "quantile" else table
     schema = Schema(tuple(column for column, _ in KINDS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("siloweave.tables.encodings.WIDE", wide)
@@ -206,13 +212,48 @@ def test_constant_columns_and_one_row(numeric):
 @pytest.mark.parametrize("numeric", NUMERIC)
 def test_extreme_outliers_leave_the_rest_alone(numeric):
     body = np.random.default_rng(0).integers(0, 50_000, 3000) / 10.0
-    table = frame(x=np.append(body, [1e12, -1e12]))
+    table = twice(frame(x=np.append(body, [1e12, -1e12])))
+    body = np.append(body, [1e12, -1e12, *body])
     schema = Schema((Column("x", "continuous", low=-1e12, high=1e12),))
     _, _, back = there_and_back(table, schema, numeric)
     now = back.values("x")
     assert np.allclose(now[-2:], [1e12, -1e12], rtol=1e-5)
+    assert np.allclose(now[3000:3002], [1e12, -1e12], rtol=1e-5)
     if numeric != "standard":  # one deviation is 1e10 there, and a float32 has seven digits
-        assert np.abs(now[:-2] - body).max() <= 0.1
+        assert np.abs((now[:-2] - body)[np.abs(body) < 1e12]).max() <= 0.1
+
+
+def test_a_smallest_or_largest_value_of_one_row_is_not_made_again():
+    random = np.random.default_rng(0)
+    x = random.normal(0, 1, 200)
+    table = frame(
+        x=np.append(x, [9.0, -7.0]),
+        i=np.append(random.integers(100, 300, 200), [10, 900]),
+        near=np.arange(100, 302),
+        often=np.append(x, [9.0, 9.0]),
+    )
+    schema = Schema((
+        Column("x", "continuous", low=-10.0, high=10.0),
+        Column("i", "integer", low=0, high=1000),
+        Column("near", "integer", low=0, high=1000),
+        Column("often", "continuous", low=-10.0, high=10.0),
+    ))  # fmt: skip
+    features = Features.fit(table, schema, key=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("siloweave.tables.features.ending_apart", lambda encoding, points: encoding)
+        before = Features.fit(table, schema, key=0)
+    X = features.encode(table, key=0)
+    np.testing.assert_array_equal(X, before.encode(table, key=0))
+    now, then = features.decode(X, key=0), before.decode(X, key=0)
+    moved = {"x": [200, 201], "i": [200, 201], "near": [], "often": [x.argmin()]}
+    for name, rows in moved.items():
+        assert np.flatnonzero(now.values(name) != then.values(name)).tolist() == rows
+    far = features.decode(np.full((1, features.width), 40.0), key=0)
+    assert far.values("x")[0] == pytest.approx((9.0 + x.max()) / 2)
+    assert far.values("i")[0] == np.rint((900 + table.values("i")[:200].max()) / 2)
+    assert (far.values("near")[0], far.values("often")[0]) == (301, 9.0)
+    least = features.decode(np.full((1, features.width), -40.0), key=0)
+    assert least.values("x")[0] == pytest.approx((x.min() - 7.0) / 2)
 
 
 def test_decimals_and_frequent_values_stay():
@@ -258,9 +299,9 @@ def test_datetimes_keep_resolution_and_text():
     random = np.random.default_rng(0)
     days = [(NEW_YEAR + timedelta(int(d))).strftime("%d/%m/%Y") for d in range(200)]
     us = [NEW_YEAR + timedelta(microseconds=int(u) + 1) for u in random.integers(0, 10**6, 200)]
-    table = frame(day=days, us=us)
+    table = twice(frame(day=days, us=us))
     _, _, back = there_and_back(table, schema, "quantile")
-    assert values_of(back, "day") == days
+    assert values_of(back, "day") == days + days
     assert values_of(back, "us") == values_of(table, "us")
 
 

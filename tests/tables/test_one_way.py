@@ -111,6 +111,20 @@ def test_numbers_that_are_far_off_are_moved_in_their_order():
     np.testing.assert_array_equal(found.values("gain"), off.values("gain"))  # often one value
 
 
+@pytest.mark.parametrize("drawn", [51, 101, 200])
+def test_no_number_that_is_moved_becomes_one_of_a_row(drawn):
+    """Wherever cuts of the drawn numbers lie, and also beyond those that were drawn."""
+    random = np.random.default_rng(0)
+    schema = Schema((Column("x", "continuous", low=-1e3, high=1e3),))
+    rows = Table.from_columns({"x": (random.normal(0, 1, 50), None)})
+    tail = random.exponential(9, drawn)
+    for far in (random.normal(5, 2, drawn), tail, tail - 500, np.full(drawn, 3.0)):
+        table = Table.from_columns({"x": (far, None)})
+        moved = OneWay.of(rows, schema).moved(table, table).values("x")
+        assert not np.isin(moved, rows.values("x")).any()
+        assert moved.max() < max(rows.values("x").max(), 3.1)
+
+
 def test_rows_that_are_drawn_too_narrowly_get_the_whole_range():
     law = OneWay.of(skewed(), WIDE)
     rows = skewed(seed=8)

@@ -38,7 +38,7 @@ from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, numbers_of
 from siloweave.tables.codes import Encoder, labels_of
-from siloweave.tables.features import Features, OneWay, far_off
+from siloweave.tables.features import Cells, Features, OneWay, far_off
 from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, parquet_of
 from siloweave.tables.schema import Column, Schema
@@ -326,7 +326,7 @@ def gathered(
         setup: Of the run.
         recall: What a party remembers under a key.
     """
-    decoders, cells = {}, {}
+    decoders, cells = {}, dict[str, Cells]()
     for name in setup.roster:
         kept, coder = recall(name, _FEATURES), recall(name, _CODER)
         assert kept is not None  # a method that keeps no decoder is broken
@@ -476,10 +476,11 @@ def _checked_part(site: Site[Any], batch: Array, width: int) -> Matrix:
 
 
 def _checked_places(site: Site[Any], chosen: Array, rows: int) -> Ints:
-    places = chosen.numpy() if chosen.dtype == "<i4" and len(chosen.shape) == 1 else np.array([-1])
-    if not (len(places) <= rows and (places >= 0).all() and (places < rows).all()):
+    places = chosen.numpy().astype(np.int64)
+    fits = chosen.dtype == "<i4" and len(chosen.shape) == 1 and len(places) <= rows
+    if not fits or (places < 0).any() or (places >= rows).any():
         raise WireError(f"party {site.name!r}: was sent places that are not among {rows:,} rows")
-    return places.astype(np.int64)
+    return places
 
 
 def _packed(rows: Table, schema: Schema, codes: Sequence[Ints] | None) -> tuple[DrawnColumn, ...]:
@@ -554,9 +555,10 @@ class _FarDecoder(FeatureModel):
                 if any(far_off(one, own, self.known[one.name]) for one, own in pairs):
                     chosen = Array.of(places, "<i4")
                     again[name] = msgspec.structs.replace(requests[name], chosen=chosen)
-            kept, moved = rows.take(places), {}
-            if again:
-                moved, _ = self._asked(again, len(places))
+            kept = rows.take(places)
+            if not again:
+                return kept
+            moved, _ = self._asked(again, len(places))
             columns = {n: moved.get(n, (kept.values(n), kept.missing(n))) for n in kept.names}
             return Table.from_columns(columns)
 

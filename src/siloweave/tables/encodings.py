@@ -689,6 +689,23 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
     return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
 
 
+def ending_apart(encoding: NumericEncoding, points: Points) -> NumericEncoding:
+    """The same encoding, that makes no smallest or largest value of a single row again.
+
+    Numbers beyond those that were seen are clipped to a curve's ends. Where one row alone has the
+    value there, the curve ends halfway to the next value, if others lie between; all rows are
+    encoded as before.
+    """
+    if not isinstance(curve := encoding.scale, Curve) or len(curve.values) < 2:
+        return encoding
+    knots, single = np.array(curve.values), points.values[points.weights == 1.0]
+    for end, beside in ((0, 1), (-1, -2)):
+        if knots[end] in single and abs(knots[beside] - knots[end]) >= 2.0 * encoding.resolution:
+            knots[end] = (knots[end] + knots[beside]) / 2.0
+    curve = msgspec.structs.replace(curve, values=tuple(knots.tolist()))
+    return msgspec.structs.replace(encoding, scale=curve)
+
+
 def _scale(points: Points, atoms: bool, numeric: Numeric) -> Scale:
     values, weights, edges = points.values, points.weights, points.edges
     # What a noisy count left out may still occur.

@@ -47,6 +47,7 @@ from siloweave.tables.encodings import (
     declared,
     encoding_of_bounds,
     encoding_of_options,
+    ending_apart,
     learned,
     resolution_of,
     rounded,
@@ -312,7 +313,8 @@ class Features:
     * Columns of kind ``id`` and ``text`` are left out.
 
     Numbers are float32, so a value comes back within about a millionth of its distance to the
-    neighbours that were seen; on decode it is clipped to the schema's bounds and rounded to the
+    neighbours that were seen, except a smallest or largest one that a single row has (see
+    `ending_apart`); on decode it is clipped to the schema's bounds and rounded to the
     column's resolution (whole, as many decimals as every fitted value had, or one of the fitted
     values where each occurs ten times on average).
 
@@ -372,7 +374,7 @@ class Features:
             )
             points = Points(seen, counts.astype(np.float64))
             points = points.with_every_whole_number(bounds)
-            encodings.append(learned(bounds, points, numeric))
+            encodings.append(ending_apart(learned(bounds, points, numeric), points))
         return cls(schema, tuple(encodings))
 
     @classmethod
@@ -597,17 +599,25 @@ def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) 
     """Move numbers so that each range holds its share; their order stays, but equal ones may part.
 
     Between the ends of ranges the map is linear; below the first and above the last but one it
-    shifts, so that tails keep their shape. No number is moved beyond the last end; numbers of a
-    range that is `alone`, which has one value, become it. There are two ranges or more; `ends` are
-    their upper ends, ascending, and `shares` of the values sum to 1.
+    shifts, so that tails keep their shape, but for an upper tail that would reach the last end,
+    which is made shorter. Numbers of a range that is `alone`, which has one value, become it; no
+    other becomes an end, since that may be one row's value. There are two ranges or more; `ends`
+    are their upper ends, ascending, and `shares` of the values sum to 1.
     """
     values = _apart(values)
-    inner, at = ends[:-1], np.quantile(values, np.minimum(np.cumsum(shares)[:-1], 1.0))
+    if (known := np.unique(values)).size < 2:
+        return values  # there is no order to keep
+    inner, place = ends[:-1], np.minimum(np.cumsum(shares)[:-1], 1.0) * (len(known) - 1)
+    below = np.minimum(place.astype(np.int64), len(known) - 2)
+    at = (known[below] + known[below + 1]) / 2
     moved = np.interp(values, at, inner)
     moved = np.where(values < at[0], values + (inner[0] - at[0]), moved)
-    moved = np.where(values > at[-1], values + (inner[-1] - at[-1]), moved)
+    tail = values > at[-1]
+    over, room = values[tail] - at[-1], ends[-1] - inner[-1]
+    longest = over.max() * (1 + 1 / len(over))  # the tail is not empty
+    moved[tail] = inner[-1] + over * min(1.0, room / longest)
     into = np.searchsorted(at, values, side="left")
-    return np.asarray(np.where(alone[into], ends[into], np.minimum(moved, ends[-1])), np.float64)
+    return np.asarray(np.where(alone[into], ends[into], moved), np.float64)
 
 
 def _apart(values: Floats) -> Floats:

@@ -12,9 +12,11 @@ ends; their code (models/coders.py, models/latent.py) this is.
 **Guarantee** (none by default): the coordinator sees a code of every row, one real person each, and
 with E2EDistr gradients too, over and over. The paper's theorem says that an unknown encoder cannot
 be inverted for sure; it does not rule out that almost all cells come back, and `invert_run`
-measures that they do. A party of E2EDistr pays once, without bound, for all it sends at all steps
-(`Site.release_under`), and once more each for the shares of its columns and its synthetic columns
-where these are put together. Assumed public: schema, settings, order of rows.
+measures that they do. No value of a number is sent: codes are ranks or an autoencoder's, and where
+cells of a column end stays at its party. They come back nearly all the same, since drawn codes and
+what parties decode of them are pairs. A party of E2EDistr pays once, without bound, for all it
+sends at all steps (`Site.release_under`), and once more each for the shares of its columns and its
+synthetic columns where these are put together. Assumed public: schema, settings, order of rows.
 
 **Guarantee** (dp, replace-one row) of SiloFuse with ``privacy="latents"``: towards readers, the
 coordinator, and the other parties, also where these pool what they know. (All parties hold
@@ -127,7 +129,7 @@ _KINDS: Mapping[str, type[Any]] = {
 def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ...]]:
     """What the coordinator sees besides codes, in words, and in which fields that is."""
     classes = f", the classes of {synth.target!r}" if synth.target else ""
-    shares = ", exact shares of every column" if synth.shared else ""
+    shares = ", exact shares of every column's cells without where they end" if synth.shared else ""
     fields = (f"{reply}.classes", f"{reply}.options") if synth.target else ()
     more = (f"{reply}.shares", "Shared.columns") if synth.shared else ()
     return classes + shares, (*fields, *more)
