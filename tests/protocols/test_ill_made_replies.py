@@ -97,8 +97,6 @@ CODED = [
     ("latents", filled(1e30, "<f8"), r"latents of size 1e\+30; it must be finite, and 1e\+09"),
     ("shares", lambda sent: sent[:-1], "columns; it must be"),
     ("shares", shares_with(lambda own: 0 * own), "sum of the shares of .* = 0.0"),
-    ("shares", shares_with(lambda own: own[:1]), "cells of .* = 1; it must be from 2 to 256"),
-    ("shares", shares_with(lambda own: [*own, *[0.0] * 256]), "cells of .* from 2 to 256"),
     ("shares", shares_with(lambda own: [-1.0, *own, 1.0]), "shares of .* the value = -1"),
     ("shares", shares_with(lambda own: np.nan * own), "shares of .* not finite"),
 ]

@@ -285,7 +285,7 @@ def test_a_party_that_says_nonsense_of_cells_is_named(cells, words, tmp_path, mo
         fit_over_frames(CASES["silofuse"], tmp_path, rows=120)
 
 
-@pytest.mark.parametrize("places", [[-1], [0, 10**6], [[0]], [0.0], [0] * 10**4])
+@pytest.mark.parametrize("places", [[-1], [0, 10**6], [[0]], [0.0]])
 def test_a_party_refuses_to_move_rows_that_it_has_not_drawn(places, tmp_path, monkeypatch):
     case, asked_each = far_off_case(), Session.ask_each
 
@@ -299,7 +299,7 @@ def test_a_party_refuses_to_move_rows_that_it_has_not_drawn(places, tmp_path, mo
         return asked_each(session, requests, **named)
 
     monkeypatch.setattr(Session, "ask_each", changed)
-    with pytest.raises(WireError, match="places that are not among"):
+    with pytest.raises(WireError, match="'the coordinator' sent chosen"):
         fit_over_frames(case, tmp_path, rows=150)
 
 

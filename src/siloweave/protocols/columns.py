@@ -45,7 +45,6 @@ from siloweave.tables.schema import Column, Schema
 
 _FEATURES, _CODER = "decoder/features", "decoder/coder"  # what a party remembers
 _ONE_WAY = "decoder/one_way"  # where rows are raked
-_MOST_CELLS = 256  # of a column: more than any has, and a byte holds which one it is
 
 
 # A party's data
@@ -132,7 +131,6 @@ def shares_sent(
     checked.items("columns", sent, count=len(part.names))
     for name, own in zip(part.names, sent, strict=True):
         shares = checked.array(f"shares of {name!r}", own, ("<f8",), (None,), least=0, most=1)
-        checked.number(f"cells of {name!r}", len(shares), least=2, most=_MOST_CELLS)
         total = float(shares.sum())
         checked.number(f"sum of the shares of {name!r}", total, least=1 - 1e-6, most=1 + 1e-6)
         found[name] = shares.tolist()
@@ -351,7 +349,7 @@ class DrawnColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     values: Array
     missing: Array
-    cells: tuple[Array, ...] = ()  # which one each row is in, where the party released shares
+    cells: tuple[Array, ...]  # which one each row is in, where the party released shares
 
 
 class DrawnColumns(Reply, frozen=True):
@@ -409,8 +407,9 @@ def decode_columns(
     stored, codes = site.recall(_ONE_WAY), None
     one_way = None if stored is None else OneWay.from_json(stored)
     if request.chosen is not None:
-        kept = rows.take(_checked_places(site, request.chosen, rows.num_rows))
-        rows = kept if one_way is None else one_way.moved(kept, rows)
+        checked, last = CheckedReply("the coordinator"), rows.num_rows - 1
+        places = checked.array("chosen", request.chosen, ("<i4",), (None,), least=0, most=last)
+        rows = (one_way or OneWay(())).moved(rows.take(places), rows)
     elif one_way is not None:
         codes = one_way.codes(rows)
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
@@ -475,14 +474,6 @@ def _checked_part(site: Site[Any], batch: Array, width: int) -> Matrix:
     return batch.numpy().astype(np.float32)
 
 
-def _checked_places(site: Site[Any], chosen: Array, rows: int) -> Ints:
-    places = chosen.numpy().astype(np.int64)
-    fits = chosen.dtype == "<i4" and len(chosen.shape) == 1 and len(places) <= rows
-    if not fits or (places < 0).any() or (places >= rows).any():
-        raise WireError(f"party {site.name!r}: was sent places that are not among {rows:,} rows")
-    return places
-
-
 def _packed(rows: Table, schema: Schema, codes: Sequence[Ints] | None) -> tuple[DrawnColumn, ...]:
     found = []
     for i, column in enumerate(schema.columns):
@@ -541,40 +532,35 @@ class _FarDecoder(FeatureModel):
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
         """Ask the parties for their columns."""
-        setup, words = self.task.setup, words_of(seed)
-        cut = _cut(setup, self.result, batches)
+        cut, words = _cut(self.task.setup, self.result, batches), words_of(seed)
         requests = {name: DecodeColumns(self.task.seed, own, words) for name, own in cut}
-        made, codes = self._asked(requests, sum(map(len, batches)))
-        rows = Table.from_columns({one.name: made[one.name] for one in self.schema.coded})
+        rows, codes = self._asked(requests, sum(map(len, batches)))
 
         def taken(places: Ints) -> Table:
-            """Parties with columns that are far off are asked once more, to move their numbers."""
-            again = {}
-            for name, part in parts_of(setup).items():
-                pairs = [(one, codes[one.name][places]) for one in part.columns if codes]
-                if any(far_off(one, own, self.known[one.name]) for one, own in pairs):
-                    chosen = Array.of(places, "<i4")
-                    again[name] = msgspec.structs.replace(requests[name], chosen=chosen)
-            kept = rows.take(places)
-            if not again:
-                return kept
-            moved, _ = self._asked(again, len(places))
-            columns = {n: moved.get(n, (kept.values(n), kept.missing(n))) for n in kept.names}
-            return Table.from_columns(columns)
+            """Where a column is far off, parties are asked once more, and move their numbers."""
+            if not any(
+                far_off(one, codes[one.name][places], self.known[one.name])
+                for one in self.schema.coded
+            ):
+                return rows.take(places)
+            chosen = Array.of(places, "<i4")
+            again = {n: msgspec.structs.replace(one, chosen=chosen) for n, one in requests.items()}
+            return self._asked(again, len(places))[0]
 
         return Pool(rows, lambda: [codes[name] for name in rows.names], taken)
 
     def _asked(
         self, requests: Mapping[str, DecodeColumns], count: int
-    ) -> tuple[dict[str, tuple[Any, Bools | None]], dict[str, Ints]]:
+    ) -> tuple[Table, dict[str, Ints]]:
         """Columns that parties made, and of drawn rows also the cell of each."""
+        setup = self.task.setup
         if (step := next(self.steps, None)) is None:
             raise InputError(
                 f"rows that keep the schema's constraints are too rare: parties decoded rows "
-                f"{most_decoded(self.task.setup)} times, and do so no more often. Ask for fewer "
-                "rows, or loosen a constraint"
+                f"{most_decoded(setup)} times, and do so no more often. Ask for fewer rows, or "
+                "loosen a constraint"
             )
-        columns, codes, parts = {}, {}, parts_of(self.task.setup)
+        columns, codes, parts = {}, {}, parts_of(setup)
         replies = self.session.ask_each(requests, last=step == 0)  # mostly no other follows
         for (name, request), reply in zip(requests.items(), replies, strict=True):
             checked, part = CheckedReply(name), parts[name]
@@ -586,7 +572,9 @@ class _FarDecoder(FeatureModel):
                     most = len(self.known[column.name]) - 1
                     found = checked.array("cells", cells, ("<u1",), (count,), least=0, most=most)
                     codes[column.name] = found.astype(np.int64)
-        return columns, codes
+        return Table.from_columns(
+            {one.name: columns[one.name] for one in setup.schema.coded}
+        ), codes
 
 
 @dataclass(frozen=True)
