@@ -95,10 +95,6 @@ CODED = [
     ("columns", lambda names: ("visits",) * len(names), "columns with 'visits'"),
     ("sphere_codes", instead(((0, 50, 60),)), "a choice among 60"),
     ("latents", filled(1e30, "<f8"), r"latents of size 1e\+30; it must be finite, and 1e\+09"),
-    ("shares", lambda sent: sent[:-1], "columns; it must be"),
-    ("shares", shares_with(lambda own: 0 * own), "sum of the shares of .* = 0.0"),
-    ("shares", shares_with(lambda own: [-1.0, *own, 1.0]), "shares of .* the value = -1"),
-    ("shares", shares_with(lambda own: np.nan * own), "shares of .* not finite"),
 ]
 BEGUN = [
     *LATENTS,
@@ -107,7 +103,13 @@ BEGUN = [
     ("rows", instead(0), "rows = 0"),
     ("latent", instead(HUGE), "latent = 1,000,000,000,000,000; it must be from 0 to 65,536"),
     ("latent", instead(-1), "latent = -1"),
+]
+SHARED = [
+    ("shares", lambda sent: sent[:-1], "lists of shares; it must be"),
+    ("shares", shares_with(lambda own: 0 * own), "sum of shares of .* = 0.0"),
     ("shares", shares_with(lambda own: 2 * own), "shares of .*; it must be"),
+    ("shares", shares_with(lambda own: [-1.0, *own, 1.0]), "shares of .* the value = -1"),
+    ("shares", shares_with(lambda own: np.nan * own), "shares of .* not finite"),
 ]
 STEPS = [
     ("Forward", "latents", filled(np.nan), "latents .* not finite"),
@@ -121,6 +123,8 @@ COLUMNS = [
     *(("silofuse", "Code", *case) for case in CODED),
     *(("e2e_distr", "BeginJoint", *case) for case in BEGUN),
     *(("e2e_distr", *case) for case in STEPS),
+    *(("silofuse", "Share", *case) for case in SHARED),
+    ("e2e_distr", "Share", *SHARED[1]),
 ]
 
 

@@ -123,20 +123,6 @@ def release_shares(site: Site[ColumnsData]) -> Released[tuple[Array, ...]]:
     )
 
 
-def shares_sent(
-    checked: CheckedReply, sent: tuple[Array, ...], part: Schema
-) -> dict[str, list[float]]:
-    """What `release_shares` sent, by column; raises WireError where these are no shares."""
-    found = {}
-    checked.items("columns", sent, count=len(part.names))
-    for name, own in zip(part.names, sent, strict=True):
-        shares = checked.array(f"shares of {name!r}", own, ("<f8",), (None,), least=0, most=1)
-        total = float(shares.sum())
-        checked.number(f"sum of the shares of {name!r}", total, least=1 - 1e-6, most=1 + 1e-6)
-        found[name] = shares.tolist()
-    return found
-
-
 def check_same_rows(counts: Mapping[str, int]) -> None:
     """Refuse parties that do not have the same rows, naming two of them; one of them is wrong."""
     first = next(iter(counts), "")
@@ -651,7 +637,7 @@ def decoded_rows(
     model = _FarDecoder(
         joint, Features.declared(setup.schema), target=getattr(synth, "target", None),
         session=session, task=task, result=result, steps=iter(range(most_decoded(setup))),
-        known={n: np.array(own) for n, own in getattr(joint, "cell_shares", {}).items()},
+        known=getattr(joint, "cell_shares", {}),
     )  # fmt: skip
     wanted = Wanted(count, task.seed)
     if setup.modelled is None:

@@ -35,9 +35,9 @@ from siloweave.methods.silofuse.messages import (
 )
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
-from siloweave.protocols.columns import check_same_rows, condition_of, parts_of, shares_sent
+from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
 from siloweave.protocols.networks import NetworkModel, split_key, way_of
-from siloweave.tables.arrays import Matrix
+from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.bins import BINNED
 from siloweave.tables.codes import options_of
 from siloweave.tables.keys import Key, fold_in
@@ -67,9 +67,22 @@ def coordinate(session: Session, task: Task) -> Result:
     sent = (_noised if noised else _coded)(session, task, parts)
     rows = side_by_side(sent, task.setup.schema.names, condition_of(synth.target, parts))
     net = trained(rows, task)
-    if synth.shared and not noised:
-        session.ask(Share())
-    return Result(JointModel(net), len(rows.V), parts=tuple(map(_width, sent)))
+    known = {} if noised or not synth.shared else _shares(session, parts)
+    return Result(JointModel(net, known), len(rows.V), parts=tuple(map(_width, sent)))
+
+
+def _shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floats]:
+    """Have columns put together; the shares of each one's cells."""
+    found = {}
+    for name, reply in zip(session.roster, session.ask(Share()), strict=True):
+        checked, own = CheckedReply(name), parts[name].names
+        sent = checked.items("lists of shares", reply.shares.value, count=len(own))
+        for column, one in zip(own, sent, strict=True):
+            what = f"shares of {column!r}"
+            found[column] = checked.array(what, one, ("<f8",), (None,), least=0, most=1)
+            total = float(found[column].sum())
+            checked.number(f"sum of {what}", total, least=1 - 1e-6, most=1 + 1e-6)
+    return found
 
 
 def _width(sent: Sent) -> int:
@@ -110,7 +123,7 @@ def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Se
             Z,
             replies[name].columns.value,
             codes[name],
-            *_beside(synth, name, replies[name], parts[name], target, len(Z)),
+            _classes(name, replies[name], parts[name], target, len(Z)),
         )
         for name, Z in latents.items()
     ]
@@ -143,34 +156,25 @@ class Sent:
     columns: tuple[str, ...]  # which column each stands for; "" where they are mixed
     codes: SphereCodes = ()  # choices that are sphere codes among them
     classes: Matrix | None = None  # one-hot, of the target, (rows, options), at its holder
-    shares: Mapping[str, list[float]] = field(default_factory=dict)  # of columns' cells, if sent
 
 
-def _beside(
-    synth: SiloFuse | E2EDistr,
-    name: str,
-    reply: Coded | JointBegun,
-    schema: Schema,
-    target: str | None,
-    rows: int,
-) -> tuple[Matrix | None, dict[str, list[float]]]:
-    """What a party sent beside latents: classes, where it holds the target, and single columns.
+def _classes(
+    name: str, reply: Coded | JointBegun, schema: Schema, target: str | None, rows: int
+) -> Matrix | None:
+    """What a party sent beside latents: classes, where it holds the target.
 
     Raises WireError where that is more or less than the study says, or what its columns cannot
     have.
     """
     checked, own = CheckedReply(name), target in schema.names
-    shares: dict[str, list[float]] = {}
-    for sent in checked.items("lists of shares", reply.shares, count=int(synth.shared)):
-        shares = shares_sent(checked, sent.value, schema)
     checked.items("lists of classes", reply.classes, count=int(own))
     checked.items("numbers of options", reply.options, count=int(own))
     if target is None or not own:
-        return None, shares
+        return None
     column = schema[target]
     most = _CLASSES if column.kind in BINNED else options_of(column)
     options = checked.number("options", reply.options[0].value, least=1, most=most)
-    return one_hot(name, reply.classes[0].value, options, rows), shares
+    return one_hot(name, reply.classes[0].value, options, rows)
 
 
 def one_hot(name: str, array: Array, options: int, rows: int) -> Matrix:
@@ -207,7 +211,7 @@ class SideBySide:
         latent: How many entries of a row are latents.
         codes: Choices that are sphere codes among them.
         facts: What `JointModel` needs: `places` of the entries in the parties' parts side by side,
-            `columns`, `label`, and `shares` of the cells of single columns.
+            `columns` and `label`.
     """
 
     V: Matrix
@@ -243,7 +247,6 @@ def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None)
         "places": [places[j] for j in order] + label,
         "columns": [columns[j] for j in order],
         "label": target if label else None,
-        "shares": {name: own for one in sent for name, own in one.shares.items()},
     }
     moved = sorted(code._replace(start=found[code.start]) for code in codes)
     return SideBySide(np.concatenate([Z, *classes], axis=1), len(columns), tuple(moved), facts)
@@ -256,11 +259,7 @@ def side_by_side(sent: Sequence[Sent], names: Sequence[str], target: str | None)
 class JointModel(NetworkModel):
     """A `LatentDistribution` whose facts say where its entries stand in the parties' parts."""
 
-    @property
-    def cell_shares(self) -> Mapping[str, list[float]]:
-        """Shares of every column's cells; empty where none are known."""
-        found: Mapping[str, list[float]] = self.net.facts["shares"]
-        return found
+    cell_shares: Mapping[str, Floats] = field(default_factory=dict)  # in the run itself, if known
 
     @property
     def takes(self) -> frozenset[str]:
@@ -359,9 +358,8 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     rows = side_by_side(sent, task.setup.schema.names, target)
     widths = {name: one.latent.value for name, one in begun.items() if one.latent.value}
     net = _trained(_Exchange(session, widths), classes, rows, task)
-    if synth.shared:
-        session.ask(Share())
-    return Result(JointModel(net), len(classes), parts=tuple(map(_width, sent)))
+    known = _shares(session, parts_of(task.setup)) if synth.shared else {}
+    return Result(JointModel(net, known), len(classes), parts=tuple(map(_width, sent)))
 
 
 def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
@@ -380,11 +378,11 @@ def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Mat
         raise InputError("there is no column but the target; leave target out")
     sent, classes = [], np.zeros((rows, 0), np.float32)
     for name, reply in begun.items():  # now all agree on the number of rows
-        V, shares = _beside(synth, name, reply, parts[name], target, rows)
+        V = _classes(name, reply, parts[name], target, rows)
         classes = classes if V is None else V
         none_yet = np.zeros((0, widths[name]), np.float32)
         shape = None if V is None else V[:0]
-        sent.append(Sent(none_yet, ("",) * widths[name], (), shape, shares))
+        sent.append(Sent(none_yet, ("",) * widths[name], (), shape))
     return sent, classes
 
 

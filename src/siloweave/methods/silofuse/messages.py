@@ -34,7 +34,6 @@ class Coded(Reply, frozen=True):
     sphere_codes: Released[tuple[tuple[int, int, int], ...]]  # (first, dimensions, options)
     classes: tuple[Released[Array], ...] = ()  # (rows,) of the target, at its holder; else empty
     options: tuple[Released[int], ...] = ()  # how many classes there are, alike
-    shares: tuple[Released[tuple[Array, ...]], ...] = ()  # of cells, where columns are shared
 
 
 class Code(Request[Coded], frozen=True, tag="silofuse/code"):
@@ -47,6 +46,7 @@ class Shared(Reply, frozen=True):
     """Consent that synthetic columns are put together, and how many there are."""
 
     columns: Released[int]
+    shares: Released[tuple[Array, ...]]  # of each column's cells
 
 
 class Share(Request[Shared], frozen=True, tag="silofuse/share"):
@@ -75,7 +75,6 @@ class JointBegun(Reply, frozen=True):
     latent: Released[int]
     classes: tuple[Released[Array], ...] = ()
     options: tuple[Released[int], ...] = ()
-    shares: tuple[Released[tuple[Array, ...]], ...] = ()
 
 
 class BeginJoint(Request[JointBegun], frozen=True, tag="e2e/begin"):

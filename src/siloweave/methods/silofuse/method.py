@@ -131,7 +131,7 @@ def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ..
     classes = f", the classes of {synth.target!r}" if synth.target else ""
     shares = ", exact shares of every column's cells without where they end" if synth.shared else ""
     fields = (f"{reply}.classes", f"{reply}.options") if synth.target else ()
-    more = (f"{reply}.shares", "Shared.columns") if synth.shared else ()
+    more = ("Shared.columns", "Shared.shares") if synth.shared else ()
     return classes + shares, (*fields, *more)
 
 

@@ -88,13 +88,12 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
         "how many options a latent's choice has",
         lambda: tuple((s.start, s.dimensions, s.options) for s in coder.sphere_codes),
     )
-    shares = (release_shares(site),) if synth.shared else ()
     if coder.label is None:
-        return Coded(sent, columns, codes, shares=shares)
+        return Coded(sent, columns, codes)
     event = NonPrivate("the classes of every row are told")
     classes = site.release(event, "classes of the target", lambda: class_codes(V[:, latent:]))
     options = site.release(event, "number of classes", lambda: V.shape[1] - latent)
-    return Coded(sent, columns, codes, (classes,), (options,), shares)
+    return Coded(sent, columns, codes, (classes,), (options,))
 
 
 def _array(Z: Matrix, half: bool) -> Array:
@@ -131,10 +130,11 @@ def divided(settings: Any, parties: int) -> Any:
 
 
 def share(request: Share, site: Site[ColumnsData]) -> Shared:
-    """Pay once for all columns that will be decoded."""
+    """Pay once for all columns that will be decoded, and for the shares to which they are raked."""
     event = NonPrivate("columns are decoded by what was learned from rows without noise")
     what = "synthetic columns, however many rows are drawn"
-    return Shared(site.release(event, what, lambda: len(site.rows.schema.names)))
+    columns = site.release(event, what, lambda: len(site.rows.schema.names))
+    return Shared(columns, release_shares(site))
 
 
 def handlers(synth: SiloFuse) -> Handlers:
@@ -233,7 +233,6 @@ def begin(synth: E2EDistr, request: BeginJoint, site: Site[ColumnsData]) -> Join
         release(lambda: state.coder.latent if state.trained else 0),
         (release(lambda: class_codes(V)),) if label else (),
         (release(lambda: V.shape[1]),) if label else (),
-        (release_shares(site),) if synth.shared else (),
     )
 
 
