@@ -123,8 +123,8 @@ COLUMNS = [
     *(("silofuse", "Code", *case) for case in CODED),
     *(("e2e_distr", "BeginJoint", *case) for case in BEGUN),
     *(("e2e_distr", *case) for case in STEPS),
-    *(("silofuse", "Share", *case) for case in SHARED),
-    ("e2e_distr", "Share", *SHARED[1]),
+    *(("silofuse", "ShareColumns", *case) for case in SHARED),
+    ("e2e_distr", "ShareColumns", *SHARED[1]),
 ]
 
 

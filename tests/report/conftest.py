@@ -188,7 +188,6 @@ def cost(name, number, epsilon):
         bytes_sent=412_000 + 61_000 * (number % 7),
         bytes_received=1_930_000 - 118_000 * (number % 5),
         messages=46 - number % 4,
-        rounds=23 - number % 3,
         ledger_head=f"{number:02d}" + "9f3a6c" * 10,
     )
 

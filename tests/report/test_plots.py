@@ -91,7 +91,6 @@ def test_bytes_of_many_parties():
             bytes_sent=1000 * i,
             bytes_received=10,
             messages=1,
-            rounds=1,
         )
 
     assert "<svg" in plots.byte_profile([cost(i) for i in range(500)])

@@ -51,7 +51,7 @@ def test_what_is_no_record_is_refused(text):
 def test_other_versions_are_refused_with_what_wrote_them(record, version):
     data = json.loads(record.to_json())
     data["version"] = version
-    said = rf"version {version!r}, written by siloweave 0\.1\.0; .* reads version 3\. Make the"
+    said = rf"version {version!r}, written by siloweave 0\.1\.0; .* reads version 4\. Make the"
     with pytest.raises(InputError, match=said):
         Record.from_json(json.dumps(data))
 

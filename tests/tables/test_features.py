@@ -240,7 +240,7 @@ def test_a_smallest_or_largest_value_of_one_row_is_not_made_again():
     ))  # fmt: skip
     features = Features.fit(table, schema, key=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("siloweave.tables.features.ending_apart", lambda encoding, points: encoding)
+        patch.setattr("siloweave.tables.encodings._ending_apart", lambda points, _: points.values)
         before = Features.fit(table, schema, key=0)
     X = features.encode(table, key=0)
     np.testing.assert_array_equal(X, before.encode(table, key=0))

@@ -459,7 +459,6 @@ def _cost(fitted: Fit, name: str, spent: float) -> PartyCost:
         bytes_sent=seen.bytes_from_party,
         bytes_received=seen.bytes_to_party,
         messages=seen.messages,
-        rounds=seen.messages,
         ledger_head=fitted.heads.get(name, ""),
     )
 

@@ -108,21 +108,6 @@ def keep_decoder(site: Site[Any], features: Features, coder: Any) -> None:
     site.remember(_CODER, saved_bytes(coder))
 
 
-def release_shares(site: Site[ColumnsData]) -> Released[tuple[Array, ...]]:
-    """How a party's columns are distributed, one by one and exactly: the shares of their cells.
-
-    Where a cell ends stays at the party, since that is a value of a row. It says itself which cells
-    the rows are in that it decodes, and moves their numbers.
-    """
-    one_way = OneWay.of(site.rows.table, site.rows.schema)
-    site.remember(_ONE_WAY, one_way.to_json().encode())
-    return site.release(
-        NonPrivate("single columns are counted exactly"),
-        "shares of every column",
-        lambda: tuple(Array.of(shares, "<f8") for shares in one_way.shares),
-    )
-
-
 def check_same_rows(counts: Mapping[str, int]) -> None:
     """Refuse parties that do not have the same rows, naming two of them; one of them is wrong."""
     first = next(iter(counts), "")
@@ -162,6 +147,43 @@ def rows_sent(party: str, sent: Sequence[Released[int] | Public[int]]) -> int:
     return max(1, checked.number("rows", rows, least=-MOST_ROWS, most=MOST_ROWS))
 
 
+# Consent to put synthetic columns together
+
+
+class SharedColumns(Reply, frozen=True):
+    """The shares of each column's cells. Where these end, at values of rows, is not sent."""
+
+    shares: Released[tuple[Array, ...]]
+
+
+class ShareColumns(Request[SharedColumns], frozen=True, tag="columns/share"):
+    """Let the columns that you decode of drawn vectors be put together with the others'."""
+
+
+def share_columns(request: ShareColumns, site: Site[ColumnsData]) -> SharedColumns:
+    """Pay once for all that will be decoded, and for exact shares to which it is raked."""
+    one_way = OneWay.of(site.rows.table, site.rows.schema)
+    site.remember(_ONE_WAY, one_way.to_json().encode())
+    event = NonPrivate("columns are decoded by what was learned from rows without noise")
+    what = "shares of every column, and synthetic columns, however many rows are drawn"
+    made = tuple(Array.of(shares, "<f8") for shares in one_way.shares)
+    return SharedColumns(site.release(event, what, lambda: made))
+
+
+def cell_shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floats]:
+    """Have columns put together; the shares of each one's cells, or a WireError."""
+    found = {}
+    for name, reply in zip(session.roster, session.ask(ShareColumns()), strict=True):
+        checked, own = CheckedReply(name), parts[name].names
+        sent = checked.items("lists of shares", reply.shares.value, count=len(own))
+        for column, one in zip(own, sent, strict=True):
+            what = f"shares of {column!r}"
+            found[column] = checked.array(what, one, ("<f8",), (None,), least=0, most=1)
+            total = float(found[column].sum())
+            checked.number(f"sum of {what}", total, least=1 - 1e-6, most=1 + 1e-6)
+    return found
+
+
 # What draws the rows
 
 
@@ -195,11 +217,6 @@ class LocalDecoder:
         """Feature vectors of its columns, from its part of the coordinator's vectors."""
         made: Matrix = self.coder.decode(part, key=jax_key(key))
         return made
-
-    def encode(self, X: Matrix) -> Matrix:
-        """Its part of vectors, from feature vectors of its columns; NaN where those are NaN."""
-        coded: Matrix = self.coder.encode_known(X)
-        return coded
 
 
 @dataclass(frozen=True)
@@ -250,7 +267,7 @@ class JoinedGenerator:
         """Draw feature vectors of all columns; `given` is NaN wherever a row is free."""
         parts, asked = self._parts(), None
         if given is not None:
-            coded = [decoder.encode(given[:, places]) for _, decoder, _, places in parts]
+            coded = [one.coder.encode_known(given[:, places]) for _, one, _, places in parts]
             asked = np.concatenate(coded, axis=1).astype(np.float32)
         drawn = self.joint.sample(n, key=key, given=asked)
         X = np.zeros((n, self.features.width), dtype=np.float32)
@@ -390,14 +407,13 @@ def decode_columns(
 ) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
     rows, schema = _decoded(load, request, site, request.words)
-    stored, codes = site.recall(_ONE_WAY), None
-    one_way = None if stored is None else OneWay.from_json(stored)
+    stored = site.recall(_ONE_WAY)
+    one_way = OneWay(()) if stored is None else OneWay.from_json(stored)
+    codes = one_way.codes(rows)
     if request.chosen is not None:
         checked, last = CheckedReply("the coordinator"), rows.num_rows - 1
         places = checked.array("chosen", request.chosen, ("<i4",), (None,), least=0, most=last)
-        rows = (one_way or OneWay(())).moved(rows.take(places), rows)
-    elif one_way is not None:
-        codes = one_way.codes(rows)
+        rows, codes = one_way.moved(rows.take(places), rows), []
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
 
 
@@ -424,14 +440,12 @@ def _decoded(
     known = len(words) <= _MOST_WORDS and all(0 <= word < 2**32 for word in words)
     if not 0 < len(request.batches) <= len(_BATCHES) or request.seed < 0 or not known:
         raise WireError(f"party {site.name!r}: {len(request.batches)} batches cannot be decoded")
-    seed = key_at(request.seed, words)
-    X = np.concatenate([np.zeros((0, decoder.features.width), np.float32)] + [
-        decoder.decode(
-            _checked_part(site, batch, decoder.width),
-            key=fold_in(fold_in(seed, _BATCHES[i]), "home", site.name),
-        )
-        for i, batch in enumerate(request.batches)
-    ])  # fmt: skip
+    seed, checked = key_at(request.seed, words), CheckedReply("the coordinator")
+    parts = [checked.reals("vectors", one, (None, decoder.width)) for one in request.batches]
+    checked.number("rows", max(map(len, parts)), most=_MOST_DRAWN)
+    keys = [fold_in(fold_in(seed, name), "home", site.name) for name in _BATCHES]
+    made = [decoder.decode(Z, key=key) for Z, key in zip(parts, keys, strict=False)]
+    X = np.concatenate(made, dtype=np.float32)
     rows = decoder.features.decode(X, key=fold_in(seed, "values"))
     return rows, decoder.features.schema
 
@@ -449,18 +463,7 @@ def with_decoding(
     return both
 
 
-def _checked_part(site: Site[Any], batch: Array, width: int) -> Matrix:
-    if batch.dtype != "<f4" or len(batch.shape) != 2 or batch.shape[1] != width:
-        raise WireError(
-            f"party {site.name!r}: was sent vectors of shape {batch.shape}, and decodes {width} "
-            "entries of each"
-        )
-    if batch.shape[0] > _MOST_DRAWN:
-        raise WireError(f"party {site.name!r}: decodes at most {_MOST_DRAWN:,} rows at once")
-    return batch.numpy().astype(np.float32)
-
-
-def _packed(rows: Table, schema: Schema, codes: Sequence[Ints] | None) -> tuple[DrawnColumn, ...]:
+def _packed(rows: Table, schema: Schema, codes: Sequence[Ints]) -> tuple[DrawnColumn, ...]:
     found = []
     for i, column in enumerate(schema.columns):
         if column.kind in BINNED:
@@ -470,7 +473,7 @@ def _packed(rows: Table, schema: Schema, codes: Sequence[Ints] | None) -> tuple[
             values = rows.lookup(column.name, column.options)
             gone = values < 0
             packed = Array.of(np.where(gone, 0, values), "<i4")
-        cells = () if codes is None else (Array.of(codes[i], "<u1"),)
+        cells = (Array.of(codes[i], "<u1"),) if codes else ()
         found.append(DrawnColumn(packed, Array.of(gone, "<u1"), cells))
     return tuple(found)
 

@@ -314,7 +314,7 @@ def _warnings(record: Record) -> list[str]:
 def _facts(record: Record) -> list[tuple[str, str]]:
     """Tiles under the verdict."""
     parties, aligned = record.parties, record.alignment
-    asked = max((party.rounds for party in parties), default=0)
+    asked = max((party.messages for party in parties), default=0)
     asked += max((party.messages for party in aligned), default=0)
     moved = sum(party.bytes_sent + party.bytes_received for party in parties)
     moved += sum(party.bytes_sent + party.bytes_received for party in aligned)

@@ -15,7 +15,7 @@ import msgspec
 
 from siloweave.errors import InputError
 
-VERSION = 3
+VERSION = 4
 
 Guarantee = Literal["dp", "partial", "refuted", "none"]
 Trust = Literal["curator", "secure-sum", "mpc", "local"]
@@ -60,8 +60,7 @@ class PartyCost(_Plain, frozen=True, kw_only=True):
     Args:
         rows_public: Its row count if that is public, else None.
         epsilon: Recomputed from its ledger; may be infinite.
-        messages: Replies it sent.
-        rounds: Rounds it joined.
+        messages: Questions that it answered.
         ledger_head: Hex digest of its ledger's last line, to compare with the ledger itself.
     """
 
@@ -71,7 +70,6 @@ class PartyCost(_Plain, frozen=True, kw_only=True):
     bytes_sent: int
     bytes_received: int
     messages: int
-    rounds: int
     ledger_head: str = ""
 
 

@@ -685,28 +685,24 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
     held = float(rest.weights.sum())
     if exact and len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values):
         atoms = tuple(rest.values.tolist())
-    scale = _scale(rest, bool(atoms), numeric)
+    scale = _scale(rest, bool(atoms), numeric, bounds.resolution)
     return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
 
 
-def ending_apart(encoding: NumericEncoding, points: Points) -> NumericEncoding:
-    """The same encoding, that makes no smallest or largest value of a single row again.
+def _ending_apart(points: Points, step: float) -> Floats:
+    """The values, but a smallest or largest one that one row alone has is halfway to the next.
 
-    Numbers beyond those that were seen are clipped to a curve's ends. Where one row alone has the
-    value there, the curve ends halfway to the next value, if others lie between; all rows are
-    encoded as before.
+    Drawn numbers beyond those that were seen become a curve's ends, which are then no value of a
+    row. Rows are encoded as before. Values of neighbouring steps stay as they are.
     """
-    if not isinstance(curve := encoding.scale, Curve) or len(curve.values) < 2:
-        return encoding
-    knots, single = np.array(curve.values), points.values[points.weights == 1.0]
-    for end, beside in ((0, 1), (-1, -2)):
-        if knots[end] in single and abs(knots[beside] - knots[end]) >= 2.0 * encoding.resolution:
-            knots[end] = (knots[end] + knots[beside]) / 2.0
-    curve = msgspec.structs.replace(curve, values=tuple(knots.tolist()))
-    return msgspec.structs.replace(encoding, scale=curve)
+    values = points.values.copy()
+    for end, beside in ((0, 1), (-1, -2)) if len(values) > 1 else ():
+        if points.weights[end] == 1.0 and abs(values[beside] - values[end]) >= 2.0 * step:
+            values[end] = (values[end] + values[beside]) / 2.0
+    return values
 
 
-def _scale(points: Points, atoms: bool, numeric: Numeric) -> Scale:
+def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
     values, weights, edges = points.values, points.weights, points.edges
     # What a noisy count left out may still occur.
     weights = np.maximum(weights, max(float(weights.sum()), 1.0) * 1e-6)
@@ -715,7 +711,7 @@ def _scale(points: Points, atoms: bool, numeric: Numeric) -> Scale:
         return Steps(tuple(values.tolist()), tuple(levels.tolist()))
     if numeric == "quantile":
         if edges is None:
-            return curve_of_values(values, weights)
+            return curve_of_values(_ending_apart(points, step), weights)
         return curve_of_edges(edges, points.weights)
     spreads = np.zeros(len(values)) if edges is None else np.diff(edges) ** 2 / 12.0
     if numeric == "standard":

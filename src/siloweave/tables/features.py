@@ -47,7 +47,6 @@ from siloweave.tables.encodings import (
     declared,
     encoding_of_bounds,
     encoding_of_options,
-    ending_apart,
     learned,
     resolution_of,
     rounded,
@@ -313,8 +312,8 @@ class Features:
     * Columns of kind ``id`` and ``text`` are left out.
 
     Numbers are float32, so a value comes back within about a millionth of its distance to the
-    neighbours that were seen, except a smallest or largest one that a single row has (see
-    `ending_apart`); on decode it is clipped to the schema's bounds and rounded to the
+    neighbours that were seen, and a smallest or largest one that a single row has halfway to the
+    next (`quantile`); on decode it is clipped to the schema's bounds and rounded to the
     column's resolution (whole, as many decimals as every fitted value had, or one of the fitted
     values where each occurs ten times on average).
 
@@ -374,7 +373,7 @@ class Features:
             )
             points = Points(seen, counts.astype(np.float64))
             points = points.with_every_whole_number(bounds)
-            encodings.append(ending_apart(learned(bounds, points, numeric), points))
+            encodings.append(learned(bounds, points, numeric))
         return cls(schema, tuple(encodings))
 
     @classmethod

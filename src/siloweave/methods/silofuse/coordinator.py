@@ -29,13 +29,12 @@ from siloweave.methods.silofuse.messages import (
     End,
     Forward,
     JointBegun,
-    Share,
     declared_coder,
     released_together,
 )
 from siloweave.methods.silofuse.party import batch_of
 from siloweave.privacy.budget import gaussian_sigma, rho_for
-from siloweave.protocols.columns import check_same_rows, condition_of, parts_of
+from siloweave.protocols.columns import cell_shares, check_same_rows, condition_of, parts_of
 from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.bins import BINNED
@@ -44,7 +43,6 @@ from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.schema import Schema
 
 if TYPE_CHECKING:
-    from siloweave.methods.silofuse.method import E2EDistr, SiloFuse
     from siloweave.models.coders import RowCoder
     from siloweave.tables.features import SphereCodes
 
@@ -67,22 +65,8 @@ def coordinate(session: Session, task: Task) -> Result:
     sent = (_noised if noised else _coded)(session, task, parts)
     rows = side_by_side(sent, task.setup.schema.names, condition_of(synth.target, parts))
     net = trained(rows, task)
-    known = {} if noised or not synth.shared else _shares(session, parts)
+    known = {} if noised or not synth.shared else cell_shares(session, parts)
     return Result(JointModel(net, known), len(rows.V), parts=tuple(map(_width, sent)))
-
-
-def _shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floats]:
-    """Have columns put together; the shares of each one's cells."""
-    found = {}
-    for name, reply in zip(session.roster, session.ask(Share()), strict=True):
-        checked, own = CheckedReply(name), parts[name].names
-        sent = checked.items("lists of shares", reply.shares.value, count=len(own))
-        for column, one in zip(own, sent, strict=True):
-            what = f"shares of {column!r}"
-            found[column] = checked.array(what, one, ("<f8",), (None,), least=0, most=1)
-            total = float(found[column].sum())
-            checked.number(f"sum of {what}", total, least=1 - 1e-6, most=1 + 1e-6)
-    return found
 
 
 def _width(sent: Sent) -> int:
@@ -105,28 +89,20 @@ def trained(rows: SideBySide, task: Task) -> Any:
 
 def _coded(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
     synth: Any = task.setup.synth
-    target = condition_of(synth.target, parts)
-    replies = dict(zip(session.roster, session.ask(Code(task.seed)), strict=True))
-    latents, codes = {}, {}
-    for name, reply in replies.items():
+    target, found = condition_of(synth.target, parts), {}
+    for name, reply in zip(session.roster, session.ask(Code(task.seed)), strict=True):
         checked, own = CheckedReply(name), parts[name].names
-        Z = latents[name] = checked.reals("latents", reply.latents.value, (None, None))
+        Z = checked.reals("latents", reply.latents.value, (None, None))
         count = checked.number("latents in a row", Z.shape[1], most=WIDEST)
         columns = checked.items("columns", reply.columns.value, count=count, among=("", *own))
         missing = [c for c in own if c != target and not {c, ""} & set(columns)]
         if missing:
             raise checked.wrong(f"no latents of {missing[0]!r}", "all of its columns")
-        codes[name] = checked_codes(name, reply.sphere_codes.value, columns)
-    check_same_rows({name: len(Z) for name, Z in latents.items()})
-    return [
-        Sent(
-            Z,
-            replies[name].columns.value,
-            codes[name],
-            _classes(name, replies[name], parts[name], target, len(Z)),
-        )
-        for name, Z in latents.items()
-    ]
+        codes = checked_codes(name, reply.sphere_codes.value, columns)
+        classes = _classes(name, reply, parts[name], target, len(Z))
+        found[name] = Sent(Z, columns, codes, classes)
+    check_same_rows({name: len(one.latents) for name, one in found.items()})
+    return list(found.values())
 
 
 def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[Sent]:
@@ -134,15 +110,13 @@ def _noised(session: Session, task: Task, parts: Mapping[str, Schema]) -> list[S
     synth: Any = task.setup.synth
     distance = released_together(1.0, parts, synth).sensitivity
     replies = session.ask(CodeNoised(gaussian_sigma(rho_for(task.setup.budget), distance)))
-    sent = []
+    found = {}
     for name, reply in zip(session.roster, replies, strict=True):
         coder = declared_coder(parts[name], synth)
         K = CheckedReply(name).array("latents", reply.latents.value, WHOLE, (None, coder.latent))
-        sent.append(Sent((K * GRID).astype(np.float32), coder.columns))
-    check_same_rows(
-        {name: len(one.latents) for name, one in zip(session.roster, sent, strict=True)}
-    )
-    return sent
+        found[name] = Sent((K * GRID).astype(np.float32), coder.columns)
+    check_same_rows({name: len(one.latents) for name, one in found.items()})
+    return list(found.values())
 
 
 # What parties sent, checked
@@ -358,7 +332,7 @@ def coordinate_steps(session: Session, task: Task) -> Result:
     rows = side_by_side(sent, task.setup.schema.names, target)
     widths = {name: one.latent.value for name, one in begun.items() if one.latent.value}
     net = _trained(_Exchange(session, widths), classes, rows, task)
-    known = _shares(session, parts_of(task.setup)) if synth.shared else {}
+    known = cell_shares(session, parts_of(task.setup)) if synth.shared else {}
     return Result(JointModel(net, known), len(classes), parts=tuple(map(_width, sent)))
 
 
@@ -366,24 +340,21 @@ def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Mat
     """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
     synth: Any = task.setup.synth
     parts, first = parts_of(task.setup), next(iter(begun))
-    target, rows, widths = condition_of(synth.target, parts), MOST_ROWS, {}
+    target, rows = condition_of(synth.target, parts), begun[first].rows.value
+    sent, one_hots = [], list[Matrix]()
     for name, reply in begun.items():
         checked = CheckedReply(name)
         found = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
-        rows = found if name == first else rows
         if found != rows:
             raise checked.wrong(f"rows = {found:,}", f"{rows:,}, as many as {first!r} has")
-        widths[name] = checked.number("latent", reply.latent.value, least=0, most=WIDEST)
-    if not any(widths.values()):
-        raise InputError("there is no column but the target; leave target out")
-    sent, classes = [], np.zeros((rows, 0), np.float32)
-    for name, reply in begun.items():  # now all agree on the number of rows
+        width = checked.number("latent", reply.latent.value, least=0, most=WIDEST)
         V = _classes(name, reply, parts[name], target, rows)
-        classes = classes if V is None else V
-        none_yet = np.zeros((0, widths[name]), np.float32)
-        shape = None if V is None else V[:0]
-        sent.append(Sent(none_yet, ("",) * widths[name], (), shape))
-    return sent, classes
+        none_yet, shape = np.zeros((0, width), np.float32), None if V is None else V[:0]
+        sent.append(Sent(none_yet, ("",) * width, (), shape))
+        one_hots += [] if V is None else [V]
+    if not any(one.columns for one in sent):
+        raise InputError("there is no column but the target; leave target out")
+    return sent, one_hots[0] if one_hots else np.zeros((rows, 0), np.float32)
 
 
 def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task) -> Any:

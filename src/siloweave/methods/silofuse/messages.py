@@ -42,17 +42,6 @@ class Code(Request[Coded], frozen=True, tag="silofuse/code"):
     seed: int
 
 
-class Shared(Reply, frozen=True):
-    """Consent that synthetic columns are put together, and how many there are."""
-
-    columns: Released[int]
-    shares: Released[tuple[Array, ...]]  # of each column's cells
-
-
-class Share(Request[Shared], frozen=True, tag="silofuse/share"):
-    """Let the columns that you decode of drawn latents be put together with the others'."""
-
-
 class Noised(Reply, frozen=True):
     """A party's latent rows, as integers on the grid."""
 

@@ -15,8 +15,8 @@ be inverted for sure; it does not rule out that almost all cells come back, and 
 measures that they do. No value of a number is sent: codes are ranks or an autoencoder's, and where
 cells of a column end stays at its party. They come back nearly all the same, since drawn codes and
 what parties decode of them are pairs. A party of E2EDistr pays once, without bound, for all it
-sends at all steps (`Site.release_under`), and once more each for the shares of its columns and its
-synthetic columns where these are put together. Assumed public: schema, settings, order of rows.
+sends at all steps (`Site.release_under`), and once more for shares of its columns and its synthetic
+columns where these are put together. Assumed public: schema, settings, order of rows.
 
 **Guarantee** (dp, replace-one row) of SiloFuse with ``privacy="latents"``: towards readers, the
 coordinator, and the other parties, also where these pool what they know. (All parties hold
@@ -79,7 +79,6 @@ from siloweave.methods.silofuse.messages import (
     CodeNoised,
     End,
     Forward,
-    Share,
 )
 from siloweave.methods.silofuse.party import handlers, step_handlers
 from siloweave.models.settings import (
@@ -90,6 +89,7 @@ from siloweave.models.settings import (
 )
 from siloweave.protocols.columns import (
     ColumnsModel,
+    ShareColumns,
     column_facts,
     columns_data,
     decoded_rows,
@@ -131,7 +131,7 @@ def _besides(synth: SiloFuse | E2EDistr, reply: str) -> tuple[str, tuple[str, ..
     classes = f", the classes of {synth.target!r}" if synth.target else ""
     shares = ", exact shares of every column's cells without where they end" if synth.shared else ""
     fields = (f"{reply}.classes", f"{reply}.options") if synth.target else ()
-    more = ("Shared.columns", "Shared.shares") if synth.shared else ()
+    more = ("SharedColumns.shares",) if synth.shared else ()
     return classes + shares, (*fields, *more)
 
 
@@ -195,7 +195,7 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
     size = 2 if synth.half and synth.privacy != "latents" else 4
     sent = size * case.rows * _latents(schema, synth.latent.autoencoder) // case.parties
     noised = synth.privacy == "latents"
-    asked: Asked = {CodeNoised if noised else Code: 1, Share: int(synth.shared and not noised)}
+    asked: Asked = {CodeNoised: 1} if noised else {Code: 1, ShareColumns: int(synth.shared)}
     return training_forecast(case, synth.settings(), asked, lambda weights, width: sent)
 
 
@@ -306,10 +306,10 @@ def _forecast_steps(synth: E2EDistr, case: Case) -> Forecast:
     steps, batch = synth.diffusion.steps, min(synth.diffusion.batch, case.rows)
     sent = 16 * steps * batch * _latents(schema, synth.autoencoder) // case.parties
     asked: Asked = {BeginJoint: 1, Forward: steps, Backward: steps, End: 1}
+    asked = {**asked, ShareColumns: int(synth.shared)}
     return training_forecast(
-        case, synth.settings(), {**asked, Share: int(synth.shared)}, lambda weights, width: sent,
-        bounded=False,
-    )  # fmt: skip
+        case, synth.settings(), asked, lambda weights, width: sent, bounded=False
+    )
 
 
 @dataclass(frozen=True)

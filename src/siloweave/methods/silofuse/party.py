@@ -33,8 +33,6 @@ from siloweave.methods.silofuse.messages import (
     Forward,
     JointBegun,
     Noised,
-    Share,
-    Shared,
     Slopes,
     declared_coder,
     radius,
@@ -45,10 +43,11 @@ from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.protocols.columns import (
     ColumnsData,
+    ShareColumns,
     condition_of,
     keep_decoder,
-    release_shares,
     require_replacing,
+    share_columns,
 )
 from siloweave.protocols.networks import jax_key, recalled_step, remember_step
 from siloweave.tables.arrays import Ints, Matrix
@@ -129,19 +128,11 @@ def divided(settings: Any, parties: int) -> Any:
     return replace(settings, hidden=hidden, latent=latent)
 
 
-def share(request: Share, site: Site[ColumnsData]) -> Shared:
-    """Pay once for all columns that will be decoded, and for the shares to which they are raked."""
-    event = NonPrivate("columns are decoded by what was learned from rows without noise")
-    what = "synthetic columns, however many rows are drawn"
-    columns = site.release(event, what, lambda: len(site.rows.schema.names))
-    return Shared(columns, release_shares(site))
-
-
 def handlers(synth: SiloFuse) -> Handlers:
     """A party's side: which function answers which request, and nothing that its study excludes."""
     if synth.privacy == "latents":
         return {CodeNoised: partial(code_noised, synth)}
-    return {Code: partial(code, synth), **({Share: share} if synth.shared else {})}
+    return {Code: partial(code, synth), **({ShareColumns: share_columns} if synth.shared else {})}
 
 
 # Latents with noise
@@ -389,4 +380,4 @@ def step_handlers(synth: E2EDistr) -> Handlers:
         BeginJoint: begin, Forward: forward, Backward: backward, End: end,
     }  # fmt: skip
     own = {kind: partial(answer, synth) for kind, answer in steps.items()}
-    return {**own, **({Share: share} if synth.shared else {})}
+    return {**own, **({ShareColumns: share_columns} if synth.shared else {})}
