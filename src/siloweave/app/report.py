@@ -34,7 +34,7 @@ from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
-from siloweave.protocols.columns import KeptRows
+from siloweave.protocols.columns import DrawnRows
 from siloweave.report import words
 from siloweave.report.page import Audience, render, render_comparison
 from siloweave.report.record import (
@@ -322,7 +322,7 @@ def record_of(
     if fitted.modelled is not None and synthetic is None and fitted.shared:
         synthetic = fitted.sample_table(seed=0)
     info, budget, epsilons = fitted.info, fitted.budget, fitted.epsilons
-    if isinstance(fitted.model, KeptRows):
+    if isinstance(fitted.model, DrawnRows) and not fitted.shared:
         view, shown = None, PublicView(num_rows=fitted.model.num_rows, marginals=(), kept=True)
     else:
         view = _view(fitted, synthetic, errors=bool(owner))

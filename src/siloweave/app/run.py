@@ -58,7 +58,7 @@ from siloweave.federation.alignment import Alignment
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent
-from siloweave.protocols.columns import DrawnRows, KeptRows
+from siloweave.protocols.columns import DrawnRows
 from siloweave.report.page import Audience, render
 from siloweave.report.record import AlignmentCost, Overhead, Phase, Record
 from siloweave.tables.modelled import Modelled
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
 
 _LEAST = 2  # common rows that a method needs
 _READ, _FITTED, _SAMPLED = 0.05, 0.85, 0.9  # shares of the progress bar
-_DECODED = (DrawnRows, KeptRows)  # the model is in parts, which never meet
 _OWNERS = "owner's report"
 _ATTACKS = "attacks.json"
 _FILES = {
@@ -336,7 +335,7 @@ def _write_outputs(
         progress("sampling", _FITTED)
         start = time.perf_counter()
         synthetic, files = _drawn(study, fitted, stage)
-        if not isinstance(fitted.model, _DECODED):
+        if not isinstance(fitted.model, DrawnRows):
             fitted.save(stage / "model")
         sampled = time.perf_counter()
         progress("report", _SAMPLED)
@@ -374,7 +373,7 @@ def _drawn(study: Study, fitted: Fit, stage: Path) -> tuple[Table | None, dict[s
         all parts are elsewhere; and files.
     """
     rows, seed = study.output.rows, study.output.seed
-    if isinstance(fitted.model, KeptRows):
+    if isinstance(fitted.model, DrawnRows) and not fitted.shared:
         return None, {}
     if fitted.shared:
         table = fitted.sample_table(rows, seed=seed)
@@ -466,7 +465,7 @@ def _summary(
 def _absent(fitted: Fit) -> set[str]:
     """Which files a run does not have whose rows, or decoders, are elsewhere."""
     absent = set() if fitted.simulated else {_OWNERS}
-    return absent | ({"model"} if isinstance(fitted.model, _DECODED) else set())
+    return absent | ({"model"} if isinstance(fitted.model, DrawnRows) else set())
 
 
 def outdated(study: Study, summary: RunSummary) -> tuple[str, ...]:

@@ -207,7 +207,8 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
     ended = ""
     if made and made[-1].kind in _ENDED and not state:
-        state, why, left = *_ENDED[made[-1].kind], 0.0
+        state, why = _ENDED[made[-1].kind]
+        left = 0.0 if made[-1].kind == LAST else None
         ended = datetime.fromtimestamp(made[-1].ended, UTC).isoformat(" ", "seconds")
     elif len(made) > 1 and not unknown:
         pace = (made[-1].ended - made[0].ended) / (len(made) - 1)

@@ -271,9 +271,7 @@ class FeatureModel:
         """Rows from vectors that were drawn in one batch or more."""
         X, known = np.concatenate(batches), self.one_way or OneWay(())
         rows = self.features.decode(X, key=fold_in(seed, "values"), like=like)
-        return Pool(
-            rows, lambda: known.codes(rows), lambda places: known.moved(rows.take(places), rows)
-        )
+        return Pool(rows, lambda: known.codes(rows), lambda at: known.moved(rows.take(at), rows))
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder."""

@@ -481,7 +481,7 @@ class Forecast:
         return sum(self.asked.values()) + self.waits + (not self.closes)
 
 
-def to_parties(epsilon: float) -> str:
+def same_people_note(epsilon: float) -> str:
     """A note about parties that hold the same people."""
     return (
         f"towards another party, which knows whose rows these are, epsilon is about {epsilon:.3g}"

@@ -296,7 +296,7 @@ def _own_ids(site: Party) -> Ids:
 
 def hashed_ids(site: Party) -> Ids:
     """The ids, hashed to 64 bytes with the run's name and the id columns; computed once."""
-    run, asked = site.context.rpartition("/")[0], _asked(site)
+    run, asked = site.run, _asked(site)
     place = ("alignment", run, msgspec.msgpack.encode(asked))
     if place not in site.memo:
         found = _own_ids(site)

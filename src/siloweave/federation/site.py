@@ -368,6 +368,11 @@ class Site(Generic[Rows]):
         self._stream = mechanisms.StoredEntropy(drawn, private=self._source.private)
 
     @property
+    def run(self) -> str:
+        """Run that is being answered."""
+        return self._at.run
+
+    @property
     def context(self) -> str:
         """Run and step that are being answered."""
         return f"{self._at.run}/{self._at.step}"

@@ -178,9 +178,8 @@ def cell_shares(session: Session, parts: Mapping[str, Schema]) -> dict[str, Floa
         sent = checked.items("lists of shares", reply.shares.value, count=len(own))
         for column, one in zip(own, sent, strict=True):
             what = f"shares of {column!r}"
-            found[column] = checked.array(what, one, ("<f8",), (None,), least=0, most=1)
-            total = float(found[column].sum())
-            checked.number(f"sum of {what}", total, least=1 - 1e-6, most=1 + 1e-6)
+            shares = found[column] = checked.array(what, one, ("<f8",), (None,), least=0, most=1)
+            checked.number(f"sum of {what}", float(shares.sum()), least=1 - 1e-6, most=1 + 1e-6)
     return found
 
 
@@ -571,53 +570,37 @@ class DrawnRows:
     """Rows that parties made of what was drawn; further ones take the parties again.
 
     Attributes:
-        rows: All of them, which keep the schema's constraints.
+        num_rows: How many.
         schema: Facts about all columns, as they are declared.
+        rows: All of them, which keep the schema's constraints; None where every party has its own
+            columns, and nobody has more.
     """
 
-    rows: Table
+    num_rows: int
     schema: Schema
+    rows: Table | None = None
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """The rows, as they were drawn."""
-        if not wanted.free or wanted.num_rows not in (None, self.rows.num_rows):
+        """The rows, as they were drawn; InputError where they are not here, or others are asked."""
+        if self.rows is None:
             raise InputError(
-                f"what decodes rows stays with the parties: this run drew {self.rows.num_rows:,}, "
+                f"synthetic columns stay with their parties (shared=False): each has its own of "
+                f"the {self.num_rows:,} rows that this run drew, and others take a run with them"
+            )
+        if not wanted.free or wanted.num_rows not in (None, self.num_rows):
+            raise InputError(
+                f"what decodes rows stays with the parties: this run drew {self.num_rows:,}, "
                 "without conditions, and others take a run with them"
             )
         return self.rows
 
     def save(self, folder: Path) -> None:
-        """Write the rows."""
-        (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
+        """Write the rows that are here."""
+        if self.rows is not None:
+            (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
 
 
-@dataclass(frozen=True)
-class KeptRows:
-    """Rows of which every party has its own columns, and nobody has more.
-
-    Attributes:
-        num_rows: How many.
-        schema: Facts about all columns.
-    """
-
-    num_rows: int
-    schema: Schema
-
-    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Raises InputError: they are not here."""
-        raise InputError(
-            f"synthetic columns stay with their parties (shared=False): each has its own of the "
-            f"{self.num_rows:,} rows that this run drew, and others take a run with them"
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write nothing."""
-
-
-def decoded_rows(
-    session: Session, task: Task, result: Result, count: int | None
-) -> DrawnRows | KeptRows:
+def decoded_rows(session: Session, task: Task, result: Result, count: int | None) -> DrawnRows:
     """Rows of the coordinator's generator, whose columns the parties decode at home.
 
     Constraints are public: the coordinator finds synthetic rows that break one, and has others
@@ -636,7 +619,7 @@ def decoded_rows(
         keep = {name: KeepColumns(task.seed, own) for name, own in _cut(setup, result, batches)}
         for name, kept in zip(keep, session.ask_each(keep, last=True), strict=True):
             CheckedReply(name).number("rows", kept.rows.value, least=number, most=number)
-        return KeptRows(number, setup.declared)
+        return DrawnRows(number, setup.declared)
     model = _FarDecoder(
         joint, Features.declared(setup.schema), target=getattr(synth, "target", None),
         session=session, task=task, result=result, steps=iter(range(most_decoded(setup))),
@@ -644,6 +627,7 @@ def decoded_rows(
     )  # fmt: skip
     wanted = Wanted(count, task.seed)
     if setup.modelled is None:
-        return DrawnRows(model.draw(wanted, result.num_rows, None), setup.schema)
-    rows = constrained_rows(setup.modelled, model, wanted, result.num_rows, None)
-    return DrawnRows(rows, setup.declared)
+        rows = model.draw(wanted, result.num_rows, None)
+    else:
+        rows = constrained_rows(setup.modelled, model, wanted, result.num_rows, None)
+    return DrawnRows(rows.num_rows, setup.declared, rows)

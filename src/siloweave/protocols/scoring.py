@@ -144,7 +144,7 @@ def judge(request: ScoreTable, site: Site[ScoredRows]) -> Judgement:
     tables = _shares(request, site)
     *size_event, event = _events(request, site)
     site.require_first()
-    check_price(site, site.context.rpartition("/")[0], [*size_event, event])
+    check_price(site, site.run, [*size_event, event])
     counts = [marginal(data.codes, q) for q in request.queries]
     noisy, public = _size(size_event, site)
     size = min(max(1, noisy[0].value if noisy else public[0].value), MOST_ROWS)

@@ -42,7 +42,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.method import Asked, Case, Forecast, Setup, Task, to_parties
+from siloweave.core.method import Asked, Case, Forecast, Setup, Task, same_people_note
 from siloweave.errors import BudgetError, CapacityError, InputError, WireError
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -518,11 +518,6 @@ class _Party:
         return self.site.agree({other: self.agreed.keys[other]})[other]
 
     @property
-    def run(self) -> str:
-        """Name of the run."""
-        return self.site.context.rpartition("/")[0]
-
-    @property
     def step(self) -> int:
         """The step of it that is answered."""
         return int(self.site.context.rpartition("/")[2])
@@ -555,12 +550,12 @@ class _Party:
     def mask(self, step: int, slab: tuple[int, int]) -> Words:
         """The mask of this party's one-hot rows in a step."""
         width = sum(self.codes.domain.sizes)
-        return products.masks(self.dealer, _in_run(self.run, step), slab[1] - slab[0], width)
+        return products.masks(self.dealer, _in_run(self.site.run, step), slab[1] - slab[0], width)
 
     def shifted(self, step: int, slab: tuple[int, int]) -> npt.NDArray[np.int64]:
         """This party's shifted codes in a step, (rows, columns)."""
         own, sizes = self.rows(slab), self.codes.domain.sizes
-        context = _in_run(self.run, step)
+        context = _in_run(self.site.run, step)
         b = products.shifts(self.dealer, context, slab[1] - slab[0], sizes)
         found: npt.NDArray[np.int64] = (np.stack(own.columns, axis=1) + b) % np.array(sizes)
         return found
@@ -600,7 +595,7 @@ class _Party:
             if slab is None or other == self.site.name or other not in self.plan.parts:
                 raise self.refused(f"was delivered rows of {other!r} that nobody asked for")
             words = self.site.open_relayed(
-                other, sent.data, sent.key, self.secret(other), _in_run(self.run, sent.step)
+                other, sent.data, sent.key, self.secret(other), _in_run(self.site.run, sent.step)
             )
             sizes, rows = self.sizes(other), slab[1] - slab[0]
             if words.size != rows * (sum(sizes) + len(sizes)) + 1:
@@ -622,7 +617,7 @@ class _Party:
         pair = (self.site.name, other) if self.before(other) else (other, self.site.name)
         shape = tuple(sum(self.sizes(name)) for name in pair)
         if self.before(other):
-            total = products.masks(self.dealer, _in_run(self.run, "R", *pair), *shape)
+            total = products.masks(self.dealer, _in_run(self.site.run, "R", *pair), *shape)
         else:
             total = self._words(f"correction/{other}", shape)
         for step in self.slabs:
@@ -757,7 +752,7 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
     rows = np.hstack([masked, m.astype(np.uint32)])
     sent = np.append(rows.reshape(-1), np.uint32(proof))
     readers = {name: party.secret(name) for name in party.plan.parts if name != site.name}
-    return SharedRows(site.relay(sent, readers, _in_run(party.run, party.step)))
+    return SharedRows(site.relay(sent, readers, _in_run(site.run, party.step)))
 
 
 def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tables:
@@ -778,7 +773,7 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
         shown = ", ".join("×".join(table.clique) for table in group.tables[:8])
         shown += ", …" if len(group.tables) > 8 else ""
         number = "a marginal" if len(group.tables) == 1 else f"{len(group.tables)} marginals"
-        release = group.release(party.run, party.step)
+        release = group.release(party.site.run, party.step)
         event = party.plan.event(group.kind, len(group.tables), release)
         if group.first == group.second:
             what = f"{number}: {shown}"
@@ -807,7 +802,7 @@ class _Dealt:
         cliques = [table.clique for table in request.tables]
         for root, size in plan.roots(cliques, party.domain).items():
             if name == plan.servers[0]:
-                context = _in_run(party.run, party.step, root)
+                context = _in_run(party.site.run, party.step, root)
                 self._seeds[root] = products.root_seeds(party.dealer, context, rows, size)
             elif name == plan.servers[1]:
                 self._seeds[root] = self._taken("seeds", (rows, size, 2), "<u8")
@@ -887,7 +882,7 @@ def _closed(party: _Party, group: Group, dealt: _Dealt, tables: tuple[NoisyTable
     other = group.second if first else group.first
     if coins.half + party.agreed.rows > MOST_ROWS:
         raise party.refused(f"was asked for noise of up to {coins.half:,}, which is too wide")
-    release, modulus = group.release(party.run, party.step), group.modulus(party.agreed.rows)
+    release, modulus = group.release(party.site.run, party.step), group.modulus(party.agreed.rows)
     exact = _shifted if group.shifted else _product
     words = np.concatenate([exact(party, table, other, dealt, release) for table in group.tables])
     z = products.coin_bits(party.secret(other), release, len(words), coins)
@@ -1074,7 +1069,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
     if case.parties > 1 and plan.bound is not None:
-        notes.append(to_parties(epsilon_of_rho(2 * plan.rho, case.budget.delta)))
+        notes.append(same_people_note(epsilon_of_rho(2 * plan.rho, case.budget.delta)))
     return replace(
         base,
         asked=asked,

@@ -428,7 +428,7 @@ def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
     folded = len(parties) > PARTIES
     dear = sorted(parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received))
     summary = {}
-    for name in ("epsilon", "bytes_sent", "bytes_received", "messages", "rounds"):
+    for name in ("epsilon", "bytes_sent", "bytes_received", "messages"):
         values = [getattr(party, name) for party in parties] or [0]
         found = {"min": min(values), "median": median(values), "max": max(values)}
         summary[name] = {**found, "total": sum(values)}

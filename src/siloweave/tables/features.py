@@ -611,10 +611,9 @@ def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) 
     at = (known[below] + known[below + 1]) / 2
     moved = np.interp(values, at, inner)
     moved = np.where(values < at[0], values + (inner[0] - at[0]), moved)
-    tail = values > at[-1]
-    over, room = values[tail] - at[-1], ends[-1] - inner[-1]
-    longest = over.max() * (1 + 1 / len(over))  # the tail is not empty
-    moved[tail] = inner[-1] + over * min(1.0, room / longest)
+    over, room = values - at[-1], ends[-1] - inner[-1]
+    longest = over.max() * (1 + 1 / np.count_nonzero(over > 0))  # at least one is
+    moved = np.where(over > 0, inner[-1] + over * min(1.0, room / longest), moved)
     into = np.searchsorted(at, values, side="left")
     return np.asarray(np.where(alone[into], ends[into], moved), np.float64)
 

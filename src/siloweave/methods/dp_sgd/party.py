@@ -201,7 +201,7 @@ def _encoded(site: Site[HistogramData], features: Features, laid: Callable[[Any]
 
 def _state(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> PrivateState:
     """Laid out once a process, from what is remembered."""
-    name = ("private steps", site.context.rpartition("/")[0], site.recall("begin"))
+    name = ("private steps", site.run, site.recall("begin"))
     if name not in site.memo:
         begun = _begun(synth, trainer, site)
         rows = _encoded(site, begun.features, begun.training.rows)

@@ -123,7 +123,7 @@ def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[Owne
 
 def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundState:
     """The party's encoded rows, made once a process."""
-    name = ("rounds", site.context.rpartition("/")[0])
+    name = ("rounds", site.run)
     if name not in site.memo:
         if (stored := site.recall("setup")) is None:
             raise WireError(f"party {site.name!r} was asked to train before it was prepared")

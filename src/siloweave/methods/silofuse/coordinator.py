@@ -339,22 +339,21 @@ def coordinate_steps(session: Session, task: Task) -> Result:
 def _begun(begun: Mapping[str, JointBegun], task: Task) -> tuple[list[Sent], Matrix]:
     """What is known of latents that are not sent yet, no row of them; and the classes, if any."""
     synth: Any = task.setup.synth
-    parts, first = parts_of(task.setup), next(iter(begun))
-    target, rows = condition_of(synth.target, parts), begun[first].rows.value
+    parts, counts = parts_of(task.setup), dict[str, int]()
+    target = condition_of(synth.target, parts)
     sent, one_hots = [], list[Matrix]()
     for name, reply in begun.items():
         checked = CheckedReply(name)
-        found = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
-        if found != rows:
-            raise checked.wrong(f"rows = {found:,}", f"{rows:,}, as many as {first!r} has")
+        counts[name] = checked.number("rows", reply.rows.value, least=1, most=MOST_ROWS)
         width = checked.number("latent", reply.latent.value, least=0, most=WIDEST)
-        V = _classes(name, reply, parts[name], target, rows)
+        V = _classes(name, reply, parts[name], target, counts[name])
         none_yet, shape = np.zeros((0, width), np.float32), None if V is None else V[:0]
         sent.append(Sent(none_yet, ("",) * width, (), shape))
         one_hots += [] if V is None else [V]
+    check_same_rows(counts)
     if not any(one.columns for one in sent):
         raise InputError("there is no column but the target; leave target out")
-    return sent, one_hots[0] if one_hots else np.zeros((rows, 0), np.float32)
+    return sent, one_hots[0] if one_hots else np.zeros((max(counts.values()), 0), np.float32)
 
 
 def _trained(exchange: _Exchange, one_hots: Matrix, rows: SideBySide, task: Task) -> Any:

@@ -78,9 +78,11 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
     coding = _coding(synth.target, settings, layout, request.seed, site)
     coder = coders.fit(X, layout, progress=data.progress, store=data.store, **coding)
     keep_decoder(site, features, coder)
-    V, latent = coder.encode(X), coder.latent
+    V = coder.encode(X)
+    Z, label = V[:, : coder.latent], V[:, coder.latent :]
     event = NonPrivate("a code of every row is sent as it is, and may be inverted")
-    sent = site.release(event, "latents of all rows", lambda: _array(V[:, :latent], synth.half))
+    kind: Any = "<f2" if synth.half and np.abs(Z).max(initial=0.0) < _HALF else "<f4"
+    sent = site.release(event, "latents of all rows", lambda: Array.of(Z, kind))
     columns = site.release(event, "which column a latent stands for", lambda: coder.columns)
     codes = site.release(
         event,
@@ -90,14 +92,9 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
     if coder.label is None:
         return Coded(sent, columns, codes)
     event = NonPrivate("the classes of every row are told")
-    classes = site.release(event, "classes of the target", lambda: class_codes(V[:, latent:]))
-    options = site.release(event, "number of classes", lambda: V.shape[1] - latent)
+    classes = site.release(event, "classes of the target", lambda: class_codes(label))
+    options = site.release(event, "number of classes", lambda: label.shape[1])
     return Coded(sent, columns, codes, (classes,), (options,))
-
-
-def _array(Z: Matrix, half: bool) -> Array:
-    """Latents in half precision, where they fit into its range."""
-    return Array.of(Z, "<f2" if half and np.abs(Z).max(initial=0.0) < _HALF else "<f4")
 
 
 def class_codes(V: Matrix) -> Array:
@@ -273,7 +270,7 @@ class _PartyState:
 
 
 def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
-    place = ("work", site.context.rpartition("/")[0])
+    place = ("work", site.run)
     if isinstance(found := site.memo.get(place), _PartyState):
         return found
     import jax

@@ -62,7 +62,7 @@ from siloweave.core.method import (
     View,
     Views,
     own_columns,
-    to_parties,
+    same_people_note,
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import BudgetError, InputError, number
@@ -153,7 +153,7 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
             plan = VertiGANPlan.of(synth, parts, case.budget)
             one = plan.begin(0, case.rows, 1)  # how many numbers a step has hardly matters here
             ledgers = plan.ledgers(one, synth.steps).values()
-            notes = (*notes, to_parties(epsilon_to_parties(ledgers, case.budget.delta)))
+            notes = (*notes, same_people_note(epsilon_to_parties(ledgers, case.budget.delta)))
     return replace(found, waits=waits, notes=notes)
 
 

@@ -97,8 +97,8 @@ def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[ColumnsDat
         who, clip=synth.clip, levels=request.levels, rate=plan.rate(request.rows),
         share_sigma=request.share_sigma,
     )  # fmt: skip
-    run = site.context.rpartition("/")[0]
-    if plan.before[site.name] != tuple(e.event for e in site.ledger.entries if e.run == run):
+    paid = tuple(e.event for e in site.ledger.entries if e.run == site.run)
+    if plan.before[site.name] != paid:
         raise WireError(f"{who} trains once, right after it has counted its columns")
     try:
         ledgers = plan.ledgers(request, synth.steps)

@@ -56,9 +56,8 @@ def send_key(request: SendSketchKey, site: Site[Codes]) -> SketchKey:
 
 
 def _context(site: Site[Codes], receiver: str) -> bytes:
-    run = site.context.rpartition("/")[0]
     first = next(iter(site.terms.roster))
-    return b"\0".join(part.encode() for part in ("sketch key", run, first, receiver))
+    return b"\0".join(part.encode() for part in ("sketch key", site.run, first, receiver))
 
 
 def seal_key(request: SealSketchKey, site: Site[Codes]) -> SealedKeys:
