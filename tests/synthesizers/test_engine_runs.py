@@ -16,7 +16,7 @@ from siloweave.federation import engine, flower
 from tests.federation.engines import SuperLink, cable, children, free_port
 from tests.synthesizers.networked import fit_over_frames
 from tests.synthesizers.test_network import check_same
-from tests.synthesizers.test_network_faults import planted_case
+from tests.synthesizers.test_network_faults import DRAWN, holds, planted_case
 from tests.synthesizers.test_visibility import CASES
 
 pytestmark = pytest.mark.engine
@@ -282,7 +282,11 @@ def planted(method, folder, monkeypatch, over, look=lambda: None):
     monkeypatch.setattr(engine.Engine, "_reported", heard)
     SEEN.clear()
     SENT.clear()
-    fit_over_frames(case, folder, over=over)
+    fit_over_frames(case, folder, over=over, rows=DRAWN)
+    office = [one.read_bytes() for one in (folder / "office").rglob("*") if one.is_file()]
+    assert office  # all that the coordinator stores, its synthetic rows' columns among it
+    assert not [name for name in names if any(name.encode() in one for one in office)]
+    assert not holds(b"".join(office), numbers)
     return names, numbers
 
 

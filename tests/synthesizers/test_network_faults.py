@@ -367,7 +367,7 @@ def holds(data, numbers):
     return [x for x, three in zip(numbers, forms, strict=True) if any(one in data for one in three)]
 
 
-_DRAWN = 101  # rows are raked from 100 on, and a rank of 101 is at each fiftieth
+DRAWN = 101  # rows are raked from 100 on, and a rank of 101 is at each fiftieth
 
 
 @pytest.mark.parametrize("method", PLANTED)
@@ -387,8 +387,8 @@ def test_nothing_that_is_in_rows_alone_crosses_or_stays_at_the_coordinator(
         return read(session, asked, body, kind)
 
     monkeypatch.setattr(Session, "_read", heard)
-    fitted, _ = fit_over_frames(case, tmp_path, over=over_files, rows=_DRAWN)
-    drawn = fitted.sample_table(_DRAWN, seed=0)
+    fitted, _ = fit_over_frames(case, tmp_path, over=over_files, rows=DRAWN)
+    drawn = fitted.sample_table(DRAWN, seed=0)
     fitted.save(tmp_path / "office" / "fit")
     write(drawn, tmp_path / "office" / "rows.csv")
     places = (tmp_path / "spool", tmp_path / "office")

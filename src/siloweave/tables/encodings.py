@@ -693,7 +693,7 @@ def _ending_apart(points: Points, step: float) -> Floats:
     """The values, but a smallest or largest one that one row alone has is halfway to the next.
 
     Drawn numbers beyond those that were seen become a curve's ends, which are then no value of a
-    row. Rows are encoded as before. Values of neighbouring steps stay as they are.
+    row; these points are encoded as before. Values of neighbouring steps stay as they are.
     """
     values = points.values.copy()
     for end, beside in ((0, 1), (-1, -2)) if len(values) > 1 else ():
