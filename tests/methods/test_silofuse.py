@@ -176,7 +176,7 @@ def misplaced(what, value):
     [
         (misplaced, r"party 'south' says that 50 latents from 0 on are a choice among 60"),
         (as_nan, r"party 'south'.*not finite"),
-        (cut, r"parties 'north' and 'south' sent 60 and 59 rows"),
+        (cut, r"party 'north' sent 60 rows and party 'south' 59"),
         (thinner, r"party 'south' sent \d columns; it must be \d"),
     ],
 )

@@ -99,7 +99,7 @@ CODED = [
 BEGUN = [
     *LATENTS,
     ("rows", instead(HUGE), "rows = 1,000,000,000,000,000; it must be from 1 to 2,147,483,647"),
-    ("rows", instead(2**31 - 1), "'north' and 'south' sent 60 and 2,147,483,647 rows"),
+    ("rows", instead(2**31 - 1), "party 'north' sent 60 rows and party 'south' 2,147,483,647"),
     ("rows", instead(0), "rows = 0"),
     ("latent", instead(HUGE), "latent = 1,000,000,000,000,000; it must be from 0 to 65,536"),
     ("latent", instead(-1), "latent = -1"),

@@ -114,9 +114,9 @@ def check_same_rows(counts: Mapping[str, int]) -> None:
     for name in counts:
         if counts[name] != counts[first]:
             raise WireError(
-                f"parties {first!r} and {name!r} sent {counts[first]:,} and {counts[name]:,} rows, "
-                "and must hold the same people. The replies were discarded: check which software "
-                "these parties run, and start a new run"
+                f"party {first!r} sent {counts[first]:,} rows and party {name!r} {counts[name]:,}, "
+                "and they must hold the same people. The replies were discarded: check which "
+                "software these parties run, and start a new run"
             )
 
 
