@@ -764,6 +764,19 @@ def test_months_of_many_years_are_dates_and_of_few_categories(form):
     assert (few.kind, len(few.categories)) == ("categorical", len(set(texts[:40])))
 
 
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_months_that_are_whole_numbers_are_dates_and_come_back_as_such(kind):
+    numbers = (random().integers(1990, 2020, ROWS) * 100 + random(1).integers(1, 13, ROWS)).tolist()
+    frame = kind({"x": numbers})
+    schema = Schema.detect(frame)
+    assert (schema["x"].kind, schema["x"].format) == ("datetime", "%Y%m")
+    encoder = Encoder(schema, bins=10**5)
+    drawn = encoder.decode(encoder.encode(read(frame)), key=0, like=read(frame))
+    assert drawn.values("x").tolist() == numbers
+    assert seen([*numbers, 202013]).kind == "integer"
+    assert seen([202001, 202002, 202003] * 99).kind != "datetime"
+
+
 def test_infinite_numbers_are_strays_with_their_places(tmp_path):
     frame = pl.DataFrame({"x": random().normal(size=ROWS).round(1), "y": [1.0, 0.0] * (ROWS // 2)})
     frame[5, "x"], frame[9, "x"], frame[7, "y"] = float("inf"), float("-inf"), float("inf")

@@ -291,12 +291,13 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         return ColumnEvidence(name, "integer", "constant: one whole number in every row")
     if seen.tolist() == [0, 1]:
         return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=(0, 1))
-    if _are_days(seen):
+    months = kinds > _FEW_CODES and 0 < seen[0] <= seen[-1] < 10**6  # of few years: codes
+    if _are_days(seen * 100 + 1 if months else seen):
+        days, such = ("%Y%m", "202401") if months else ("%Y%m%d", "20240131")
         texts, how = list(map(str, seen.tolist())), "name it as missing where the file is read"
-        when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, "%Y%m%d")
-        why = f"whole numbers such as 20240131: dates{_far_off(when, texts, how)}"
-        why = f"{why}; {_if_not('integer')}"
-        return ColumnEvidence(name, "datetime", why, format="%Y%m%d")
+        when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, days)
+        why = f"whole numbers such as {such}: dates{_far_off(when, texts, how)}"
+        return ColumnEvidence(name, "datetime", f"{why}; {_if_not('integer')}", format=days)
     if _POST & {*words} and not _COUNTS & {*words}:
         why = f"{spread}, named as a postcode: "
         if kinds > min(0.2 * rows, _MOST_CODES):
