@@ -61,6 +61,7 @@ _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
 _EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
+_NOISE = 1.5  # how much more a planned pair must move than its noise is expected to
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
@@ -79,13 +80,15 @@ class TwoRoundSettings(MarginalSettings):
 
     Attributes:
         pairs_share: Share of the budget for the first round, all pairs.
-        plan_sweeps, final_sweeps, shrinkage: Of the fits, see models/estimate.py.
+        plan_sweeps, plan_shrinkage: Of the fits by which it is planned, see models/estimate.py.
+        final_sweeps, shrinkage: Of the last fit.
     """
 
     pairs_share: float = 0.3
     plan_sweeps: int = 1
+    plan_shrinkage: float = 0.7
     final_sweeps: int = 60
-    shrinkage: float = 1.0
+    shrinkage: float = 0.5
 
     def __post_init__(self) -> None:
         number("pairs_share", self.pairs_share, 0, 1, "()")
@@ -496,7 +499,7 @@ class _Rehearsal:
         return fits(self.domain, pairs, self.megabytes)
 
     def _fit(self, start: MRF | None) -> MRF:
-        sweeps, shrinkage = self.settings.plan_sweeps, self.settings.shrinkage
+        sweeps, shrinkage = self.settings.plan_sweeps, self.settings.plan_shrinkage
         return fit(self.domain, self.answers, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
 
     def _score(self, answer: Measurement) -> float:
@@ -507,10 +510,10 @@ class _Rehearsal:
         that they would have brought.
         """
         q, now = answer.clique, self.model.marginal(answer.clique)
-        moved = block_step(self.model, answer, shrinkage=self.settings.shrinkage)
+        moved = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
-        noise = float(np.minimum(expected_l1(sigma, 1), now).sum())
-        return self.weights[q] * (float(np.abs(moved - now).sum()) - noise)
+        noise = float(np.minimum(expected_l1(sigma, 1), moved).sum())
+        return self.weights[q] * (float(np.abs(moved - now).sum()) - _NOISE * noise)
 
     def _best(self) -> Clique | None:
         """The best pair that fits; scores mostly fall, so only the highest are computed again."""
