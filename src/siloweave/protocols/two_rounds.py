@@ -61,7 +61,7 @@ _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
 _EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
-_NOISE = 1.5  # how much more a planned pair must move than its noise is expected to
+_NOISE = 1.5  # times the noise that it would bring, a planned pair moves its marginal at least
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
@@ -69,9 +69,6 @@ Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[M
 
 Allowed: TypeAlias = Callable[[Sequence[Clique]], bool]
 """Whether these tables can be measured together."""
-
-NoRoom: TypeAlias = Callable[[Sequence[Clique]], None]
-"""Takes pairs that a model has no room for."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def plan_and_fit(
     unit: float = 1.0,
     total: float | None = None,
     allowed: Allowed = lambda cliques: True,
-    no_room: NoRoom = lambda pairs: None,
+    no_room: Callable[[Sequence[Clique]], None] = lambda pairs: None,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run both rounds; returns the model and what each round measured.
@@ -364,7 +361,7 @@ def plan(
     rho: float,
     settings: TwoRoundSettings,
     *,
-    no_room: NoRoom = lambda pairs: None,
+    no_room: Callable[[Sequence[Clique]], None] = lambda pairs: None,
     progress: Progress = silent,
 ) -> list[Clique]:
     """Choose what to measure in the second round, by rehearsing it with the first one's answers.
@@ -505,9 +502,8 @@ class _Rehearsal:
     def _score(self, answer: Measurement) -> float:
         """w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
-        What the first answer's own noise moves is not subtracted here, beyond what `shrink_pair`
-        took from it: that would plan fewer pairs, and the missing ones cost more than the noise
-        that they would have brought.
+        Noise counts where the answer leads, as a fit takes none from cells without rows, and half
+        more than once, since the first answer's own noise moves the marginal, too (decision 0054).
         """
         q, now = answer.clique, self.model.marginal(answer.clique)
         moved = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)

@@ -173,7 +173,7 @@ class DistAIM(Synthesizer, TwoRoundSettings):
     Args:
         degree, queries, workload, target, counts_share, max_model_mb: See `MarginalSettings`.
         bins: Of a column of numbers at most.
-        pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
+        pairs_share, plan_sweeps, plan_shrinkage, final_sweeps, shrinkage: See `TwoRoundSettings`.
         rounds: T.
         participation: Probability p with which a party joins a round.
         selection: "planned", from noisy counts of all pairs; or "simulated", as published, which

@@ -82,7 +82,7 @@ class TwoRound(Synthesizer, TwoRoundSettings):
 
     Args:
         degree, queries, workload, target, bins, counts_share, max_model_mb: See `MarginalSettings`.
-        pairs_share, plan_sweeps, final_sweeps, shrinkage: See `TwoRoundSettings`.
+        pairs_share, plan_sweeps, plan_shrinkage, final_sweeps, shrinkage: See `TwoRoundSettings`.
         tolerated: Parties that may pool what they know with the coordinator.
         dropouts: Parties that may vanish in one sum.
 
