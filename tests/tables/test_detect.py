@@ -1,4 +1,5 @@
 import re
+from datetime import time
 
 import numpy as np
 import pandas as pd
@@ -762,6 +763,16 @@ def test_months_of_many_years_are_dates_and_of_few_categories(form):
     assert drawn.values("x").tolist() == texts
     few = Schema.detect(pl.DataFrame({"x": texts[:40] * 10}))["x"]
     assert (few.kind, len(few.categories)) == ("categorical", len(set(texts[:40])))
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "arrow"])
+def test_times_of_day_that_a_frame_holds_as_such_are_those_of_text(library):
+    times = [time(i % 24, i * 7 % 60, i % 3) for i in range(ROWS)]
+    frame = pl.DataFrame({"x": [None, *times[1:]]})
+    frame = {"pandas": frame.to_pandas, "arrow": frame.to_arrow}.get(library, lambda: frame)()
+    column = Schema.detect(frame)["x"]
+    assert (column.kind, column.format, column.missing) == ("datetime", "%H:%M:%S", True)
+    assert read(frame).values("x").tolist() == [None, *map(str, times[1:])]
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])

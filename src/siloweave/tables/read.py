@@ -1358,7 +1358,7 @@ def _normal_series(series: pl.Series) -> pl.Series:
         return series.cast(pl.Float64).fill_nan(None)
     if dtype in _WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == _DATETIME:
         return series
-    if isinstance(dtype, pl.Enum | pl.Categorical):
+    if isinstance(dtype, pl.Enum | pl.Categorical | pl.Time):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
         utc = series.dt.convert_time_zone("UTC") if dtype.time_zone else series
