@@ -166,6 +166,16 @@ def test_numbers_are_written_with_zeros_where_that_is_asked_for(tmp_path):
     assert path.read_text().splitlines()[1] == "1.5,12.0,1,a"
 
 
+@pytest.mark.parametrize("unit", ["M", "Q", "D"])
+def test_periods_of_pandas_are_read_as_they_are_written_and_come_back(unit):
+    frame = pd.DataFrame({"when": pd.period_range("2020-01-01", periods=3, freq=unit)})
+    frame.loc[1, "when"] = pd.NaT
+    table = read(frame)
+    texts = [None if gone else str(one) for one, gone in zip(frame["when"], [0, 1, 0], strict=True)]
+    assert table.values("when").tolist() == texts
+    pd.testing.assert_frame_equal(table.to_native(), frame)
+
+
 def test_text_in_a_zst_file_that_is_not_utf_8_is_said_to_be_so(tmp_path):
     text = "name,age\nJosé,3\n".encode("latin-1")
     (tmp_path / "t.csv.zst").write_bytes(pa.compress(text, codec="zstd", asbytes=True))

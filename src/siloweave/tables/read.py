@@ -1429,7 +1429,7 @@ def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
         filled = series.fillna(kind != "b" and 0) if mask.any() else series
         plain = np.float32 if str(series.dtype).lower() == "float32" else _PLAIN[kind]
         return filled.to_numpy(dtype=plain), mask
-    return series.astype(object).to_numpy(), mask
+    return series.astype(str if str(series.dtype)[:6] == "period" else object).to_numpy(), mask
 
 
 def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
