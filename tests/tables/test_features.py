@@ -249,11 +249,11 @@ def test_a_smallest_or_largest_value_of_one_row_is_not_made_again():
     for name, rows in moved.items():
         assert np.flatnonzero(now.values(name) != then.values(name)).tolist() == rows
     far = features.decode(np.full((1, features.width), 40.0), key=0)
-    assert far.values("x")[0] == pytest.approx((9.0 + x.max()) / 2)
-    assert far.values("i")[0] == np.rint((900 + table.values("i")[:200].max()) / 2)
+    assert far.values("x")[0] == pytest.approx(0.9 * 9.0 + 0.1 * x.max())
+    assert far.values("i")[0] == np.rint(0.9 * 900 + 0.1 * table.values("i")[:200].max())
     assert (far.values("near")[0], far.values("often")[0]) == (301, 9.0)
     least = features.decode(np.full((1, features.width), -40.0), key=0)
-    assert least.values("x")[0] == pytest.approx((x.min() - 7.0) / 2)
+    assert least.values("x")[0] == pytest.approx(0.1 * x.min() - 0.9 * 7.0)
 
 
 def test_decimals_and_frequent_values_stay():

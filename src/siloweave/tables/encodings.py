@@ -690,15 +690,16 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
 
 
 def _ending_apart(points: Points, step: float) -> Floats:
-    """The values, but a smallest or largest one that one row alone has is halfway to the next.
+    """The values, but a smallest or largest one of a single row is a tenth nearer to the next.
 
     Drawn numbers beyond those that were seen become a curve's ends, which are then no value of a
     row; these points are encoded as before. Values of neighbouring steps stay as they are.
     """
     values = points.values.copy()
     for end, beside in ((0, 1), (-1, -2)) if len(values) > 1 else ():
-        if points.weights[end] == 1.0 and abs(values[beside] - values[end]) >= 2.0 * step:
-            values[end] = (values[end] + values[beside]) / 2.0
+        gap = values[beside] - values[end]
+        if points.weights[end] == 1.0 and abs(gap) >= 2.0 * step:
+            values[end] += np.sign(gap) * max(step, abs(gap) / 10.0)
     return values
 
 

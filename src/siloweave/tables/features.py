@@ -312,8 +312,8 @@ class Features:
     * Columns of kind ``id`` and ``text`` are left out.
 
     Numbers are float32, so a value comes back within about a millionth of its distance to the
-    neighbours that were seen, and a smallest or largest one that a single row has halfway to the
-    next (`quantile`); on decode it is clipped to the schema's bounds and rounded to the
+    neighbours that were seen, and a smallest or largest one that a single row has a tenth nearer to
+    the next (`quantile`); on decode it is clipped to the schema's bounds and rounded to the
     column's resolution (whole, as many decimals as every fitted value had, or one of the fitted
     values where each occurs ten times on average).
 
