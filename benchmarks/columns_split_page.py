@@ -88,18 +88,12 @@ or removed. VertiMRF here is ours after the paper; its file says where it depart
 weighting estimates by their noise. The rule by which TwoRound and SecureTwoRound choose wider
 tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
 line in `results/` names the commit that it was run at; one with a + was run shortly before the
-change was committed. SecureTwoRound measures wider tables since f9f4859. Its older runs, all but
-those of cost alone, were run again. TwoRound and SecureTwoRound plan fewer pairs that noise alone
-relates since decision 0051: every table was run again with it. Cells whose ratio to TwoRound was
-1.03 and more after five runs have ten, and more where it was still so after ten, up to twenty-five;
-all of them count. Since then plans of more than 120 pairs are made in larger steps, a pair that was
-left out for want of room may come in after all (both decision 0036; br2000 was run again with it),
-and SecureTwoRound's last question closes the run, so that it is asked four instead of the five
-questions of most runs here. All runs of both are from before their plan's model grew: with that
-TwoRound is up to 5 % closer on br2000 and on adult up to ε = 0.8, and 2 to 5 % further off on adult
-above (decision 0049 has these runs). AIM with its own workload was run again when its triples came
-to weigh less (decision 0042) and when its last fit had less entropy (0053; not on heloc and
-bank_marketing). Runs before these are kept in `columns_split_before.jsonl` with a label, and not
+change was committed. TwoRound and SecureTwoRound were run again when their plan came to ask more of a pair and their fits
+to have less entropy (decision 0054), but for adult (48,842 rows) and bank_marketing, uneven splits
+and runs of cost alone: there both are from before their plan's model grew (0049), and were asked
+one question more. SecureTwoRound's distances then were MORE. AIM with its own workload was run
+again when its triples came to weigh less (0042) and when its last fit had less entropy (0053; not
+on heloc and bank_marketing). Runs before these are kept in `columns_split_before.jsonl` with a label, and not
 shown. No other run is left out: some seeds were run twice, with fresh noise, and both runs count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These

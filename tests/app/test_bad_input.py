@@ -322,9 +322,9 @@ def test_a_run_with_a_broken_file(done, file, words, change):
 
 def test_a_record_of_the_format_before_is_refused_with_what_wrote_it(done):
     path = done.path / "run/record.json"
-    path.write_text(path.read_text().replace('"version":3', '"version":2'))
+    path.write_text(path.read_text().replace('"version":4', '"version":3'))
     said = refused(done, "report", "run")
-    assert "version 2, written by siloweave 0.1.0" in said
+    assert "version 3, written by siloweave 0.1.0" in said
     assert "run the study again" in said
 
 

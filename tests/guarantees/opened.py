@@ -37,7 +37,7 @@ class Tables:
 
     def _closed(self, party, group, dealt, tables):
         words = _CLOSED(party, group, dealt, tables)
-        release = group.release(party.run, party.step)
+        release = group.release(party.site.run, party.step)
         event = party.plan.event(group.kind, len(group.tables), release)
         sizes = tuple(party.domain.size(table.clique) for table in group.tables)
         self._sent[words.tobytes()] = event, sizes, party.digest(tables)
