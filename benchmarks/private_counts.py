@@ -358,15 +358,20 @@ def ratio_of(now: list[float], old: list[float]) -> tuple[float, float | None]:
     return ratio, float(np.std(apart, ddof=1) / np.sqrt(len(now)) / np.mean(old))
 
 
+def latest(rows: list[Row]) -> list[Row]:
+    """Rows; where a table was not run by default again, the last earlier default stands for it."""
+    for older in ({PLANNED}, {FIXED, ALIKE}):
+        run = {(row["table"], row["method"]) for row in rows if row["label"] == "default"}
+        old = [r for r in rows if r["label"] in older and (r["table"], r["method"]) not in run]
+        rows = rows + [row | {"label": "default"} for row in old]
+    return rows
+
+
 def page_of_tables(rows: list[Row]) -> str:
     """Errors of all tables, before and by default; and how well trees tell rows apart."""
     held = {(row["table"], row["seed"]): row for row in rows if row["method"] == HELD_OUT}
     again = {(row["table"], row["method"]) for row in rows if row["label"] == "default"}
-    seen = set(again)
-    for older in ({PLANNED}, {FIXED, ALIKE}):  # the last default that was run
-        old = [r for r in rows if r["label"] in older and (r["table"], r["method"]) not in seen]
-        rows = rows + [row | {"label": "default"} for row in old]
-        seen |= {(row["table"], row["method"]) for row in old}
+    rows = latest(rows)
     body, apart, useful, narrower = [], [], [], []
 
     def of(table: str, method: str, label: str) -> list[Row]:

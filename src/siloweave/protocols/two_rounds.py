@@ -61,7 +61,7 @@ _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
 _EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
-_NOISE = 1.5  # times the noise that it would bring, a planned pair moves its marginal at least
+_NOISE = 1.5  # times the noise that it would bring, a planned pair moves its marginal, mostly
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
@@ -382,7 +382,8 @@ def plan(
     """
     rehearsal = _Rehearsal(domain, weights, pairs, rho, settings)
     while rehearsal.step() or rehearsal.exchange():
-        progress("planning", 0.1 + 0.7 * rehearsal.done)
+        chosen, left = len(rehearsal.chosen), len(rehearsal.open) + len(rehearsal.left_out)
+        progress("planning", 0.1 + 0.7 * chosen / (chosen + left))
     no_room(list(rehearsal.left_out))
     covered = {a for q in rehearsal.chosen for a in q}
     lone = [m.clique for m in pairs if len(m.clique) == 1 and m.clique[0] not in covered]
@@ -408,12 +409,6 @@ class _Rehearsal:
         self.brought = 0  # by them
         self.model = self._fit(None)
         self.scores: dict[Clique, float] = {q: self._score(m) for q, m in self.open.items()}
-
-    @property
-    def done(self) -> float:
-        """Share of the pairs that are chosen."""
-        chosen = len(self.chosen)
-        return chosen / max(1, chosen + len(self.open) + len(self.left_out))
 
     def step(self) -> bool:
         """Add the pair that improves most, or a few where many are chosen; False if none does."""
@@ -502,14 +497,16 @@ class _Rehearsal:
     def _score(self, answer: Measurement) -> float:
         """w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
-        Noise counts where the answer leads, as a fit takes none from cells without rows, and half
-        more than once, since the first answer's own noise moves the marginal, too (decision 0054).
+        Noise counts where the answer leads, as a fit takes none from cells without rows; half more
+        than once, since the first answer's own noise moves the marginal, too; and less where most
+        of it is that of single columns (decision 0054).
         """
         q, now = answer.clique, self.model.marginal(answer.clique)
         moved = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
         noise = float(np.minimum(expected_l1(sigma, 1), moved).sum())
-        return self.weights[q] * (float(np.abs(moved - now).sum()) - _NOISE * noise)
+        asked = _NOISE * min(1.0, 2 * _freedom(self.domain, q) / now.size)
+        return self.weights[q] * (float(np.abs(moved - now).sum()) - asked * noise)
 
     def _best(self) -> Clique | None:
         """The best pair that fits; scores mostly fall, so only the highest are computed again."""
