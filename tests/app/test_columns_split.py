@@ -144,7 +144,8 @@ def test_what_it_costs_towards_another_party_is_stated_wherever_the_bound_is(fol
     assert said in out
     assert said in folder.call("ledger", "run")[1]
     assert folder.json("ledger", "run")["to_parties"] == towards
-    assert folder.json("ledger", "run", "--delta", "1e-9")["to_parties"] > towards
+    # Below a thousandth of the budget's delta, which noise of coins leaves out, nothing is bounded.
+    assert folder.json("ledger", "run", "--delta", "1e-7")["to_parties"] > towards
     assert f"ε = {words.epsilon(towards)}: it" in (folder.path / "run/report.html").read_text()
 
 
