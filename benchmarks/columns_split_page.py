@@ -132,7 +132,7 @@ OTHERS = """### Other tables with at most 30 columns
 As above, three columns alone. Numbers with more than 40 values have 16 bins between their ends,
 which are taken as public; identifiers (churn) are left out. Some of these tables had a part in
 choosing constants of TwoRound's second round (churn, abalone, california_housing, bank_marketing,
-heloc; decisions 0036 and 0051), which both sides share.
+heloc; decisions 0036, 0051 and 0054), which both sides share.
 """
 SPLITS = """### Uneven splits
 

@@ -26,5 +26,6 @@ def test_fits_take_whole_sweeps_and_shrink_by_no_less_than_nothing(kind):
     for name in known & {"sweeps", "plan_sweeps", "final_sweeps"}:
         with pytest.raises(InputError, match=f"{name}=0 must be a whole number, 1 or more"):
             kind(**{name: 0})
-    with pytest.raises(InputError, match="shrinkage=-1 must be a number"):
-        kind(shrinkage=-1)
+    for name in known & {"shrinkage", "plan_shrinkage"}:
+        with pytest.raises(InputError, match=f"{name}=-1 must be a number"):
+            kind(**{name: -1})

@@ -5,7 +5,7 @@ import pytest
 
 from siloweave.errors import DataError
 from siloweave.tables import Column, Schema, Table
-from siloweave.tables.features import OneWay
+from siloweave.tables.features import _CUTS, _MOST_APART, OneWay
 
 ROWS = 1_000
 SCHEMA = Schema((
@@ -169,3 +169,8 @@ def test_a_pool_gives_the_numbers_that_rows_lack():
     found = law.moved(rows, skewed(seed=7))
     assert found.values("year").max() < 2000
     assert found.values("year").min() < 1920
+
+
+def test_the_number_of_a_cell_is_one_byte():
+    """A party that decodes sends the cell of each row so (protocols/columns.py)."""
+    assert max(_MOST_APART, _CUTS) + 2 <= 256  # all other values and missing ones have one each

@@ -112,7 +112,8 @@ class MarginalSettings:
                 whole(name, getattr(self, name), 1)
         whole("tolerated", getattr(self, "tolerated", 1), 1)
         whole("dropouts", getattr(self, "dropouts", 0), 0)
-        number("shrinkage", getattr(self, "shrinkage", 0), 0, inf, "[)")
+        for name in ("shrinkage", "plan_shrinkage"):
+            number(name, getattr(self, name, 0), 0, inf, "[)")
         workload: Any = self.workload
         if workload is None or (isinstance(workload, str) and workload != "auto"):
             raise InputError(

@@ -570,7 +570,7 @@ def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
 # How single columns are distributed
 
 _CUTS, _RARE = 50, 20.0  # quantiles; rows of a cell at least
-_MOST_APART = 200  # categories with a cell of their own
+_MOST_APART = 200  # categories with a cell of their own; a cell is sent as one byte
 _EXACT = 2.0**53  # whole numbers beyond are not all float64
 _FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
 _GAP, _NOISE = 0.05, 0.4  # of what is left in place; what chance explains, per root (cells / rows)
