@@ -16,7 +16,7 @@ from siloweave.tables import Column, Encoder, Schema, Table
 HERE = Path(__file__).parent.parent / "benchmarks"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def load(monkeypatch):
     """Import a module of the benchmarks."""
     monkeypatch.syspath_prepend(str(HERE))
