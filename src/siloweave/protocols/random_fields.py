@@ -10,8 +10,9 @@ own and a share of the budget (`OwnAnswers`).
 Where it departs from the paper: noise is discrete; the number of rows is paid for as a small part
 of the R-scores' share (the reference code's noise for it costs ten times the whole budget, and it
 then uses the exact number all the same), under both relations; the model is fitted by
-models/estimate.py, whose shrinkage takes the place of stopping mirror descent early; a candidate
-that was measured is not measured again. Graph and marginals: models/field_graph.py.
+models/estimate.py, whose shrinkage takes the place of stopping mirror descent early, and is less in
+the last fit, as the reference code stops later there (decision 0055); a candidate that was measured
+is not measured again. Graph and marginals: models/field_graph.py.
 
 **Guarantee**: rows, add/remove or replace-one as the owner's budget says, towards everyone who sees
 an answer or what follows from it. Of an answer over k numbers each moves by at most D if a row
@@ -60,6 +61,7 @@ from siloweave.tables.keys import Key, fold_in, generator
 
 _LEAST = 1.0  # noise is never narrower, see SharedGaussian
 _ROWS_PART = 0.1  # of the R-scores' share, to count rows with
+_LAST = 0.2  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class FieldSettings:
         widest: Columns of a marginal at most. The paper has 6, and 10 where columns are binary.
         sweeps: Sweeps of each fit.
         final_sweeps: Sweeps of the last.
-        shrinkage: Entropy per unit of noise in the fits.
+        shrinkage: Entropy per unit of noise in the fits; a fifth of it in the last.
     """
 
     scores_share: float = 0.1
@@ -168,8 +170,8 @@ class _Run:
         self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
         self.rounds.append(Measured(tuple(cliques), sigma))
 
-    def fit(self, start: MRF | None, sweeps: int) -> MRF:
-        shrinkage = self.settings.shrinkage
+    def fit(self, start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
+        shrinkage = share * self.settings.shrinkage
         return fit(self.domain, self.measured, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
 
     def first(self, wanted: Sequence[Clique], most: int) -> list[Clique]:
@@ -293,10 +295,9 @@ def private_field(
     )
     progress("growing the graph", 0.1)
     edges, cliques = grow_graph(domain, scores, limits)
-    most = (1 + settings.refined) * len(domain.names)
-    useful = most_useful_cells(
-        rows, _width(unit, round(most), rho - spent - errors_rho), settings.theta
-    )
+    most = round((1 + settings.refined) * len(domain.names))
+    sigma = _width(unit, most, rho - spent - errors_rho)
+    useful = most_useful_cells(rows, sigma, settings.theta)
     shares = {pair: score / rows for pair, score in scores.items()}
     initial = initial_marginals(domain, cliques, shares, useful, settings.widest)
     initial = run.first(initial, len(initial))
@@ -314,7 +315,7 @@ def private_field(
         run.measure([*initial, *run.first(list(weights), plan.refined)], plan.sigma)
         model = None
     progress("fitting", 0.9)
-    model = run.fit(model, settings.final_sweeps)
+    model = run.fit(model, settings.final_sweeps, _LAST)
     return PrivateField(model, edges, cliques, scores, run.measured, run.rounds)
 
 
@@ -377,10 +378,8 @@ class OwnAnswers:
         """Marginals in one event."""
         exact = [marginal(self.site.rows, q) for q in cliques]
         flat = np.concatenate([table.reshape(-1) for table in exact])
-        event = Gaussian(
-            sigma=sigma,
-            sensitivity=sqrt(len(exact)) * marginal_sensitivity(self.relation, norm="l2"),
-        )
+        unit = marginal_sensitivity(self.relation, norm="l2")
+        event = Gaussian(sigma=sigma, sensitivity=sqrt(len(exact)) * unit)
         self.site.pay(event, f"{len(exact)} marginals")
         noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(np.float64)
         pieces = np.split(noisy, np.cumsum([table.size for table in exact])[:-1])
