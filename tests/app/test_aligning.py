@@ -9,7 +9,7 @@ from siloweave.app.ledgers import ledger_files
 from siloweave.app.plan import _aligning, most_asked
 from siloweave.app.run import execute
 from siloweave.app.study import Study
-from siloweave.errors import DataError, InputError, RosterError
+from siloweave.errors import BudgetError, DataError, InputError, RosterError
 from siloweave.methods.silofuse.method import SiloFuse
 from siloweave.tables.schema import Column, Schema
 
@@ -110,6 +110,17 @@ def test_a_run_that_cannot_be_aligned_stops_and_keeps_its_ledgers(study, fitted_
     short = study(alignment={"on": ["id"], "rules": {"id": ["digits"]}, "most": 3})
     with pytest.raises(RosterError, match="lets nobody bring more than most = 3 ids"):
         execute(short)
+
+
+def test_what_a_budget_does_not_pay_for_is_refused_before_ids_are_compared(study):
+    """Which rows are common is covered by no epsilon, so nobody learns it in vain."""
+    small = {"budget": {"epsilon": 0.05, "delta": 1e-6}, "method": {"name": "vertigan"}}
+    asked = study(**small)
+    for step in (forecast, execute):
+        with pytest.raises(BudgetError, match="too small for 2000 steps"):
+            step(asked)
+    assert not ledger_files(asked.folder / "alignment")
+    assert not asked.folder.exists()
 
 
 def test_one_common_row_is_too_few(study, fitted_on, tmp_path):

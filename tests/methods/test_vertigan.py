@@ -11,7 +11,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.app.report import record_of
-from siloweave.core.method import Case
+from siloweave.core.method import Case, Setup
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation.messages import Array
 from siloweave.federation.session import InProcess, Session
@@ -121,6 +121,29 @@ def test_a_forecast_foresees_what_it_costs_towards_another_party():
         replace(case, budget=Budget(0.01, 1e-6)),  # of which no step can be paid
     ):
         assert not any(said in n for n in VertiGAN().method.forecast(VertiGAN(), other).notes)
+
+
+def test_a_forecast_has_a_time_that_grows_with_rounds():
+    def seconds(**settings):
+        synth = VertiGAN(**settings)
+        return synth.method.forecast(synth, Case(SAME, Budget(8.0, 1e-6), 2, 1_000)).seconds
+
+    ten, hundred, plain = (
+        seconds(rounds=rounds, private=private)
+        for rounds, private in ((10, True), (100, True), (100, False))
+    )
+    assert 0 < ten < hundred
+    assert plain < hundred
+
+
+def test_a_budget_that_is_too_small_is_refused_by_the_study_alone():
+    """So `check` refuses it, and ids are not compared in vain."""
+    method, columns = VertiGAN.method, {name: tuple(part) for name, part in halves().items()}
+    setup = Setup(VertiGAN(), SAME, Budget(0.05, 1e-6), tuple(columns), columns)
+    with pytest.raises(BudgetError, match="is too small for 2000 steps of 512 rows"):
+        method.affordable(setup, 0.0)
+    method.affordable(replace(setup, budget=Budget(8.0, 1e-6)), 0.0)
+    method.affordable(replace(setup, synth=VertiGAN(private=False)), 0.0)
 
 
 @pytest.mark.slow

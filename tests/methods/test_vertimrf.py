@@ -261,6 +261,63 @@ def test_budgets_and_settings_that_cannot_be_are_refused():
         fit("fm", settings={"repetitions": 131_072, "encoded_bins": 5000, "bins": 5000})
 
 
+def wide_columns(codes, rows=60):
+    """Two columns at each of two parties, of which the first have so many codes."""
+    letters = [f"v{k}" for k in range(codes)]
+    sizes = {"a wide": letters, "a": letters[:2], "b wide": letters, "b": letters[:2]}
+    schema = Schema(tuple(Column(n, "categorical", categories=tuple(c)) for n, c in sizes.items()))
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({name: rng.choice(options, rows) for name, options in sizes.items()})
+    return {p: frame[[n for n in sizes if n[0] == p]] for p in "ab"}, schema
+
+
+@every
+def test_pairs_of_two_parties_that_a_model_has_no_room_for_are_refused(encoding, tmp_path):
+    """Their counts were made all the same: 2 GB where `check` promised 294 MB, or no end."""
+    data, schema = wide_columns(12)
+    whole = {"encoded_bins": None, "max_model_mb": 143 * 8e-6}
+    with pytest.raises(CapacityError, match=r"in 12 and 12 values have 144 pairs .* room for 143"):
+        fit(encoding, data, schema, settings=whole, folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+    fit(encoding, data, schema, settings=whole | {"max_model_mb": 144 * 8e-6})
+    fit(encoding, data, schema, settings=whole | {"encoded_bins": 4})
+    fit(encoding, {"a": pd.concat(data.values(), axis=1)}, schema, settings=whole)
+
+
+def test_a_party_scores_no_pair_of_its_own_that_a_model_has_no_room_for(monkeypatch):
+    scored, private_field = [], party.private_field
+
+    def noted(answers, domain, pairs, *facts, **named):
+        scored.append(pairs)
+        return private_field(answers, domain, pairs, *facts, **named)
+
+    monkeypatch.setattr(party, "private_field", noted)
+    data, schema = wide_columns(12)
+    own = {"a": pd.concat(data.values(), axis=1)}
+    for cells in (144, 143):
+        fit("fo", own, schema, settings={"max_model_mb": cells * 8e-6})
+    assert [pair for pair in scored[0] if pair not in scored[1]] == [("a wide", "b wide")]
+    assert len(scored[1]) == 5
+
+
+@every
+def test_a_forecast_foresees_counts_of_pairs_of_many_values(encoding):
+    _, schema = wide_columns(1000)
+    budget = BUDGETS[encoding]
+    apart = {"a": ("a wide", "a"), "b": ("b wide", "b")}
+    together = {"a": ("a wide", "b wide"), "b": ("a", "b")}
+
+    def forecast(bins, columns):
+        case = Case(schema, budget, 2, 60, columns=columns)
+        return VertiMRF.method.forecast(VertiMRF(encoding, encoded_bins=bins), case)
+
+    far, near = (forecast(None, columns) for columns in (apart, together))
+    assert far.memory_mb > near.memory_mb + 8  # a million cells of 8 bytes, and copies
+    assert forecast(None, {}).memory_mb == pytest.approx(far.memory_mb, abs=1)  # a party a column
+    assert forecast(4, apart).memory_mb == pytest.approx(forecast(4, together).memory_mb, abs=0.1)
+    assert (far.seconds > near.seconds + 10) == (encoding == "fm")
+
+
 @every
 def test_other_rows_stop_before_anything_is_released(encoding, tmp_path):
     parts = split(pandas_frame())

@@ -13,7 +13,6 @@ from siloweave.app import plan as plans
 from siloweave.app.ledgers import finished, spent
 from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.method import Setup
 from siloweave.core.run import Synthesizer, own_columns, too_few
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
@@ -172,10 +171,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     info, budget, names = synth.info, study.terms(), study.names
     columns = columns_of(study)
     check_columns(study, synth, columns, schema)
-    resumes = sum(spent(study).values())
-    own = own_columns(columns, schema) if synth.method.split == "columns" else {}
-    setup = Setup(synth, schema, budget, names, own)
-    synth.method.affordable(setup, study.schema.learn)
+    setup, resumes = study.setup(columns), sum(spent(study).values())
     read_here = read_rows(study) if rows else None
     sources = [study.source(one) for one in study.parties]
     held = [rows_in(s, len(own)) for s, own in zip(sources, columns.values(), strict=True)]
@@ -186,7 +182,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
     widths = map(len, columns.values())
     facts = zip(columns, widths, sources, held, shares, strict=True)
     places = [_place(study, *each) for each in facts]
-    alike = 0 if own or rows else sum(isinstance(source, Path) for source in sources)
+    alike = 0 if setup.columns or rows else sum(isinstance(source, Path) for source in sources)
     plan = plans.plan_of(study, setup, names[0], counts, found)
     aligning = plans.aligned_by(study, counts)
     return StudyForecast(

@@ -27,7 +27,7 @@ Superlink = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="The coordinator's address, over a network; needs siloweave[flower].",
+        help="The coordinator's address, over a network; needs the extra `flower`.",
     ),
 ]
 Join = Annotated[

@@ -116,16 +116,14 @@ def write_page(
 
 def write_report(
     fitted: Fit,
-    path: Path | str,
-    *,
-    audience: Audience = "public",
-    title: str | None = None,
-    data: Any = None,
-    risks: Any = None,
-    run_by: str = "",
+    path: Path,
+    audience: Audience,
+    title: str | None,
+    data: Any,
+    risks: Any,
+    run_by: str,
 ) -> Path:
     """Write a fit's report; the arguments are those of `Fit.report`."""
-    path = Path(path)
     check_page(path)
     if audience not in ("public", "owner"):
         raise InputError(f'audience={audience!r} must be "public" or "owner"')

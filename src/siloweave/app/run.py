@@ -213,7 +213,8 @@ def load_rows(
     """
     tables: dict[str, Table | Unread] = {}
     job = study.job(noise=noise)
-    check_columns(study, synth, columns_of(study), schema)  # before a column is loaded
+    check_columns(study, synth, columns := columns_of(study), schema)  # before one is loaded
+    study.setup(columns)  # refuses what the budget does not pay for, before ids are compared
     for i, party in enumerate(study.parties):
         with naming_party(party.name):
             home = study.folder / "parties" / f"{i:04d}"

@@ -298,30 +298,35 @@ class Study(Section, frozen=True):
         )
         return found
 
-    def setup(self) -> Setup:
+    def setup(self, columns: Mapping[str, tuple[str, ...]] | None = None) -> Setup:
         """What parties and coordinator know of the study before it begins.
+
+        Args:
+            columns: Of every party's file; None over a network, where the study names them.
 
         Raises:
             RosterError: A party with columns of its own does not name them.
             SiloweaveError: As of `checked`.
         """
-        schema, synth = self.checked()
-        columns: dict[str, tuple[str, ...]] = {}
+        (schema, synth), far = self.checked(), columns is None
+        own: dict[str, tuple[str, ...]] = {}
         if synth.method.split == "columns":
-            for party in self.parties:
-                if not party.columns:
-                    raise RosterError(
-                        f"[[parties]] columns is missing for {party.name!r}. Over a network the "
-                        "study names every party's columns, since nobody sees another's table."
-                    )
-            ids = self.alignment.on if self.alignment else ()
-            held = {p.name: [c for c in p.columns if c not in ids] for p in self.parties}
-            columns = own_columns(held, schema)
+            own = own_columns(self._named_columns() if columns is None else columns, schema)
         budget = synth.method.allowed(synth, self.terms() if self.budget else None)
-        setup = Setup(synth, schema, budget, self.names, columns)
-        check_named(setup, self.schema.learn, far=True)
+        setup = Setup(synth, schema, budget, self.names, own)
+        check_named(setup, self.schema.learn, far=far)
         synth.method.affordable(setup, self.schema.learn)
         return setup
+
+    def _named_columns(self) -> dict[str, list[str]]:
+        for party in self.parties:
+            if not party.columns:
+                raise RosterError(
+                    f"[[parties]] columns is missing for {party.name!r}. Over a network the "
+                    "study names every party's columns, since nobody sees another's table."
+                )
+        ids = self.alignment.on if self.alignment else ()
+        return {p.name: [c for c in p.columns if c not in ids] for p in self.parties}
 
     def job(self, **facts: Any) -> Job:
         """The run of the study; `facts` are further fields of `Job`."""

@@ -753,9 +753,7 @@ class Fit:
         """
         from siloweave.app.report import write_report
 
-        return write_report(
-            self, path, audience=audience, title=title, data=data, risks=risks, run_by=run_by
-        )
+        return write_report(self, Path(path), audience, title, data, risks, run_by)
 
     def save(self, folder: Path | str) -> None:
         """Write the fit into a folder, as data only: nothing in it runs when it is read.

@@ -473,6 +473,7 @@ def run_method(
         own = columns_of(tables, facts, empty=hidden)
         setup = Setup(synth, facts, job.budget, tuple(parts), own)
         check_named(setup, job.learn)
+        method.affordable(setup, job.learn)
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)

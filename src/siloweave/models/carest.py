@@ -68,14 +68,17 @@ def carest(
         True
     """
     sizes = [s.shape[1] for s in sketches]
-    largest: npt.NDArray[np.uint8] = np.zeros(1, dtype=np.uint8)
-    for i, one in enumerate(sketches):
-        shape = [1] * i + [sizes[i]] + [1] * (len(sizes) - i - 1)
-        largest = np.maximum(largest, _of_others(one).reshape(-1, *shape))
-    seen = union_sizes(largest)
+    seen = _unions(*map(_of_others, sketches))
     noise = phantoms * (sum(sizes) - len(sizes))
     sigma = _SPREAD * float(np.sqrt(np.mean(seen**2) / len(sketches[0])))
     return scaled(rows - (seen - noise), rows), sigma
+
+
+def _unions(first: npt.NDArray[np.uint8], *rest: npt.NDArray[np.uint8]) -> Array:
+    """Sizes of the unions of every value with every other attribute's, a value after the other."""
+    if not rest:
+        return union_sizes(first)
+    return np.stack([_unions(np.maximum(one[:, None], rest[0]), *rest[1:]) for one in first.T])
 
 
 def _of_others(sketches: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

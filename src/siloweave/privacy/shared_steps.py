@@ -193,7 +193,7 @@ def plan_steps(
     levels, sigma = fitted(found) if found is not None else (0, 0.0)
     if found is None or sigma > WIDEST * (1 + 1e-9) or levels < sqrt(dimension):
         raise BudgetError(
-            f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} masked "
+            f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} "
             f"steps of {dimension:,} numbers: the noise would drown the grid that they are "
             "rounded to. Take fewer steps, smaller networks, or a larger epsilon."
         )

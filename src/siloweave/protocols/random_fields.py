@@ -135,23 +135,14 @@ class Answers(Protocol):
 
 @dataclass(frozen=True)
 class PrivateField:
-    """What `private_field` learned, all of it paid for.
+    """What `private_field` learned, all of it paid for."""
 
-    Attributes:
-        model: The fitted Markov random field.
-        edges: Of the graph that was grown.
-        cliques: Its maximal cliques, once it is triangulated.
-        scores: Noisy R-score of every pair, in rows.
-        measured: Every noisy marginal.
-        rounds: What each round measured.
-    """
-
-    model: MRF
-    edges: Sequence[Clique]
-    cliques: Sequence[Clique]
-    scores: Mapping[Clique, float]
-    measured: Sequence[Measurement]
-    rounds: Sequence[Measured]
+    model: MRF  # fitted to all answers
+    edges: Sequence[Clique]  # of the graph that was grown
+    cliques: Sequence[Clique]  # maximal ones, once it is triangulated
+    scores: Mapping[Clique, float]  # noisy R-score of every pair, in rows
+    measured: Sequence[Measurement]  # every noisy marginal
+    rounds: Sequence[Measured]  # what each round measured
 
 
 @dataclass

@@ -809,20 +809,17 @@ class _Dealt:
 
     def coins(self, other: str, cells: int, coins: Coins) -> Words:
         """G of some tables, (cells, coins), below 2^32."""
-        words: Words = self._taken(f"coins/{other}", (cells, coins.number), "<u4")
-        return words
+        return self._taken(f"coins/{other}", (cells, coins.number), "<u4")
 
     def cells(self, rows: int, cells: int, modulus: int) -> products.CellWords:
         """C of a table, (rows, cells)."""
-        kind = "<u4" if modulus == 2**32 else "<u2"
-        words: products.CellWords = self._taken("cells", (rows, cells), kind)
-        return words
+        return self._taken("cells", (rows, cells), "<u4" if modulus == 2**32 else "<u2")
 
     def seeds(self, root: str) -> masking.Seeds:
         """This party's seeds of a column, (rows, codes, 2)."""
         return self._seeds[root]
 
-    def _taken(self, what: str, shape: tuple[int, ...], dtype: str) -> Any:
+    def _taken(self, what: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         held, count = self._held.get(what, memoryview(b"")), int(np.prod(shape))
         size = count * np.dtype(dtype).itemsize
         if len(held) < size:
@@ -849,15 +846,14 @@ def _check_size(party: _Party, tables: Sequence[NoisyTable]) -> None:
 
 def _check_price(party: _Party, tables: Sequence[NoisyTable]) -> None:
     """Refuse tables that would cost all parties together more than is left for tables."""
-    site, plan, step, before = party.site, party.plan, str(party.step), party.site.recall("prices")
-    prices: dict[str, tuple[int, float]] = (
-        {} if before is None else msgspec.msgpack.decode(before, type=dict[str, tuple[int, float]])
-    )
+    site, plan = party.site, party.plan
+    before = site.recall("prices") or msgspec.msgpack.encode({})
+    prices = msgspec.msgpack.decode(before, type=dict[str, tuple[int, float]])
     try:
         rho = sum(plan.price(table) for table in tables)
     except InputError as error:
         raise party.refused(f"was asked for a table with noise that cannot be: {error}") from error
-    prices[step] = (len(tables), rho)
+    prices[str(party.step)] = (len(tables), rho)
     number, total = (sum(each) for each in zip(*prices.values(), strict=True))
     if not tables or number > plan.most_tables or total > plan.rho_tables * (1 + _SLACK):
         raise BudgetError(
@@ -953,14 +949,9 @@ def check_codes(setup: Setup, learn: float = 0.0) -> None:
             f"and every row is sent with a number for each; at most {_MOST_CODES:,} may be. Put "
             "rare categories together in the schema, or use fewer bins"
         )
-    if setup.columns:
-        check_coins(
-            SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget), domain
-        )
-
-
-def check_coins(plan: SecurePlan, domain: Domain) -> None:
-    """Raise CapacityError where the first measurement's coins do not fit into a message."""
+    if not setup.columns:
+        return
+    plan = SecurePlan(setup.synth, coded_schema(setup), parts_of(setup), setup.budget)
     cells = sum(map(domain.size, plan.crossing))
     if cells < _MANY_CELLS or not plan.opens_pairs:
         return
@@ -1154,7 +1145,6 @@ class SecureMarginals:
         self._public = masking.public_key(self._secret)
         self._at_once = task.at_once
         self._slabs: _Slabs = {}
-        check_coins(self.plan, first_encoder(self.plan.schema, self.plan.synth).domain)
         self._begin(setup)
 
     def _begin(self, setup: Setup) -> None:

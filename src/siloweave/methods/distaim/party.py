@@ -150,12 +150,8 @@ def _noise(
 def _check_price(request: OpenTables, site: Site[CountedRows]) -> None:
     """Refuse tables that would cost, with those opened before, more than parties have paid."""
     price, step = request.price, site.context
-    before = site.recall("opened")
-    opened: dict[str, tuple[float, float]] = (
-        {}
-        if before is None
-        else msgspec.msgpack.decode(before, type=dict[str, tuple[float, float]])
-    )
+    before = site.recall("opened") or msgspec.msgpack.encode({})
+    opened = msgspec.msgpack.decode(before, type=dict[str, tuple[float, float]])
     events = [_event(request, coins, site) for coins in request.coins]
     rho, escape = sum(e.rho * e.count for e in events), sum(e.delta * e.count for e in events)
     opened[step] = (rho, escape)

@@ -59,6 +59,7 @@ from siloweave.core.method import (
     Forecast,
     Guarantee,
     Method,
+    Setup,
     View,
     Views,
     own_columns,
@@ -83,6 +84,7 @@ from siloweave.protocols.columns import (
     columns_data,
     decoded_rows,
     gathered,
+    parts_of,
     readers,
     with_decoding,
 )
@@ -138,13 +140,21 @@ def _visibility(synth: VertiGAN) -> Views:
     )
 
 
+def _affordable(setup: Setup, learn: float) -> None:
+    """Refuse a budget whose noise leaves nothing to learn, before rows are aligned."""
+    synth: Any = setup.synth
+    if synth.private and setup.columns:
+        VertiGANPlan.of(synth, parts_of(setup), setup.budget)
+
+
 def _forecast(synth: VertiGAN, case: Case) -> Forecast:
     """In every round the hidden rows travel, there and back."""
     sent = 2 * synth.rounds * 4 * synth.made * synth.trunk[-1]
     asked: Asked = {CountOwnColumns: int(synth.private), BeginVertiGAN: 1}
     found = training_forecast(
-        case, synth.settings(), {**asked, TrainCritics: synth.rounds}, lambda weights, width: sent
-    )
+        case, {**synth.settings(), "steps": synth.steps}, {**asked, TrainCritics: synth.rounds},
+        lambda weights, width: sent, numeric="modes", private=synth.private,
+    )  # fmt: skip
     waits, notes = int(synth.private and case.parties > 1), found.notes
     if waits and case.columns and case.budget.relation is Relation.ADD_REMOVE:
         schema: Any = case.schema
@@ -192,6 +202,7 @@ class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
         forecast=_forecast,
         check=_check,
         check_schema=check_trainable,
+        affordable=_affordable,
         unbounded="VertiGAN() adds noise, VertiGAN(private=False) adds none.",
         trains_at=("coordinator", "party"),
         every_step=True,

@@ -105,40 +105,24 @@ def binned(synth: VertiMRF, domain: Domain) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shares:
-    """A budget's parts.
+    """A budget's parts."""
 
-    Attributes:
-        field_rho: zCDP of each party's field.
-        values_rho: zCDP of all histograms of binned columns.
-        rows: Event of the number of rows, at the first party; None where that is public.
-        noise: Phantoms and floor of sketches; None for answers.
-        response_epsilon: Of each randomised answer; 0 for sketches.
-        worth: Claimed and exact epsilon of all sketches; None for answers.
-        bare: Event of all sketches; None for answers.
-    """
-
-    field_rho: float
-    values_rho: float
-    rows: Laplace | None = None
-    noise: SketchNoise | None = None
-    response_epsilon: float = 0.0
-    worth: tuple[float, float] | None = None
-    bare: NonPrivate | None = None
+    field_rho: float  # zCDP of each party's field
+    values_rho: float  # zCDP of all histograms of binned columns
+    rows: Laplace | None = None  # event of their number, at the first party; None if it is public
+    noise: SketchNoise | None = None  # phantoms and floor of sketches; None for answers
+    response_epsilon: float = 0.0  # of each randomised answer; 0 for sketches
+    worth: tuple[float, float] | None = None  # claimed and exact epsilon of all sketches
+    bare: NonPrivate | None = None  # event of all sketches; None for answers
 
 
 @dataclass(frozen=True, kw_only=True)
 class VertiMRFPlan(_Shares):
-    """How a budget is divided, before anything is read.
+    """How a budget is divided, before anything is read."""
 
-    Attributes:
-        field: Settings of each party's field.
-        values: Events of the histograms of binned columns, by party.
-        encoding: Event of what each party encodes.
-    """
-
-    field: FieldSettings
-    values: Mapping[str, Gaussian]
-    encoding: Mapping[str, Event]
+    field: FieldSettings  # of each party's field
+    values: Mapping[str, Gaussian]  # events of the histograms of binned columns, by party
+    encoding: Mapping[str, Event]  # event of what each party encodes
 
     @classmethod
     def of(cls, synth: VertiMRF, parts: Mapping[str, Schema], budget: Budget) -> VertiMRFPlan:

@@ -40,8 +40,9 @@ Where this departs from the paper, and why:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Any, ClassVar, Literal
 
 from siloweave.core.fit import MarginalModel
@@ -74,6 +75,7 @@ from siloweave.methods.vertimrf.messages import (
     field_domain,
 )
 from siloweave.methods.vertimrf.party import handlers
+from siloweave.models.junction_tree import cells_in
 from siloweave.protocols.columns import column_facts, parts_of, require_replacing
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.read import Table
@@ -81,6 +83,8 @@ from siloweave.tables.schema import Schema
 
 _MOST_REPETITIONS = 2**17
 _WORD_S = 1.3e-9  # of a row, column and repetition, on one core
+_UNION_S = 1e-8  # of a repetition of a cell of a pair of two parties
+_PAIR_COPIES = 4.0  # of such a pair in memory
 _FIT_S_PER_CELL = 4e-6  # of a fit, by adult's, of which a tree has about ten times the pairs' cells
 _KNOWN = "nothing sound: sketches of a row share one hash"
 
@@ -164,26 +168,43 @@ def _affordable(setup: Setup, learn: float) -> None:
     if synth.encoding == "fo":
         require_replacing(setup.budget, "every row sends an answer")
     if setup.columns:
-        VertiMRFPlan.of(synth, parts_of(setup), setup.budget)
+        parts = parts_of(setup)
+        _check_pairs(synth, [bin_counts(synth, field_domain(synth, p)) for p in parts.values()])
+        VertiMRFPlan.of(synth, parts, setup.budget)
+
+
+def _check_pairs(synth: VertiMRF, bins: Sequence[tuple[int, ...]]) -> None:
+    """Refuse a pair of two parties' columns of which the model has no room for the counts."""
+    widest, most = sorted(map(max, bins))[-2:], cells_in(synth.max_model_mb)
+    if len(widest) == 2 and (cells := prod(widest)) > most:
+        raise CapacityError(
+            f"two parties' columns that are encoded in {widest[1]:,} and {widest[0]:,} values have "
+            f"{cells:,} pairs of them, and max_model_mb = {synth.max_model_mb:g} has room for "
+            f"{most:,.0f}; take fewer encoded_bins, or raise it"
+        )
 
 
 def _forecast(synth: VertiMRF, case: Case) -> Forecast:
-    """Codes dominate: sketches of all bins, or a byte for each cell."""
+    """Codes dominate: sketches of all bins, or a byte for each cell; or pairs of many bins."""
     schema: Any = case.schema
     domain = field_domain(synth, schema)
+    bins = dict(zip(domain.names, bin_counts(synth, domain), strict=True))
     sketched = synth.encoding == "fm"
-    codes = synth.repetitions * sum(bin_counts(synth, domain))
-    if not sketched:
-        codes = case.rows * len(domain.names)
-    pairs = (sum(domain.sizes) ** 2 - sum(size**2 for size in domain.sizes)) / 2
+    codes = synth.repetitions * sum(bins.values()) if sketched else case.rows * len(bins)
+    owned = [sum(bins.get(a, 0) for a in own) for own in case.columns.values()]
+    pairs, crossing = (
+        (sum(sizes) ** 2 - sum(size**2 for size in sizes)) / 2
+        for sizes in (domain.sizes, owned or bins.values())
+    )
     cells = min(domain.size(), synth.clique_cells, 10 * pairs)
     seconds = (synth.refine_steps + 2 * case.parties) * _FIT_S_PER_CELL * cells
     if sketched:
         seconds += case.rows * len(domain.names) * synth.repetitions * _WORD_S
+        seconds += crossing * synth.repetitions * _UNION_S
     keys = int(sketched and case.parties > 1)
     return Forecast(
         {SendSketchKey: keys, SealSketchKey: keys, EncodeColumns: 1},
-        230 + 8 * 8e-6 * cells + 2e-6 * 4 * codes,
+        230 + 8e-6 * (8 * cells + codes + _PAIR_COPIES * crossing),
         codes // case.parties + 50_000,
         6 + seconds,
         inf if sketched else case.budget.epsilon,

@@ -9,6 +9,7 @@ plan itself, and encodes once a run.
 from __future__ import annotations
 
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ from siloweave.methods.vertimrf.messages import (
     binned,
 )
 from siloweave.models.carest import bins_of
+from siloweave.models.junction_tree import cells_in
 from siloweave.privacy import mechanisms
 from siloweave.privacy.sketches import encode_rows
 from siloweave.protocols.columns import release_rows
@@ -113,8 +115,8 @@ def encode(synth: VertiMRF, request: EncodeColumns, site: Site[Codes]) -> Encode
 def _field(synth: VertiMRF, plan: VertiMRFPlan, site: Site[Codes]) -> Released[LocalField]:
     """PrivMRF on the party's own columns, each answer paid for."""
     site.store_entropy()  # what is drawn decides what is asked next
-    domain = site.rows.domain
-    pairs = [(a, b) for i, a in enumerate(domain.names) for b in domain.names[i + 1 :]]
+    domain, most = site.rows.domain, cells_in(synth.max_model_mb)
+    pairs = [q for q in combinations(domain.names, 2) if domain.size(q) <= most]
     found = private_field(
         OwnAnswers(site), domain, pairs, plan.field_rho, plan.field,
         megabytes=synth.max_model_mb, key=0,
