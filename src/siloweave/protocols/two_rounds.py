@@ -2,11 +2,12 @@
 
 1. Measure every one- and two-way marginal of the workload's closure, all with the same noise, for
    `pairs_share` of the budget.
-2. Plan: add, one by one, the pair that would improve the workload most beyond the noise it would be
-   measured with (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1: weights and score). What the
-   model may take grows, as in AIM, from single columns to `max_model_mb`: doubled where no pair
-   fits any more. An interaction that the noise of its answer explains is left out here
-   (models/estimate.py, `shrink_pair`), so that fewer pairs are planned for noise alone.
+2. Plan: add, one by one, the pair that would improve the workload most, less about 1.5 times the
+   noise that it would bring (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1: weights and score;
+   decision 0054: how much noise). What the model may take grows, as in AIM, from single columns to
+   `max_model_mb`: doubled where no pair fits any more. An interaction that the noise of its answer
+   explains is left out here (models/estimate.py, `shrink_pair`), so that fewer pairs are planned
+   for noise alone.
 3. Choose tables that hold what was planned: pairs, and wider tables where they lower the expected
    error of all triples (`design`). With columns of many codes pairs remain; of two or three codes,
    a few dozen tables of four and five columns hold every triple.
