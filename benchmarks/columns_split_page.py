@@ -380,7 +380,7 @@ def _splits(rows: list[Row]) -> str:
 def _utility(file: Path) -> str:
     if not file.is_file():
         return ""
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = _lines(file)
     runs = _grouped(rows, "table", "method", "epsilon")
     lines = []
     for name in [name for name in PAPER if (name, "real", None) in runs]:
