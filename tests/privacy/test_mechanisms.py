@@ -69,6 +69,12 @@ def test_seeded_noise_never_changes():
     assert drawn.tolist() == [-10, -218, -106, -133, 104, -78]
 
 
+def test_no_word_of_the_system_ends_a_stream_of_noise(monkeypatch):
+    """ChaCha20 counts its blocks in 32 bits, and must not begin at a count that was drawn."""
+    monkeypatch.setattr(mechanisms.os, "urandom", lambda n: b"\xff" * n)
+    assert len({*OSEntropy().bytes(1_000_000)}) == 256
+
+
 def test_entropy_says_whether_it_is_private():
     assert OSEntropy().private is True
     assert SeededEntropy(0).private is False

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 from numpy.typing import ArrayLike, NDArray
 
 from siloweave.errors import InputError
@@ -47,9 +47,9 @@ class Entropy(Protocol):
         """The source for one step: a seed's own stream of it, whatever was drawn before."""
 
 
-def _stream(key: bytes, nonce: bytes, n: int) -> bytes:
-    cipher = Cipher(algorithms.ChaCha20(key, nonce), mode=None)
-    return cipher.encryptor().update(bytes(n))
+def _encryptor(key: bytes) -> CipherContext:
+    """ChaCha20 under a key used once, from block 0: it ends after 256 GB, at block 2^32."""
+    return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
 
 class OSEntropy:
@@ -64,7 +64,7 @@ class OSEntropy:
 
     def bytes(self, n: int) -> bytes:
         """``n`` fresh, independent, uniform bytes."""
-        return os.urandom(n) if n <= 64 else _stream(os.urandom(32), os.urandom(16), n)
+        return os.urandom(n) if n <= 64 else _encryptor(os.urandom(32)).update(bytes(n))
 
     def at(self, step: str) -> "OSEntropy":
         """This source: every call is fresh."""
@@ -90,7 +90,7 @@ class SeededEntropy:
     def __init__(self, seed: int | bytes) -> None:
         data = seed if isinstance(seed, bytes) else str(seed).encode()
         self._key = hashlib.blake2b(data, digest_size=32, person=b"siloweave seed").digest()
-        self._cipher = Cipher(algorithms.ChaCha20(self._key, bytes(16)), mode=None).encryptor()
+        self._cipher = _encryptor(self._key)
 
     def bytes(self, n: int) -> bytes:
         """The next ``n`` bytes of the stream."""
