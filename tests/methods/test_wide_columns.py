@@ -95,4 +95,4 @@ def test_two_such_columns_are_refused_together_and_left_out_by_default(name, tab
     with pytest.raises(CapacityError, match="100,000,000"):
         asked.fit(parts(more), Schema(columns), budget=budget)
     found = synth.method.forecast(synth, Case(Schema(columns), budget, 2, ROWS))
-    assert any("do not fit into 80 MB and are not in the workload" in note for note in found.notes)
+    assert any("not in the workload, for which 80 MB have no room" in note for note in found.notes)

@@ -80,7 +80,7 @@ def test_pairs_that_do_not_fit_are_left_out_and_said():
     fitted = aim.fit([table(), table()], schema(*wide), budget=BUDGET)
     assert list(fitted.model.workload) == [q for q in combinations(NAMES, 2) if q != wide]
     (note,) = aim.method.forecast(aim, Case(schema(*wide), BUDGET, 2)).notes
-    assert "1 sets of 2 columns do not fit into 0.016 MB" in note
+    assert "1 set of 2 columns is not in the workload, for which 0.016 MB have no room" in note
     assert not sw.FLAIM.method.forecast(sw.FLAIM(bins=9), Case(schema(*wide), BUDGET, 2)).notes
 
 

@@ -315,9 +315,10 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
     """A note on sets of columns that the default workload leaves out."""
     degree, default = synth.degree or 2, synth.workload == "auto" and synth.queries is None
     if default and (count := too_large(domain, degree, limit)):
+        left = count_of(count, f"set of {degree} columns is", f"sets of {degree} columns are")
         yield (
-            f"{count} sets of {degree} columns do not fit into {limit:g} MB and are not "
-            "in the workload; use fewer bins or raise max_model_mb to have them"
+            f"{left} not in the workload, for which {limit:g} MB have no room; use fewer bins or "
+            "raise max_model_mb to have them"
         )
 
 
