@@ -174,7 +174,7 @@ class Tap(Seen):
         (root,) = party.plan.roots([table.clique], party.domain)
         rest = np.delete(party.domain.shape(clique), clique.index(root))
         name = secure._in_run(release, *clique)
-        words = products._words_of(dealt.seeds(root)[0], name, rest, 2**16)
+        words = products._words_of(dealt.seeds[root][0], name, rest, 2**16)
         self.received[party.site.name]["H", name] = words, 2**16
         return _SHIFTED(party, table, other, dealt, release)
 

@@ -797,15 +797,15 @@ class _Dealt:
         held = {f"coins/{name}": words.data for name, words in request.coins.items()}
         held |= {"seeds": request.seeds, "cells": request.cells}
         self._held = {what: memoryview(data) for what, data in held.items()}
-        self._seeds: dict[str, masking.Seeds] = {}
+        self.seeds: dict[str, masking.Seeds] = {}  # of every root, (rows, codes, 2)
         plan, name, rows = party.plan, party.site.name, party.agreed.rows
         cliques = [table.clique for table in request.tables]
         for root, size in plan.roots(cliques, party.domain).items():
             if name == plan.servers[0]:
                 context = _in_run(party.site.run, party.step, root)
-                self._seeds[root] = products.root_seeds(party.dealer, context, rows, size)
+                self.seeds[root] = products.root_seeds(party.dealer, context, rows, size)
             elif name == plan.servers[1]:
-                self._seeds[root] = self._taken("seeds", (rows, size, 2), "<u8")
+                self.seeds[root] = self._taken("seeds", (rows, size, 2), "<u8")
 
     def coins(self, other: str, cells: int, coins: Coins) -> Words:
         """G of some tables, (cells, coins), below 2^32."""
@@ -814,10 +814,6 @@ class _Dealt:
     def cells(self, rows: int, cells: int, modulus: int) -> products.CellWords:
         """C of a table, (rows, cells)."""
         return self._taken("cells", (rows, cells), "<u4" if modulus == 2**32 else "<u2")
-
-    def seeds(self, root: str) -> masking.Seeds:
-        """This party's seeds of a column, (rows, codes, 2)."""
-        return self._seeds[root]
 
     def _taken(self, what: str, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         held, count = self._held.get(what, memoryview(b"")), int(np.prod(shape))
@@ -912,7 +908,7 @@ def _shifted(party: _Party, table: NoisyTable, other: str, dealt: _Dealt, releas
     place, modulus = clique.index(root), products.modulus_for(rows, table.coins)
     C = dealt.cells(rows, party.domain.size(clique) // shape[place], modulus)
     m, info = party.shifted_codes(clique), _in_run(release, *clique)
-    counts = products.count_shifted(m, shape, place, dealt.seeds(root), info, C)
+    counts = products.count_shifted(m, shape, place, dealt.seeds[root], info, C)
     share = counts if party.before(other) else products.taken(0, counts, 2**32)
     return _without_missing(party, share, other, modulus)
 

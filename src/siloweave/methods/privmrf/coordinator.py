@@ -72,7 +72,8 @@ def privmrf(
     """Run PrivMRF with one party, the curator; returns the model and what each round measured.
 
     Arguments are those of `aim` (methods/aim/coordinator.py), and the relation of the curator's
-    budget, of which `unit` follows. Pairs that no query holds are not scored.
+    budget; `unit`, which every such method is given, follows from it and is not read. Pairs that no
+    query holds are not scored.
     """
     require_curator(session, "PrivMRF")
     check_capacity(domain, workload, settings.max_model_mb)
