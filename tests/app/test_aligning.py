@@ -123,6 +123,19 @@ def test_what_a_budget_does_not_pay_for_is_refused_before_ids_are_compared(study
     assert not asked.folder.exists()
 
 
+@pytest.mark.parametrize("method", ["silofuse", "secure_two_round", "vertimrf"])
+def test_a_party_of_ids_alone_is_named_before_ids_are_compared(method, study, tmp_path):
+    west = {"name": "west", "data": "west.csv", "columns": ["id"]}
+    terms = {"epsilon": 1.0, "delta": 1e-6, "relation": "replace_one"}
+    budget = {} if method == "silofuse" else {"budget": terms}
+    asked = study(parties=[*FILE["parties"], west], method={"name": method}, **budget)
+    NORTH.select("id").write_csv(tmp_path / "west.csv")
+    for step in (forecast, execute):
+        with pytest.raises(RosterError, match="'west' has no column but ids; leave it out"):
+            step(asked)
+    assert not asked.folder.exists()
+
+
 def test_one_common_row_is_too_few(study, fitted_on, tmp_path):
     begun = study()
     SOUTH.with_columns(id=pl.Series([1, 20, 30, 40])).write_csv(tmp_path / "south.csv")

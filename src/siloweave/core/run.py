@@ -781,8 +781,8 @@ def columns_of(
     the first one.
 
     Raises:
-        RosterError: Parties have other numbers of rows, ids in another order, or no rows.
-        SchemaError: A column is in no schema, at no party, or at two.
+        RosterError: Parties have other numbers of rows, ids in another order, or no rows; or as of
+            `own_columns`, as is a SchemaError.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -793,9 +793,6 @@ def columns_of(
     found = own_columns({name: table.names for name, table in tables.items()}, schema)
     _check_rows(tables, empty)
     _check_ids(tables, schema)
-    for name, own in found.items():
-        if not own:
-            raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
     return found
 
 
@@ -803,6 +800,7 @@ def own_columns(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[st
     """Every party's columns without ids, each at one party, from the names of all.
 
     Raises:
+        RosterError: A party has no column but ids.
         SchemaError: A column is in no schema, at no party, or at two; the message names parties.
     """
     owners: dict[str, str] = {}
@@ -827,7 +825,11 @@ def own_columns(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[st
             f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "
             "party's table, or take them out of the schema."
         )
-    return {name: tuple(c for c in own if c in owners) for name, own in columns.items()}
+    found = {name: tuple(c for c in own if c in owners) for name, own in columns.items()}
+    for name, own in found.items():
+        if not own:
+            raise RosterError(f"party {name!r} has no column but ids; leave it out of the roster")
+    return found
 
 
 def _check_rows(tables: Mapping[str, Table], empty: bool) -> None:
