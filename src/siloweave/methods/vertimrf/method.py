@@ -231,7 +231,8 @@ class VertiMRF(Synthesizer):
         refine_steps: In so many steps.
         consistent: Whether estimated pairs are first made consistent with the local fields.
         bins: Of a column of numbers at most, equally wide.
-        max_model_mb: Bound on the junction tree, at 8 bytes a cell.
+        max_model_mb: Bound on the junction tree, and on counts of a pair of two parties' columns as
+            they are encoded, at 8 bytes a cell.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
