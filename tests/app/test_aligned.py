@@ -91,6 +91,18 @@ def test_the_id_of_one_synthetic_person_is_the_same_at_every_party(done):
     assert all(part["id"].tolist() == [1, 2, 3, 4, 5] for part in parts.values())
 
 
+def test_init_names_a_file_of_ids_alone(folder):
+    """It said that the table is empty."""
+    for name, columns in (("a", "person,x"), ("b", "person,y"), ("c", "person")):
+        rows = [f"P{k:03d}" + ",u" * columns.count(",") for k in range(40)]
+        folder.write(f"{name}.csv", "\n".join([columns, *rows, ""]))
+    code, _, error = folder.call("init", "a.csv", "b.csv", "c.csv", "--folder", "new")
+    assert code == 2
+    assert "party 'c' has no column but ids; leave its file out" in " ".join(error.split())
+    assert not (folder.path / "new").exists()
+    assert folder.call("init", "a.csv", "b.csv", "--folder", "new")[0] == 0
+
+
 def test_init_takes_the_form_that_an_id_has_in_every_file(folder):
     folder.write("a.csv", "who,x\n" + "".join(f"P{i:04d},{i % 3}\n" for i in range(50)))
     folder.write("b.csv", "who,y\n" + "".join(f"P{i:04d},{i % 4}\n" for i in range(10, 60)))

@@ -92,6 +92,8 @@ def propose(
             "if they are there."
         )
     on = ids_of(tables)
+    if alone := [party for party, table in tables.items() if set(table.names) <= set(on or ())]:
+        raise RosterError(f"party {alone[0]!r} has no column but ids; leave its file out.")
     schema = _detected(list(tables.values()), on)
     where = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
