@@ -68,6 +68,16 @@ def test_secure_two_round_measures_what_one_party_holds_and_says_so(caplog):
     assert 0.9 * TINY.epsilon < fitted.epsilon <= TINY.epsilon
 
 
+def test_rows_that_nothing_is_opened_of_are_not_shared():
+    """How many there are is hidden by millions that are missing, and took minutes to share."""
+    budget = Budget(1e-4, 1e-6)
+    fitted = SecureTwoRound(bins=4).fit(split(), SCHEMA, budget=budget)
+    assert fitted.epsilon <= budget.epsilon
+    assert max(one.bytes_from_party for one in fitted.cost.parties.values()) < 100_000
+    foreseen = SecureTwoRound.method.forecast(SecureTwoRound(), Case(SCHEMA, budget, 2, 600))
+    assert foreseen.bytes_per_party < 100_000
+
+
 def test_the_forecast_of_secure_two_round_says_which_epsilon_is_enough():
     def note(budget, parties=2):
         found = SecureTwoRound.method.forecast(SecureTwoRound(), Case(SCHEMA, budget, parties, 600))

@@ -298,6 +298,10 @@ class SecurePlan:
         each = _ESCAPES * self.budget.delta / (2 * self.moved * self.most_tables)
         return float(2.0 ** min(-20, -ceil(-log2(each))))
 
+    def shared(self, bound: int) -> int:
+        """How many rows are shared: none where no table is opened by two parties."""
+        return bound if self.opens_pairs else 0
+
     def rows_seen(self, bound: int) -> int:
         """About how many rows there are."""
         return max(1, bound - (self.bound.margin if self.bound else 0))
@@ -534,13 +538,9 @@ class _Party:
     def rows(self, slab: tuple[int, int]) -> Codes:
         """This party's codes in a slab; rows that are missing have the code 0."""
         start, stop = slab
-        found: list[Any] = []
-        for column in self.codes.columns:
-            padded = np.zeros(stop - start, dtype=np.int64)
-            own = column[start : min(stop, self.real)]
-            padded[: len(own)] = own
-            found.append(padded)
-        return Codes(self.codes.domain, tuple(found))
+        own = [column[start : min(stop, self.real)] for column in self.codes.columns]
+        padded = [np.pad(codes.astype(np.int64), (0, stop - start - len(codes))) for codes in own]
+        return Codes(self.codes.domain, tuple(padded))
 
     def one_hot(self, slab: tuple[int, int]) -> npt.NDArray[np.bool_]:
         """These codes as one-hot rows."""
@@ -598,9 +598,10 @@ class _Party:
                 other, sent.data, sent.key, self.secret(other), _in_run(self.site.run, sent.step)
             )
             sizes, rows = self.sizes(other), slab[1] - slab[0]
-            if words.size != rows * (sum(sizes) + len(sizes)) + 1:
+            width = sum(sizes) + len(sizes)
+            if words.size != rows * width + 1:
                 raise self.refused(f"was sent another number of rows by {other!r}")
-            masked, shifted = np.split(words[:-1].reshape(rows, -1), [sum(sizes)], axis=1)
+            masked, shifted = np.split(words[:-1].reshape(rows, width), [sum(sizes)], axis=1)
             m, proof = shifted.astype(np.int64), int(words[-1])
             fits = (m < np.array(sizes)).all() and (masked < products.P).all()
             if not fits or not products.are_codes(sent.seed, masked, m, sizes, proof):
@@ -737,7 +738,7 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
     """Mask rows, and encrypt them to the other parties."""
     party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
     slab = (request.start, request.stop)
-    planned = _slabs_of(_owned(party.plan, party.domain), request.rows)
+    planned = _slabs_of(_owned(party.plan, party.domain), party.plan.shared(request.rows))
     now = len(party.slabs.keys() - {party.step})
     if now == len(planned) or slab != planned[now][:2]:
         after = "no more" if now == len(planned) else "rows {} to {} now".format(*planned[now])
@@ -761,13 +762,12 @@ def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tabl
     checked_cliques([table.clique for table in request.tables], party.domain, site.name)
     _check_size(party, request.tables)
     _check_price(party, request.tables)
-    if party.shared != party.agreed.rows:
+    if party.shared != party.plan.shared(party.agreed.rows):
         raise party.refused(f"was asked to count after {party.shared:,} of its rows were shared")
     party.take(request.deliveries)
     for other, words in request.corrections.items():
         site.remember(f"correction/{other}", words.data)
-    own: list[Released[Array]] = []
-    joint: list[Released[Array]] = []
+    own, joint = list[Released[Array]](), list[Released[Array]]()
     dealt = _Dealt(party, request)
     for group in party.plan.groups(request.tables, site.name):
         shown = ", ".join("×".join(table.clique) for table in group.tables[:8])
@@ -1007,7 +1007,7 @@ def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
             before = found[-1].stop - found[-1].start if found else 0
             room = min(int((full - given * before) / proof) for proof, _, given in each)
             proven = min(rows, proven + max(1, room))
-            if not start < stop <= min(proven, start + most):
+            if rows and not start < stop <= min(proven, start + most):
                 break
             found.append(_Slab(start, stop, proven))
         if len(found) == number:
@@ -1035,7 +1035,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     base = marginal_forecast(
         lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
     )(synth, case)
-    shared = case.rows + (plan.bound.margin if plan.bound else 0)  # to hide how many there are
+    shared = plan.shared(case.rows + (plan.bound.margin if plan.bound else 0))
     width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
     cells = _crossing_cells(plan, encoder.domain, case.parties)
     coins = cells and cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
@@ -1222,7 +1222,7 @@ class SecureMarginals:
     def _last_rows(self) -> int:
         """Bytes that a party is delivered of the last rows, at most."""
         owned = _owned(self.plan, self.domain)
-        last = _slabs_of(owned, self.rows)[-1]
+        last = _slabs_of(owned, self.plan.shared(self.rows))[-1]
         return max(given for *_, given in _bytes_of(owned)) * (last.stop - last.start)
 
     def _measured(
@@ -1252,7 +1252,7 @@ class SecureMarginals:
         parties, run, proven = list(self.plan.parts), self.session.run, 0
         totals: dict[tuple[str, str], Words] = {}
         deliveries = _ByParty(dict)
-        planned = _slabs_of(_owned(self.plan, self.domain), self.rows)
+        planned = _slabs_of(_owned(self.plan, self.domain), self.plan.shared(self.rows))
         steps = {slab: self.session.rounds + number for number, slab in enumerate(planned)}
         for slab, step in steps.items():
             start, stop, _ = slab
