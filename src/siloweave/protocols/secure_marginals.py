@@ -539,7 +539,7 @@ class _Party:
         """This party's codes in a slab; rows that are missing have the code 0."""
         start, stop = slab
         own = [column[start : min(stop, self.real)] for column in self.codes.columns]
-        padded = [np.pad(codes.astype(np.int64), (0, stop - start - len(codes))) for codes in own]
+        padded = [np.pad(codes, (0, stop - start - len(codes))) for codes in own]
         return Codes(self.codes.domain, tuple(padded))
 
     def one_hot(self, slab: tuple[int, int]) -> npt.NDArray[np.bool_]:
