@@ -445,6 +445,7 @@ def test_errors_of_svms_stand_beside_those_after_real_rows(load, tmp_path):
     floor = {"commonest": {"a": 0.5, "b": 0.3}}
     rows = [svm("real", None, k, w, **floor) for k, w in enumerate((0.20, 0.22))]
     rows += [svm("two_round", 0.8, k, w) for k, w in enumerate((0.21, 0.25))]
+    rows.append(svm("two_round", 0.8, 0, 0.9, label="of code that has changed since"))
     written(tmp_path, "columns_split.jsonl", [split_line("two_round", 1, 0, 0.01)])
     written(tmp_path, "columns_split_svm.jsonl", rows)
     text = load("columns_split_page").page(tmp_path)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from siloweave import DistAIM, SecureTwoRound
 from siloweave.core.method import Case, Setup
 from siloweave.datasets import adult, adult_schema
-from siloweave.errors import BudgetError
+from siloweave.errors import BudgetError, InputError
 from siloweave.methods.distaim import coordinator
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.protocols import secure_marginals
@@ -76,6 +76,20 @@ def test_rows_that_nothing_is_opened_of_are_not_shared():
     assert max(one.bytes_from_party for one in fitted.cost.parties.values()) < 100_000
     foreseen = SecureTwoRound.method.forecast(SecureTwoRound(), Case(SCHEMA, budget, 2, 600))
     assert foreseen.bytes_per_party < 100_000
+
+
+def test_a_party_refuses_a_table_of_two_parties_where_no_rows_are_shared():
+    """Of few tables each could be paid for with noise that coins make; nothing would be counted."""
+    parts = {name: SCHEMA.select(table.names) for name, table in split().items()}
+    tiny, enough = (
+        secure_marginals.SecurePlan(SecureTwoRound(bins=4), SCHEMA, parts, Budget(e, 1e-6))
+        for e in (1e-4, 1.0)
+    )
+    table = enough.table_for(("sex", "race"), 100.0)
+    assert enough.price(table) > 0
+    assert (enough.shared(700), tiny.shared(700)) == (700, 0)
+    with pytest.raises(InputError, match="'sex', 'race'"):
+        tiny.price(table)
 
 
 def test_the_forecast_of_secure_two_round_says_which_epsilon_is_enough():

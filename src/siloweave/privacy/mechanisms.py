@@ -48,7 +48,7 @@ class Entropy(Protocol):
 
 
 def _encryptor(key: bytes) -> CipherContext:
-    """ChaCha20 under a key used once, from block 0: it ends after 256 GB, at block 2^32."""
+    """ChaCha20 under a key used once, from block 0: it ends at block 2^32, after 256 GiB."""
     return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
 
 

@@ -9,7 +9,7 @@ read. Whatever the number of marginals, there are these exchanges:
 
 1. *begin*: keys, how many rows there are at most, and noisy histograms of columns that are cut;
 2. *share*: each party's rows under masks, encrypted to the others (again for every slab of rows
-   that fits into a message);
+   that fits into a message; no rows where the budget opens no table of two parties);
 3. *measure*: any number of marginals, and again for more of them.
 
 **Guarantee** (dp): rows over all parties together, add/remove or replace-one as the budget says,
@@ -386,7 +386,8 @@ class SecurePlan:
     def price(self, table: NoisyTable) -> float:
         """zCDP of one marginal; InputError for no such noise, or noise that others make."""
         joint = len(self.holders(table.clique)) > 1
-        if (bool(table.weights), bool(table.sigma)) != (joint, not joint):
+        made = (bool(table.weights), bool(table.sigma)) == (joint, not joint)
+        if not made or (joint and not self.opens_pairs):  # then no rows are shared
             raise InputError(f"{table.clique} with sigma = {table.sigma:g} and {table.coins}")
         event = self.event(table, 1, "price")
         return event.rho * event.count
@@ -989,7 +990,7 @@ def _bytes_of(owned: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
 
 
 def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
-    """How rows are shared in as few messages as hold them.
+    """How rows are shared in as few messages as hold them; none, in one that tells what is agreed.
 
     A message has proofs of rows that are shared with it or later, and delivers the rows of the one
     before; the last ones go along with what is measured first. So proofs are sent as early as there
