@@ -990,7 +990,7 @@ def _bytes_of(owned: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
 
 
 def _slabs_of(owned: Sequence[tuple[int, int]], rows: int) -> list[_Slab]:
-    """How rows are shared in as few messages as hold them; none, in one that tells what is agreed.
+    """How rows are shared in as few messages as hold them; no rows, in one that has the keys.
 
     A message has proofs of rows that are shared with it or later, and delivers the rows of the one
     before; the last ones go along with what is measured first. So proofs are sent as early as there
