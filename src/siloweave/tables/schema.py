@@ -29,6 +29,8 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
+Outside = Literal["move", "refuse"]
+"""What becomes of a cell that a column has no place for."""
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = (
@@ -57,6 +59,13 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         high: Largest value, inclusive.
         missing: Whether a value may be missing.
         other: The category that stands for every unseen one; it must be in ``categories``.
+        outside: What becomes of a cell that the column has no place for. "move": a number beyond
+            the bounds becomes the nearest bound; whatever else does not fit becomes `fallback`,
+            else `other`, else missing. "refuse": the whole table is refused, so that one row
+            decides whether there is a run. None: "move" where a method keeps a guarantee, and
+            "refuse" where it keeps none.
+        fallback: A value of the column that stands for every cell without a place: for what is no
+            number in a column of numbers, and for a missing value where none may be missing.
         format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
             such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
             1234) is written, such as ``"1.234,5 €"``. Ids: a regular expression, such as
@@ -96,6 +105,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     missing_values: tuple[str, ...] = ()
     why: str = ""
     padded: int | None = None
+    outside: Outside | None = None
+    fallback: Category | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -113,6 +124,14 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         self._check_format()
         self._check_categories()
         self._check_bounds()
+        self._check_outside()
+
+    @property
+    def has_place(self) -> bool:
+        """Whether every possible cell has a place in the column, or refuses the table by choice."""
+        if not self.modelled or self.outside == "refuse":
+            return True
+        return self.missing or self.other is not None or self.fallback is not None
 
     @property
     def options(self) -> tuple[Category, ...]:
@@ -204,6 +223,43 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             ends = datetime.fromisoformat(str(low)), datetime.fromisoformat(str(high))
         if ends[0] > ends[1]:
             raise SchemaError(f"{where}: low={low!r} is above high={high!r}; swap or correct them")
+
+    def _check_outside(self) -> None:
+        where, value = f"column {self.name!r}", self.fallback
+        if self.outside not in (None, *get_args(Outside)):
+            raise SchemaError(f"{where}: outside={self.outside!r} must be 'move' or 'refuse'")
+        if value is None:
+            return
+        if not self.modelled:
+            raise SchemaError(
+                f"{where}: kind {self.kind!r} is not modelled and takes no fallback; drop it"
+            )
+        if self.outside == "refuse":
+            raise SchemaError(
+                f"{where}: fallback={value!r} is never used where outside='refuse'; drop one of "
+                "them"
+            )
+        if self.kind in ("categorical", "boolean"):
+            if value not in self.options or _family(value) != _family(self.options[0]):
+                raise SchemaError(
+                    f"{where}: fallback={value!r} is none of its values; give one of them"
+                )
+            return
+        value = _bound(self.kind, value, where, "fallback")
+        msgspec.structs.force_setattr(self, "fallback", value)
+        for bound, beyond in ((self.low, -1), (self.high, 1)):
+            if bound is not None and _order(self.kind, value, bound) == beyond:
+                raise SchemaError(
+                    f"{where}: fallback={value!r} is outside its bounds {self.low!r} to "
+                    f"{self.high!r}; give a value within them"
+                )
+
+
+def _order(kind: str, value: Any, bound: Any) -> int:
+    """Return -1, 0 or 1 as a value of a column is below, at or above a bound."""
+    if kind == "datetime":
+        value, bound = datetime.fromisoformat(value), datetime.fromisoformat(bound)
+    return int(value > bound) - int(value < bound)
 
 
 def _family(value: object) -> str:
@@ -458,7 +514,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         lines = [f"column {name!r}: only in the first" for name in mine if name not in theirs]
         lines += [f"column {name!r}: only in the second" for name in theirs if name not in mine]
         for name in (name for name in mine if name in theirs):
-            for fact in (*_FACTS, "other"):
+            for fact in (*_FACTS, "other", "outside", "fallback"):
                 a, b = getattr(self[name], fact), getattr(other[name], fact)
                 if a != b or type(a) is not type(b):
                     lines.append(f"column {name!r}: {_contrast(fact, a, b)}")
@@ -485,6 +541,52 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         bare = (msgspec.structs.replace(c, from_data=(), why="") for c in self.columns)
         return Schema(tuple(bare), _unmarked(self.constraints))
 
+    def placed(self) -> Schema:
+        """Return the schema in which every cell has a place, as a guarantee needs it.
+
+        Columns without a word on `outside` move what does not fit; those that refuse, by choice,
+        still do.
+
+        Raises:
+            SchemaError: A column has no place for some cell; all such columns are named.
+
+        Example:
+            >>> age = Column("age", "integer", low=0, high=99, missing=True)
+            >>> Schema((age,)).placed()["age"].outside
+            'move'
+        """
+        if homeless := [column.name for column in self.columns if not column.has_place]:
+            raise SchemaError(
+                f"{listed([repr(name) for name in homeless])} of the schema: a cell that does not "
+                "fit has no place there, and under a guarantee no row may decide whether a table "
+                "is refused. Declare for each column a fallback (a value that stands for such "
+                "cells), an other category or missing=True; Schema.with_fallbacks() takes the "
+                "lowest value. Or declare outside='refuse', where one row may decide it"
+            )
+        moving = [
+            column
+            if column.outside is not None or not column.modelled
+            else msgspec.structs.replace(column, outside="move")
+            for column in self.columns
+        ]
+        return Schema(tuple(moving), self.constraints)
+
+    def with_fallbacks(self) -> Schema:
+        """Return the schema in which a column without a place for some cell has a fallback.
+
+        It is the lower bound, or the first category. A column whose bounds are open gets 0.
+
+        Example:
+            >>> age = Column("age", "integer", low=17, high=99)
+            >>> Schema((age,)).with_fallbacks()["age"].fallback
+            17
+        """
+        columns = [
+            column if column.has_place else msgspec.structs.replace(column, fallback=lowest(column))
+            for column in self.columns
+        ]
+        return Schema(tuple(columns), self.constraints)
+
     def without_reasons(self) -> Schema:
         """Return the schema without any ``why``, whose counts of rows must not leave their owner.
 
@@ -505,6 +607,15 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         bare = [msgspec.structs.replace(c, from_data=(), learned=(), why="") for c in self.columns]
         facts = [*bare, *_unmarked(self.constraints)]
         return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
+
+
+def lowest(column: Column) -> Category:
+    """Return a modelled column's lowest value: its lower bound, or its first category."""
+    if column.options:
+        return column.options[0]
+    if column.low is not None:
+        return column.low
+    return "1970-01-01" if column.kind == "datetime" else 0
 
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
