@@ -82,7 +82,11 @@ def test_a_wide_categorical_costs_its_rows_only():
         (OTHER.drop("c"), SchemaError, "synthetic lacks 'c'"),
         (OTHER.with_columns(y=1), SchemaError, "real lacks 'y'"),
         (OTHER[:0], DataError, "synthetic has no rows"),
-        (OTHER.with_columns(x=pl.lit("one")), SchemaError, "synthetic: column 'x' holds text"),
+        (
+            OTHER.with_columns(x=pl.lit("one")),
+            SchemaError,
+            "synthetic: column 'x': 4 rows hold text",
+        ),
         (OTHER.with_columns(c=pl.lit(3)), SchemaError, "'c' holds text in real, whole numbers in"),
         (OTHER.with_columns(x=pl.lit(None)), DataError, "'x' has no value in any row of synth"),
         (OTHER.with_columns(x=pl.lit(float("inf"))), DataError, "infinite"),

@@ -228,7 +228,7 @@ SECRET = "Mallory"
         (Column("x", "continuous", low=0.0, high=1.0), [0.5, np.inf, 1.5], "1 row holds infinite"),
         (Column("x", "datetime", low="2020-01-01", high="2020-01-02"), ["2020-01-03"], "1 row is"),
         (Column("x", "integer", low=0, high=9), [1, None], "1 row has no value"),
-        (Column("x", "boolean"), [1, 0], "holds whole numbers"),
+        (Column("x", "boolean"), [1, 0, 2], "1 row holds none"),
         (Column("x", "integer", low=0, high=9), ["a"], "holds text"),
         (Column("x", "integer", low=0, high=9), [None, None], "2 rows have no value"),
     ],

@@ -5,9 +5,9 @@ import json
 
 import pytest
 from tests.tables.messy import make
-from tests.tables.messy.agree import HERE, compare
+from tests.tables.messy.agree import HERE, compare, read_declared
 
-from siloweave.tables import Schema, read
+from siloweave.tables import Schema
 
 FILES = sorted(HERE.glob("*/*.json"))
 
@@ -22,7 +22,7 @@ def test_detection_agrees_with_a_person_on_95_percent_of_the_columns(half):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_identifier_and_no_near_unique_text_is_listed(path):
     facts = json.loads(path.read_text())
-    schema = Schema.detect(read(path.with_name(facts["file"])))
+    schema = Schema.detect(read_declared(path.with_name(facts["file"])))
     for name, wanted in facts["columns"].items():
         assert schema[name].why
         if wanted["kind"] in ("id", "text"):

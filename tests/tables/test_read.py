@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from siloweave.errors import DataError, InputError, SchemaError
-from siloweave.tables import Column, Encoder, Schema, Table, read, read_batches, write
+from siloweave.tables import Column, Encoder, Schema, Table, encoding_of, read, read_batches, write
 from siloweave.tables.read import Dialect, digest_of, names_in, readings
 
 
@@ -235,11 +235,9 @@ def test_unreadable_files(tmp_path):
     with pytest.raises(DataError, match="ragged"):
         read(file("ragged.csv", b"a,b\n1,2\n1,2,3\n"))
     with pytest.raises(DataError, match=r"encoding of .* cannot be decided.*--encoding"):
-        read(file("odd.csv", b"a\n\x81\x8d\n"))
+        encoding_of(file("odd.csv", b"a\n\x81\x8d\n"))
     with pytest.raises(DataError, match="cannot be decided"):
         read(file("binary.csv", b"\0\1\2\3" * 100))
-    with pytest.raises(DataError, match="not in the encoding"):
-        read(file("latin.csv", "a\né\n".encode("latin-1")), encoding="utf-8")
     with pytest.raises(DataError, match="not in the encoding"):
         read(file("plain.csv", b"a,b\n1,2\n"), encoding="utf-16")
     with pytest.raises(InputError, match="separator='ab'"):
@@ -262,10 +260,11 @@ def test_unreadable_files(tmp_path):
 @pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n\r\n\r\n"])
 def test_blank_lines_at_the_end_are_no_rows(tmp_path, encoding, end):
     (tmp_path / "a.tsv").write_bytes(f"x\té\n1\tü\n2\t{end}".encode(encoding))
-    table = read(tmp_path / "a.tsv")
+    table = read(tmp_path / "a.tsv", encoding=encoding)
     assert table.names == ("x", "é")
     assert table.values("x").tolist() == [1, 2]
-    assert sum(piece.num_rows for piece in read_batches(tmp_path / "a.tsv", 1)) == 2
+    pieces = read_batches(tmp_path / "a.tsv", 1, dialect=Dialect(encoding=encoding))
+    assert sum(piece.num_rows for piece in pieces) == 2
     (tmp_path / "b.csv").write_bytes(b"x\n1\n\n")
     assert read(tmp_path / "b.csv").num_rows == 2  # a missing value, where there is one column
 
@@ -373,8 +372,7 @@ def test_unreadable_frames():
         read(pd.DataFrame({0: [1]}))
     with pytest.raises(DataError, match="twice: a"):
         read(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))
-    with pytest.raises(DataError, match="'a' mixes types"):
-        read(pd.DataFrame({"a": ["x", 1]}))
+    assert read(pd.DataFrame({"a": ["x", 1]})).values("a").tolist() == ["x", "1"]
     with pytest.raises(DataError, match="'a' has type List"):
         read(pl.DataFrame({"a": [[1]]}))
     with pytest.raises(DataError, match="cannot read a list"):
@@ -414,15 +412,13 @@ def test_lookup_lines_up_types(tmp_path):
         assert table.lookup("level", (1, 2)).tolist() == [-2, 1, -1]
     frame = read(pd.DataFrame({"code": [1.0, 2.0, np.nan], "name": ["1", "2", None]}))
     assert frame.lookup("code", (1, 2)).tolist() == [0, 1, -1]
-    with pytest.raises(SchemaError, match=r"'code' holds numbers.*categories are text"):
-        frame.lookup("code", ("1", "2"))
-    with pytest.raises(SchemaError, match=r"'name' holds text.*categories are whole numbers"):
-        frame.lookup("name", (1, 2))
+    assert frame.lookup("code", ("1", "2")).tolist() == [0, 1, -1]
+    assert frame.lookup("name", (1, 2)).tolist() == [0, 1, -1]
 
 
 def test_numbers_of_another_type_are_refused():
-    table = read(pd.DataFrame({"text": ["1", "2"], "half": [0.5, 1.0], "n": [1, 2]}))
-    with pytest.raises(SchemaError, match="'text' holds text"):
+    table = read(pd.DataFrame({"text": ["1", "b"], "half": [0.5, 1.0], "n": [1, 2]}))
+    with pytest.raises(SchemaError, match="'text': 1 row holds text"):
         table.integers("text")
     with pytest.raises(SchemaError, match="'half': 1 row holds no whole number"):
         table.integers("half")
@@ -459,24 +455,40 @@ def test_iso_text_is_read_in_its_usual_forms():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
-def test_separator_and_encoding_are_decided_from_the_file(tmp_path, separator, encoding):
+def test_a_separator_is_decided_from_the_file_and_an_encoding_is_guessed(
+    tmp_path, separator, encoding
+):
     path = tmp_path / "t.csv"
     lines = [["größe", "ort"], ["1.5", "Köln"], ["2.5", "Łódź" if "utf" in encoding else "Bâle"]]
     path.write_bytes("".join(separator.join(line) + "\n" for line in lines).encode(encoding))
-    table = read(path)
+    guessed = encoding_of(path)
+    assert guessed in (encoding, "utf-8")
+    table = read(path, encoding=guessed)
     assert table.names == ("größe", "ort")
     assert table.values("ort").tolist() == [lines[1][1], lines[2][1]]
     assert table.dialect.separator == separator
     assert table.dialect.header
-    assert [batch.num_rows for batch in read_batches(path, 5)] == [2]
+    pieces = read_batches(path, 5, dialect=Dialect(encoding=encoding))
+    assert [piece.num_rows for piece in pieces] == [2]
     given = read(path, separator=separator, encoding=encoding, header=True)
     assert given.values("größe").tolist() == table.values("größe").tolist() == [1.5, 2.5]
 
 
-def test_an_umlaut_far_down_decides_the_encoding(tmp_path):
+def test_an_umlaut_far_down_is_seen_by_the_guess_and_changes_no_other_cell(tmp_path, caplog):
     path = tmp_path / "t.csv"
+    path.write_bytes("town\nZürich\n".encode() + b"Bonn\n" * 100_000 + b"K\xf6ln\n")
+    assert read(path).values("town")[[0, -1]].tolist() == ["Zürich", "K\ufffdln"]
+    assert "some bytes are not in utf-8" in caplog.text
     path.write_bytes(("town\n" + "Bonn\n" * 100_000 + "Köln\n").encode("latin-1"))
-    assert read(path).values("town")[-1] == "Köln"
+    assert encoding_of(path) == "cp1252"
+    assert read(path, encoding="cp1252").values("town")[-1] == "Köln"
+
+
+def test_names_that_are_not_in_the_encoding_are_refused_with_a_guess(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("größe,x\n1,2\n".encode("latin-1"))
+    with pytest.raises(DataError, match="not in utf-8; declare the encoding, such as cp1252"):
+        read(path)
 
 
 WESTERN = "MÜLLER élève École «été» l’œuvre ¿Qué? niño Mª ação col·legi coördinatie Åsa Þór ½ µg 3€"
@@ -486,7 +498,7 @@ WESTERN = "MÜLLER élève École «été» l’œuvre ¿Qué? niño Mª ação 
 def test_words_of_a_western_code_page_are_read_as_such(tmp_path, word):
     path = tmp_path / "t.csv"
     path.write_bytes(f"town,x\n{word},1\n".encode("cp1252"))
-    assert read(path).values("town").tolist() == [word]
+    assert read(path, encoding=encoding_of(path)).values("town").tolist() == [word]
 
 
 @pytest.mark.parametrize(
@@ -505,7 +517,7 @@ def test_an_encoding_that_cannot_be_decided_is_not_guessed(tmp_path, encoding, t
     path = tmp_path / "t.csv"
     path.write_bytes(b"town,x\n" + f"{text},1\n".encode(encoding) * 30)
     with pytest.raises(DataError, match=r"cannot be decided: .* Name it, such as .*store the file"):
-        read(path)
+        encoding_of(path)
     assert read(path, encoding=encoding).values("town")[0] == text
 
 
@@ -513,7 +525,7 @@ def test_an_encoding_that_cannot_be_decided_is_not_guessed(tmp_path, encoding, t
 def test_text_of_an_old_mac_is_not_taken_for_that_of_windows(tmp_path, text):
     (tmp_path / "t.csv").write_bytes(f"town,x\n{text},1\n".encode("mac-roman") * 9)
     with pytest.raises(DataError, match="Name it, such as mac-roman"):
-        read(tmp_path / "t.csv")
+        encoding_of(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -528,7 +540,8 @@ def test_text_of_an_old_mac_is_not_taken_for_that_of_windows(tmp_path, text):
 )
 def test_how_a_word_of_a_guessed_encoding_is_read(tmp_path, text, shown):
     (tmp_path / "t.csv").write_bytes(f"town,x\n{text},1\n".encode("cp1252"))
-    assert readings(read(tmp_path / "t.csv")) == shown
+    guessed = encoding_of(tmp_path / "t.csv")
+    assert readings(read(tmp_path / "t.csv", encoding=guessed)) == shown
     (tmp_path / "u.csv").write_text(f"town,x\n{text},1\n")
     assert readings(read(tmp_path / "u.csv")) == ()
 
@@ -538,7 +551,7 @@ def test_a_file_in_two_encodings_is_refused(tmp_path):
     path.write_bytes(b"town\n" + "Zürich\n".encode() * 20 + "Zürich\n".encode("latin-1") * 5)
     first = r"not UTF-8 or UTF-16 throughout \(line 22 is the first that is not UTF-8\)"
     with pytest.raises(DataError, match=first):
-        read(path)
+        encoding_of(path)
 
 
 def test_a_first_line_of_the_form_of_the_others_is_no_header(tmp_path):
@@ -715,8 +728,7 @@ def test_thousands_of_points_are_read_where_no_small_number_is_beside_them(tmp_p
 def test_columns_that_a_table_cannot_hold_can_be_left_out(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"x": 1, "tags": ["p", "q"], "y": "u"}\n' * 3)
-    with pytest.raises(DataError, match="'tags' has type List"):
-        read(path)
+    assert read(path).values("tags")[0] == '["p", "q"]'
     assert read(path, columns=["y", "x"]).names == ("y", "x")
     assert names_in(path, Dialect()) == ("x", "tags", "y")
     with pytest.raises(DataError, match="no column 'z'; it has x, tags, y"):

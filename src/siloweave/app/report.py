@@ -53,7 +53,8 @@ from siloweave.report.record import (
     Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
-from siloweave.tables.bins import BINNED, Cuts, above, as_datetimes, growing_starts, numbers_of
+from siloweave.tables.bins import BINNED, Cuts, above, as_datetimes, growing_starts
+from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.keys import Key, fold_in, generator

@@ -22,8 +22,9 @@ import numpy as np
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.mrf import MRF
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written, numbers_of
-from siloweave.tables.codes import Codes, Encoder, codes_of, labels_of, options_of
+from siloweave.tables.bins import BINNED, as_written
+from siloweave.tables.cells import codes_of, labels_of, numbers_of, options_of
+from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import encoding_of_bounds
 from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator

@@ -25,7 +25,7 @@ from siloweave.core.conditional import Condition, balanced_column, conditions, e
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, value_count
-from siloweave.tables.codes import options_of
+from siloweave.tables.cells import options_of
 from siloweave.tables.constraints import CategoryRanges, Unique
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.modelled import CellValues, Modelled, WantedCells, cells_of, written

@@ -36,8 +36,9 @@ from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written, numbers_of
-from siloweave.tables.codes import Encoder, labels_of
+from siloweave.tables.bins import BINNED, as_written
+from siloweave.tables.cells import labels_of, numbers_of
+from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Cells, Features, OneWay, far_off
 from siloweave.tables.keys import Key, fold_in, key_at, words_of
 from siloweave.tables.read import Table, parquet_of

@@ -66,7 +66,8 @@ from siloweave.protocols.secure_sums import (
 )
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.arrays import Floats, Ints
-from siloweave.tables.bins import as_written, numbers_of
+from siloweave.tables.bins import as_written
+from siloweave.tables.cells import numbers_of
 from siloweave.tables.codes import Clique, Codes, CountedRows, Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database

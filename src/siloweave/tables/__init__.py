@@ -3,12 +3,12 @@
 from siloweave.tables.aligned import Aligned, AlignedColumn, align
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.read import Table, read, read_batches, write
+from siloweave.tables.read import Table, encoding_of, read, read_batches, write
 from siloweave.tables.schema import Category, Column, Kind, Schema
 from siloweave.tables.split import clusters, iid, label_skew, split_columns, split_rows, synth_fs
 
 __all__ = [
     "Aligned", "AlignedColumn", "Category", "Clique", "Codes", "Column", "Domain", "Encoder", "Key",
-    "Kind", "Schema", "Table", "align", "clusters", "fold_in", "generator", "iid", "label_skew",
-    "read", "read_batches", "split_columns", "split_rows", "synth_fs", "write",
+    "Kind", "Schema", "Table", "align", "clusters", "encoding_of", "fold_in", "generator", "iid",
+    "label_skew", "read", "read_batches", "split_columns", "split_rows", "synth_fs", "write",
 ]  # fmt: skip

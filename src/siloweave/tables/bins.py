@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.display import count_of
 from siloweave.tables.forms import number_form, written_time
-from siloweave.tables.read import Table, check_numbers
+from siloweave.tables.read import Table
 from siloweave.tables.schema import Column
 
 BINNED = ("integer", "continuous", "datetime")
@@ -195,45 +194,8 @@ def last_of(column: Column) -> int | float:
 
 
 def number_at(column: Column, value: object) -> int | float:
-    """Return a value of a binned column as `numbers_of` has it; datetimes are ISO-8601 text."""
+    """Return a value of a binned column as a number; datetimes, ISO-8601 text, in steps."""
     return float(str(value)) if column.kind == "continuous" else _whole(column, value)
-
-
-def numbers_of(column: Column, table: Table) -> tuple[Edges, NDArray[np.bool_]]:
-    """Return a table's values of a binned column, and which are missing; datetimes in steps."""
-    table = table.blanked(column.name, column.missing_values)
-    if column.kind == "integer":
-        return table.integers(column.name, column.format)
-    if column.kind == "continuous":
-        return table.floats(column.name, column.format)
-    microseconds, mask = table.datetimes(column.name, column.format)
-    return microseconds // step_of(column), mask
-
-
-def check_values(
-    column: Column, table: Table, values: Edges, gone: NDArray[np.bool_], low: float, high: float
-) -> None:
-    """Raise SchemaError where values leave the bounds, or are missing though none may be.
-
-    The error has the number of rows, never which rows.
-    """
-    check_numbers(column.name, table.rows_of(np.isinf(values) & ~gone))
-    outside = table.rows_of(((values < low) | (values > high)) & ~gone)
-    check_fit(column, outside, table.rows_of(gone))
-
-
-def check_fit(column: Column, outside: int, empty: int) -> None:
-    """Raise SchemaError where so many rows, if any, leave a column's bounds, or have no value."""
-    if outside:
-        raise SchemaError(
-            f"column {column.name!r}: {count_of(outside, 'row is', 'rows are')} outside its bounds "
-            f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
-        )
-    if empty and not column.missing:
-        raise SchemaError(
-            f"column {column.name!r}: {count_of(empty, 'row has', 'rows have')} no value, but the "
-            "schema says missing=False; declare missing=True, or drop such rows"
-        )
 
 
 def draw(

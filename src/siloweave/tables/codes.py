@@ -32,16 +32,13 @@ from siloweave.tables.bins import (
     Cuts,
     Edges,
     as_written,
-    check_fit,
-    check_values,
     cut_edges,
     draw,
     edges_of,
     last_of,
-    numbers_of,
     value_count,
 )
-from siloweave.tables.display import count_of
+from siloweave.tables.cells import PlacedCells, check_values, labels_of, placed_cells
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
 from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
@@ -234,6 +231,20 @@ def _trusted(domain: Domain, columns: tuple[_Unsigned, ...]) -> Codes:
     return codes
 
 
+@dataclass(frozen=True)
+class ReadRows:
+    """Rows as codes, and what did not fit their columns.
+
+    Attributes:
+        codes: Of every row.
+        moved: By column, how many cells were put where the schema declares, see `tables.cells`.
+            They are of the rows: for their owner alone.
+    """
+
+    codes: Codes
+    moved: Mapping[str, int]
+
+
 class _File(msgspec.Struct, frozen=True):
     format: Literal["siloweave-encoder"]
     version: int
@@ -343,26 +354,29 @@ class Encoder:
                 (says how many, never which); an unseen category goes to ``other`` if declared,
                 and a number beyond bounds that were learned is moved inside.
         """
+        return self.read(table).codes
+
+    def read(self, table: Any) -> ReadRows:
+        """Code a table's rows as `encode` does, and count the cells that had to be moved."""
         table = read(table)
         check_columns(self.schema, table)
         arrays = []
+        moved: dict[str, int] = {}
         for column, size in zip(self.schema.coded, self.domain.sizes, strict=True):
-            if column.kind in BINNED:
-                codes, gone = self._binned(column, table)
-            else:
-                codes, gone = _looked_up(column, table)
-            codes[gone] = self._values(column)
+            cells = placed_cells(column, table)
+            codes = self._binned(column, table, cells) if column.kind in BINNED else cells.values
+            codes = np.where(cells.missing, self._values(column), codes)
             arrays.append(codes.astype(np.min_scalar_type(size - 1)))
-        return _trusted(self.domain, tuple(arrays))
+            if count := table.rows_of(cells.moved):
+                moved[column.name] = count
+        return ReadRows(_trusted(self.domain, tuple(arrays)), moved)
 
-    def _binned(self, column: Column, table: Table) -> tuple[Ints, _Mask]:
-        edges = self._edges[column.name]
-        values: Any
-        values, gone = numbers_of(column, table)
+    def _binned(self, column: Column, table: Table, cells: PlacedCells) -> Ints:
+        edges, values = self._edges[column.name], cells.values
         if {"low", "high"} <= set(column.learned):  # a refusal would show a row beyond, unpaid
             values = np.clip(values, edges[0], last_of(column))
-        check_values(column, table, values, gone, edges[0], last_of(column))
-        return np.searchsorted(edges[1:-1], values, side="right"), gone
+        check_values(column, table, values, cells.missing, edges[0], last_of(column))
+        return np.searchsorted(edges[1:-1], values, side="right")
 
     def decode(
         self,
@@ -411,42 +425,6 @@ class Encoder:
         """Read an encoder that `to_json` wrote; SchemaError names the field that is wrong."""
         file = versioned(text, _File, "an encoder file")
         return cls(Schema(file.columns), file.bins, file.bins_per_column, file.cuts)
-
-
-def _looked_up(column: Column, table: Table) -> tuple[Ints, _Mask]:
-    table = table.blanked(column.name, column.missing_values)
-    codes = table.lookup(column.name, column.options).astype(np.int64)
-    unseen = codes == -2
-    if wrong := table.rows_of(unseen):
-        if column.other is None:
-            raise SchemaError(
-                f"column {column.name!r}: {count_of(wrong, 'row holds', 'rows hold')} none of its "
-                f"{count_of(len(column.options), 'category', 'categories')}; add such values to "
-                "the schema, or declare a category as other"
-            )
-        codes[unseen] = column.categories.index(column.other)
-    gone = codes == -1
-    check_fit(column, 0, table.rows_of(gone))
-    return codes, gone
-
-
-def options_of(column: Column) -> int:
-    """Return how many codes a categorical or boolean column has, a missing one included."""
-    return len(column.options) + column.missing
-
-
-def codes_of(column: Column, table: Table) -> Ints:
-    """Return a categorical or boolean column's codes; missing is the last."""
-    codes, gone = _looked_up(column, table)
-    return np.where(gone, len(column.options), codes)
-
-
-def labels_of(column: Column, codes: Ints) -> tuple[Any, _Mask | None]:
-    """Return the values of a categorical or boolean column's codes, and which are missing."""
-    text = isinstance(column.options[0], str)
-    values: NDArray[Any] = np.array(column.options, dtype=object if text else None)
-    gone = codes >= len(values)
-    return values[np.where(gone, 0, codes)], gone if column.missing else None
 
 
 # Counts at several resolution levels

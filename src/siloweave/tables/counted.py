@@ -22,13 +22,8 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.bins import (
-    check_fit,
-    last_of,
-    octave_starts,
-    octaves,
-    step_of,
-)
+from siloweave.tables.bins import last_of, octave_starts, octaves, step_of
+from siloweave.tables.cells import check_fit
 from siloweave.tables.codes import Clique, Domain, Encoder
 from siloweave.tables.database import Database, quoted
 from siloweave.tables.forms import numbers_among

@@ -784,7 +784,8 @@ def _written_numbers(
         return _id(name, spread, pattern, ", of more digits than are modelled", "categorical")
     form: str | None = f"{prefix}1{thousands}234{f'{decimal}5' if decimal else ''}{suffix}"
     odd = any(m["open"] or m["behind"] or "\u2212" in m.string for m in same)
-    if form in ("1234", "1234.5") and table.frame == "csv" and not odd:
+    is_usual = form == "1234" or (form == "1234.5" and table.decimal(name) == ".")
+    if is_usual and table.frame == "csv" and not odd:
         form = None
     plain = table.blanked(name, (*blanks, *strays))
     other = sum(core[text] for text in strays)

@@ -32,16 +32,14 @@ from siloweave.tables.bins import (
     BINNED,
     SPIKE_SHARE,
     as_written,
-    check_values,
     edges_of,
     last_of,
     new_densities,
-    numbers_of,
     spike_bins,
     with_decimals,
     without_spikes,
 )
-from siloweave.tables.codes import options_of
+from siloweave.tables.cells import check_values, numbers_of, options_of
 from siloweave.tables.read import Table, decimals_of
 from siloweave.tables.schema import Column
 

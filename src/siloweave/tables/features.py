@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError, InputError
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
-from siloweave.tables.bins import BINNED, as_written, numbers_of, with_decimals
-from siloweave.tables.codes import Encoder, codes_of, labels_of, options_of
+from siloweave.tables.bins import BINNED, as_written, with_decimals
+from siloweave.tables.cells import codes_of, labels_of, missing_cells, numbers_of, options_of
+from siloweave.tables.codes import Encoder
 from siloweave.tables.display import count_of
 from siloweave.tables.encodings import (
     CategoricalEncoding,
@@ -694,8 +695,7 @@ class Cells(msgspec.Struct, frozen=True):
             near = np.searchsorted(np.asarray(self.ends), np.where(gone, 0, values), side="left")
             found = np.minimum(near, len(self.ends))
         else:
-            table = table.blanked(name, self.column.missing_values)
-            gone, found = table.missing(name), np.full(table.num_rows, -1)
+            gone, found = missing_cells(self.column, table), np.full(table.num_rows, -1)
             if self.labels:  # all may be rare
                 found = table.lookup(name, self.labels)
             found = np.where(found < 0, len(self.labels), found)

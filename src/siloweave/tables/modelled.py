@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
 from siloweave.tables.arrays import Bools
-from siloweave.tables.bins import BINNED, as_written, check_values, number_at, numbers_of, step_of
-from siloweave.tables.codes import codes_of, labels_of
+from siloweave.tables.bins import BINNED, as_written, number_at, step_of
+from siloweave.tables.cells import check_values, codes_of, labels_of, numbers_of
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,

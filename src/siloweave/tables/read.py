@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import logging
 import os
 import posixpath
 import re
@@ -38,15 +39,26 @@ from numpy.typing import NDArray
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.tables.database import Database
 from siloweave.tables.display import MOST, count_of, html_table, listed
-from siloweave.tables.forms import number_form, numbers_among
+from siloweave.tables.forms import numbers_among
+from siloweave.tables.parsing import (
+    DATETIME,
+    WHOLE,
+    flags_of,
+    in_utc,
+    numbers_of,
+    texts_of,
+    texts_of_mixed,
+    times_of,
+    whole_numbers_of,
+)
+
+_log = logging.getLogger("siloweave")
 
 MOST_DECIMALS = 15
 """That a double holds."""
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
 
-_WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
-_DATETIME = pl.Datetime("us")
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 _EXCEL = ".xlsx"
 _FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL)
@@ -67,11 +79,11 @@ _ODD = re.compile(
 )
 _NOTE = re.compile(r'#|"?sep=."?\s*$')  # Excel's line that names the separator, too
 _NOTHING = {"na", "n/a", "nan", "null", "none", "missing"}  # no names, but values that are missing
+_LOST = "\ufffd"  # stands for bytes that are not in the encoding
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
-_ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
 _POLARS: dict[type, Any] = {
@@ -79,7 +91,7 @@ _POLARS: dict[type, Any] = {
     int: pl.Int64,
     float: pl.Float64,
     str: pl.String,
-    datetime: _DATETIME,
+    datetime: DATETIME,
 }
 # Of each type: pandas without missing values, with them, and arrow.
 _NAMED: dict[type, tuple[Any, Any, str]] = {
@@ -138,6 +150,46 @@ class Dialect:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """A column of a text file: all its cells as they are written, and the type that these fit.
+
+    The type is for whoever looks at a table without a schema. Under a schema a cell is read from
+    its text and its declared column, see `tables.cells`, so that no other cell matters.
+
+    Attributes:
+        cells: Of all rows of the file, as text.
+        decimal: The mark before decimals.
+        type: What the file itself says of the column; else the narrowest that every cell fits.
+    """
+
+    cells: pl.Series
+    decimal: str = "."
+    type: Any = None
+
+    @cached_property
+    def dtype(self) -> Any:
+        """The column's type."""
+        return _typed(self.cells, self.decimal).dtype if self.type is None else self.type
+
+    @cached_property
+    def padded(self) -> int | None:
+        """The fewest decimals of numbers, see `_padded`; None where there are none."""
+        return _padded(self.cells, self.decimal) if self.dtype == pl.Float64 else None
+
+    def seen(self, cells: pl.Series) -> pl.Series:
+        """Return some of the cells in the column's type."""
+        if self.dtype in WHOLE:
+            return cells.str.strip_chars().cast(self.dtype)
+        if self.dtype == pl.Float64:
+            return numbers_of(cells, decimal=self.decimal).fill_nan(None)
+        if self.dtype == pl.Boolean:
+            return flags_of(cells)
+        if self.dtype == pl.Null:
+            return pl.Series(cells.name, [None] * len(cells), dtype=pl.Null)
+        return times_of(cells) if self.dtype == DATETIME else cells
+
+
 @dataclass(frozen=True)
 class _Origin:
     """What a table was made from: the kind of frame, and its own types or declared ones."""
@@ -150,11 +202,19 @@ class _Origin:
     empty: int = 0  # columns at the end of a text file with neither name nor value
     times: NDArray[np.int64] | None = None  # how many rows each row stands for
     drawn_of: int | None = None
+    written: Mapping[str, _Written] = field(default_factory=dict)  # columns that are text there
     padded: Mapping[str, int] = field(default_factory=dict)  # decimals of numbers that have few
+    keyed: bool = False  # whether each row names its columns, so that one may lack some
+    file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
 
     @property
     def text(self) -> bool:
         return self.kind == "csv"
+
+    @property
+    def is_sheet(self) -> bool:
+        """Whether it is a sheet of Excel, whose dates come as ISO-8601 text."""
+        return self.text and self.dialect is None
 
     def native_types(self, kind: str) -> dict[str, Any]:
         """Each column's type in a pandas, arrow or polars frame, where it is known."""
@@ -178,12 +238,13 @@ class Table:
 
     _frame: pl.DataFrame
     _origin: _Origin = field(default_factory=_Origin)
+    _seen: dict[str, pl.Series] = field(init=False, default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return f"Table({self.num_rows} rows: {listed(self.names)})"
 
     def _repr_html_(self) -> str:
-        rows = self._frame[:, :MOST].head(5).rows()
+        rows = self.select(self.names[:MOST]).take(range(min(5, self.num_rows)))._view.rows()
         some = [["" if value is None else value for value in row] for row in rows]
         caption = f"{self.num_rows:,} rows, {len(self.names):,} columns"
         return html_table(caption, self.names[:MOST], some)
@@ -208,11 +269,11 @@ class Table:
             DataError: When there is no such column.
         """
         series = self._series(name)
-        if series.dtype in _WHOLE:
+        if series.dtype in WHOLE:
             return series.fill_null(0).cast(pl.Int64).to_numpy()
         if series.dtype == pl.Boolean:
             return series.fill_null(False).to_numpy()
-        if series.dtype in (pl.Float64, _DATETIME):
+        if series.dtype in (pl.Float64, DATETIME):
             return series.to_numpy()
         return np.array(series.to_list(), dtype=object)
 
@@ -233,9 +294,9 @@ class Table:
     def kind(self, name: str) -> str:
         """Return one column's type: text, whole numbers, numbers, booleans, datetimes, nothing."""
         dtype = self._series(name).dtype
-        if dtype in _WHOLE:
+        if dtype in WHOLE:
             return "whole numbers"
-        return "datetimes" if dtype == _DATETIME else _KINDS.get(str(dtype), "nothing")
+        return "datetimes" if dtype == DATETIME else _KINDS.get(str(dtype), "nothing")
 
     @property
     def dialect(self) -> Dialect | None:
@@ -244,7 +305,10 @@ class Table:
 
     def padded(self, name: str) -> int | None:
         """Return the fewest decimals that a CSV has of a number, zeros at the end among them."""
-        return self._origin.padded.get(name)
+        if name in self._origin.padded:
+            return self._origin.padded[name]
+        written = self._origin.written.get(name)
+        return None if written is None else written.padded
 
     @property
     def left_out(self) -> int:
@@ -261,22 +325,23 @@ class Table:
 
     def blanked(self, name: str, spellings: Sequence[str]) -> Table:
         """Return the same rows, where these texts of a column, or numbers, are missing values."""
-        dtype = self._series(name).dtype if spellings else None
-        if dtype == pl.String:
-            blank = pl.col(name).str.strip_chars().is_in(list(spellings))
-        elif dtype in (*_WHOLE, pl.Float64) and (numbers := numbers_among(spellings)):
-            blank = pl.col(name).cast(pl.Float64).is_in(numbers)
-        else:
-            return self
-        gone = pl.when(blank).then(None).otherwise(pl.col(name)).alias(name)
-        return replace(self, _frame=self._frame.with_columns(gone))
+        series = self._series(name) if spellings else pl.Series(dtype=pl.Null)
+        if series.dtype == pl.String:
+            return self._without(name, series.str.strip_chars().is_in(list(spellings)))
+        numbers = numbers_among(spellings)
+        if numbers and (series.dtype in WHOLE or series.dtype == pl.Float64):
+            return self._without(name, series.cast(pl.Float64).is_in(numbers))
+        return self
 
     def finite(self, name: str) -> Table:
         """Return the same rows, where infinite numbers of a column are missing."""
-        if self._series(name).dtype != pl.Float64:
-            return self
-        finite = pl.when(pl.col(name).is_finite()).then(pl.col(name))
-        return replace(self, _frame=self._frame.with_columns(finite))
+        series = self._series(name)
+        return self._without(name, series.is_infinite()) if series.dtype == pl.Float64 else self
+
+    def _without(self, name: str, blank: pl.Series) -> Table:
+        """The same rows, where some cells of a column are missing."""
+        cells = self._frame[name].set(blank.fill_null(False), None)
+        return replace(self, _frame=self._frame.with_columns(cells))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a column that came as a categorical type, else None."""
@@ -306,13 +371,14 @@ class Table:
 
     def framed(self, frame: Frame) -> Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
-        return Table(self._frame, _Origin(frame))
+        return Table(self._view, _Origin(frame))
 
     def without_rows(self) -> Table:
         """Return an empty table like this one; columns of a CSV are text, as they are written."""
         empty = self._frame.clear()
         text: dict[Any, type[str]] = dict.fromkeys(self.names, str)
-        return replace(self, _frame=empty.cast(text) if self._origin.text else empty)
+        origin = replace(self._origin, written={})
+        return Table(empty.cast(text) if self._origin.text else empty, origin)
 
     def to_native(self) -> Any:
         """Return the same kind of frame as was given, with its types.
@@ -330,10 +396,11 @@ class Table:
                 {n: self._in_pandas(pandas, n, dtypes.get(n)) for n in self.names}
             )
         if kind == "polars":
-            return self._frame.with_columns(
-                _in_polars(self._frame[name], dtypes[name]) for name in self.names if name in dtypes
+            view = self._view
+            return view.with_columns(
+                _in_polars(view[name], dtypes[name]) for name in self.names if name in dtypes
             )
-        arrow, compute = self._frame.to_arrow(), import_module("pyarrow.compute")
+        arrow, compute = self._view.to_arrow(), import_module("pyarrow.compute")
         columns = [_in_arrow(compute, arrow.column(n), dtypes.get(n)) for n in self.names]
         return import_module("pyarrow").table(columns, names=self._frame.columns)
 
@@ -391,53 +458,122 @@ class Table:
         series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
         if len(lengths := {len(one) for one in series}) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
-        origin = like._origin if like else _Origin()
+        origin = replace(like._origin, written={}) if like else _Origin()
         if categories is not None:
             origin = replace(origin, dtypes=_with_declared(origin.dtypes, categories))
         return cls(_normal(series), origin)
 
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
+    def cells(self, name: str) -> pl.Series:
+        """Return one column's cells as the source has them: a text file's as text.
+
+        A column that no row of JSON lines names has no value in any.
+        """
+        if self._origin.keyed and name not in self.names:
+            return pl.Series(name, [None] * self.num_rows, dtype=pl.String)
+        _check_there(name, self.names)
+        return self._frame[name]
+
+    def decimal(self, name: str) -> str:
+        """Return the mark before decimals of a column's numbers, as it is declared."""
+        if (written := self._origin.written.get(name)) is not None:
+            return written.decimal
+        return self.dialect.decimal if self.dialect else "."
+
+    def labels(self, name: str, kind: type) -> pl.Series:
+        """Return each cell as a value of a kind (str, int, float, bool); null where it is none.
+
+        A cell is read by itself: text as `siloweave.tables.parsing` says.
+        """
+        cells = self.cells(name)
+        if kind is str:
+            return texts_of(cells)
+        if kind is bool:
+            return cells if cells.dtype == pl.Boolean else flags_of(texts_of(cells))
+        if kind is int and cells.dtype in WHOLE:
+            return cells.cast(pl.Int64)
+        if kind is float:
+            return self.numbers(name)
+        values, is_whole = self.whole_numbers(name)
+        return values.set(~is_whole, None)
+
+    def whole_numbers(self, name: str, form: str | None = None) -> tuple[pl.Series, pl.Series]:
+        """Return the nearest whole number to that in each cell as int64, and whether it is whole.
+
+        Both are those of `parsing.whole_numbers_of`; null where a cell holds no number.
+        """
+        cells = self.cells(name)
+        if cells.dtype in WHOLE:
+            return cells.cast(pl.Int64), cells.is_not_null()
+        is_plain = cells.dtype == pl.String and form is None
+        return whole_numbers_of(self.numbers(name, form), cells if is_plain else None)
+
+    def numbers(self, name: str, form: str | None = None) -> pl.Series:
+        """Return the number in each cell as float64; null where it is none, NaN where it is NaN.
+
+        Text is read as `forms.number_form` of `form` says; booleans and datetimes are no numbers.
+        """
+        cells = self.cells(name)
+        if cells.dtype == pl.String:
+            return numbers_of(cells, form, self.decimal(name))
+        if cells.dtype in WHOLE or cells.dtype == pl.Float64:
+            return cells.cast(pl.Float64)
+        return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
+
+    def times(self, name: str, pattern: str | None = None) -> pl.Series:
+        """Return the datetime in each cell, in UTC; null where it is none.
+
+        Text is read by the pattern (``strptime`` codes), as ISO-8601 when None; with a pattern,
+        so are the digits of whole numbers, such as 20240131.
+        """
+        cells = self.cells(name)
+        if cells.dtype == DATETIME:
+            return cells
+        has_digits = cells.dtype in WHOLE or cells.dtype == pl.Float64
+        if cells.dtype == pl.String or (has_digits and pattern is not None):
+            text = texts_of(cells)
+            times = times_of(text, pattern)
+            return times.fill_null(times_of(text)) if self._origin.is_sheet else times
+        return pl.Series(name, [None] * len(cells), dtype=DATETIME)
+
     def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
         """Return each value's position among distinct categories of one type, as int32.
 
-        It is -1 where missing, -2 where not among them; SchemaError if the column cannot hold such.
+        It is -1 where missing, and -2 where not among them. A text is also found without the
+        blanks around it, where no two categories differ in these alone.
         """
-        series = self._series(name)
-        absent = series.is_null()
-        aligned = self._aligned(series, type(categories[0]))
-        codes = aligned.replace_strict(
-            pl.Series(list(categories), dtype=aligned.dtype),
-            pl.Series(range(len(categories)), dtype=pl.Int32),
-            default=-2,
-            return_dtype=pl.Int32,
-        )
-        return np.where(absent.to_numpy(), np.int32(-1), codes.to_numpy())
+        kind = type(categories[0])
+        labels = self.labels(name, kind)
+        codes = _places(labels, categories)
+        if kind is str:
+            stripped = [category.strip() for category in categories]
+            is_unknown = (codes == -2) & labels.is_not_null()
+            if is_unknown.any() and len(set(stripped)) == len(stripped):
+                codes = codes.set(is_unknown, None)
+                codes = codes.fill_null(_places(labels.str.strip_chars(), stripped))
+        is_missing = self.cells(name).is_null() | (labels.is_nan() if kind is float else False)
+        return np.where(is_missing.fill_null(False).to_numpy(), np.int32(-1), codes.to_numpy())
 
     def integers(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 and its mask of missing; SchemaError unless all are whole.
 
         Text is read as `forms.number_form` of `form` says.
         """
-        series = self._series(name)
-        missing = series.is_null()
-        if series.dtype not in _WHOLE:
-            numbers = self._numeric(series, "whole numbers", form)
-            missing = numbers.is_null()
-            wild = numbers.is_infinite() & ~missing
-            whole = numbers.is_null() | (numbers == numbers.round()) & (numbers.abs() < 2.0**62)
-            check_numbers(name, *(self.rows_of(bad.to_numpy()) for bad in (wild, ~whole)))
-            series = numbers if series.dtype != pl.String else series.str.strip_chars()
-            series = series.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64))
-        return series.fill_null(0).cast(pl.Int64).to_numpy(), missing.to_numpy()
+        numbers = self._required_numbers(name, "whole numbers", form)
+        values, is_whole = self.whole_numbers(name, form)
+        is_missing = numbers.is_null()
+        is_wild = numbers.is_infinite() & ~is_missing
+        is_broken = ~is_whole & ~is_missing
+        check_numbers(name, *(self.rows_of(bad.to_numpy()) for bad in (is_wild, is_broken)))
+        return values.fill_null(0).to_numpy(), is_missing.to_numpy()
 
     def floats(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as float64 and its mask of missing (0.0 there), or SchemaError.
 
         Text is read as `forms.number_form` of `form` says.
         """
-        series = self._series(name)
-        numbers = self._numeric(series, "numbers", form)
+        numbers = self._required_numbers(name, "numbers", form)
         return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
 
     def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -448,34 +584,33 @@ class Table:
         Raises:
             SchemaError: When values are no datetimes, or text does not follow the format.
         """
-        series = self._series(name)
-        mask = series.is_null().to_numpy()
-        if series.dtype in _WHOLE and pattern is not None:
-            series = series.cast(pl.String)
-        if series.dtype == pl.String:
-            series = _parsed(series, pattern)
-            if wrong := self.rows_of(series.is_null().to_numpy() & ~mask):
-                raise SchemaError(
-                    f"column {name!r}: {count_of(wrong, 'row does', 'rows do')} not follow the "
-                    f"datetime format {pattern or 'ISO-8601'!r}; correct the column's format in "
-                    "the schema"
-                )
-        elif series.dtype not in (_DATETIME, pl.Null):
+        cells, times = self.cells(name), self.times(name, pattern)
+        is_missing = cells.is_null().to_numpy()
+        wrong = self.rows_of(times.is_null().to_numpy() & ~is_missing)
+        self.check_times(name, wrong, pattern)
+        return times.cast(pl.Int64).fill_null(0).to_numpy(), is_missing
+
+    def check_times(self, name: str, wrong: int, pattern: str | None) -> None:
+        """Raise SchemaError where so many rows, if any, hold no datetime."""
+        if not wrong:
+            return
+        if self.cells(name).dtype == pl.String or pattern is not None:
             raise SchemaError(
-                f"column {name!r} holds {self.kind(name)}, but the schema says datetime"
+                f"column {name!r}: {count_of(wrong, 'row does', 'rows do')} not follow the "
+                f"datetime format {pattern or 'ISO-8601'!r}; correct the column's format in "
+                "the schema"
             )
-        return series.cast(_DATETIME).cast(pl.Int64).fill_null(0).to_numpy(), mask
+        raise SchemaError(f"column {name!r} holds {self.kind(name)}, but the schema says datetime")
 
     def counts(self, name: str, kind: type | None = None) -> tuple[list[Any], list[int]]:
         """Return one column's distinct values, most frequent first (ties by value), and counts.
 
-        With a kind, values are read as this type, as `lookup` reads them; those that it cannot
-        hold are left out.
-
-        Raises:
-            SchemaError: When the column's type cannot hold such values.
+        With a kind, each cell is read as a value of it, see `labels`; text without the blanks
+        around it. Cells that are no such value are left out.
         """
-        series = self._series(name) if kind is None else self._aligned(self._series(name), kind)
+        series = self._series(name) if kind is None else self.labels(name, kind)
+        series = series.str.strip_chars() if kind is str else series
+        series = series.fill_nan(None) if series.dtype == pl.Float64 else series
         series = series.drop_nulls().rename("value")
         table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
@@ -488,7 +623,7 @@ class Table:
 
     def row_keys(self, names: Sequence[str]) -> NDArray[np.uint64]:
         """Return a hash of each row's values in some columns, the same in every table."""
-        numbers = (*_WHOLE, pl.Float64, pl.Boolean)
+        numbers = (*WHOLE, pl.Float64, pl.Boolean)
         alike = [
             series.cast(pl.Float64) if series.dtype in numbers else series.cast(pl.String)
             for series in map(self._series, names)
@@ -500,55 +635,51 @@ class Table:
         series = self._series(name)
         if series.dtype != pl.String:
             return np.flatnonzero(self.finite(name).missing(name) & ~self.missing(name))
-        numbers = _numbers_in(series.str.strip_chars(), form)
+        numbers = numbers_of(series, form, self.decimal(name))
         return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
 
+    @property
+    def _view(self) -> pl.DataFrame:
+        """The rows as whoever has no schema sees them, each column in one type."""
+        return pl.DataFrame([self._series(name) for name in self.names])
+
     def _series(self, name: str) -> pl.Series:
-        _check_there(name, self.names)
-        return self._frame[name]
+        """One column in the type that all cells of its source fit."""
+        cells = self.cells(name)
+        if (written := self._origin.written.get(name)) is None:
+            return cells
+        if name not in self._seen:
+            self._seen[name] = written.seen(cells)
+        return self._seen[name]
 
-    def _numeric(self, series: pl.Series, wanted: str, form: str | None) -> pl.Series:
-        name, missing = series.name, series.is_null()
-        if series.dtype == pl.String and (self._origin.text or form):
-            numbers = _numbers_in(series.str.strip_chars(), form)
-            if wrong := self.rows_of((numbers.is_null() & ~missing).to_numpy()):
-                written = f" written like {form!r}" if form else ""
-                raise SchemaError(
-                    f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
-                    f"schema says {wanted}{written}; correct it, or list it in missing_values"
-                )
-            return numbers.fill_nan(None)
-        if series.dtype not in _WHOLE and series.dtype not in (pl.Float64, pl.Null):
+    def _required_numbers(self, name: str, wanted: str, form: str | None) -> pl.Series:
+        """One column's numbers, null where a value is missing; SchemaError for anything else."""
+        cells, numbers = self.cells(name), self.numbers(name, form)
+        is_unread = numbers.is_null() & cells.is_not_null()
+        self.check_read(name, self.rows_of(is_unread.to_numpy()), wanted, form)
+        return numbers.fill_nan(None)
+
+    def check_read(self, name: str, wrong: int, wanted: str, form: str | None) -> None:
+        """Raise SchemaError where so many rows, if any, hold no number."""
+        if not wrong:
+            return
+        if self.cells(name).dtype == pl.String:
+            written = f" written like {form!r}" if form else ""
             raise SchemaError(
-                f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}"
+                f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
+                f"schema says {wanted}{written}; correct it, or list it in missing_values"
             )
-        grouped = form is not None and number_form(form).thousands == "."
-        if grouped and self._origin.text and series.dtype == pl.Float64:
-            return (series * 1000.0).round()  # 12.345 alone was read with a decimal point
-        return series.cast(pl.Float64)
+        raise SchemaError(f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}")
 
-    def _aligned(self, series: pl.Series, kind: type) -> pl.Series:
-        target, found = _POLARS[kind], series.dtype
-        whole = found in _WHOLE
-        if found in (target, pl.Null) or (whole and kind in (int, float)):
-            return series.cast(target)
-        if found == pl.Float64 and kind is int:
-            broken = (series != series.round()).fill_null(True)
-            return series.cast(pl.Int64, strict=False).set(broken, None)
-        if self._origin.text:
-            if kind is bool and (found == pl.String or whole):
-                return _flags(series.cast(pl.String))
-            if found == pl.String:
-                text = series.str.strip_chars()
-                text = text.str.replace(r"\.0+$", "") if kind is int else text
-                return text.cast(target, strict=False)
-            if whole and kind is str:
-                return series.cast(pl.String)
-        wanted = {bool: "booleans", int: "whole numbers", float: "numbers", str: "text"}[kind]
-        raise SchemaError(
-            f"column {series.name!r} holds {self.kind(series.name)}, but the schema's categories "
-            f"are {wanted}; write the categories in the column's type, or convert the column"
-        )
+
+def _places(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
+    """Each label's position among categories, as int32; -2 where it is not among them."""
+    return labels.replace_strict(
+        pl.Series(list(categories), dtype=labels.dtype),
+        pl.Series(range(len(categories)), dtype=pl.Int32),
+        default=-2,
+        return_dtype=pl.Int32,
+    )
 
 
 def read(
@@ -577,7 +708,9 @@ def read(
         query: A SELECT instead. Rows are in its order.
         columns: Which columns to take, in this order; all when None.
         separator: What divides the fields of a CSV; decided from the file when None.
-        encoding: Of its characters; decided from the file when None.
+        encoding: Of its characters; UTF-8 when None, or UTF-16 if the file begins with its mark.
+            Bytes that are not in it become U+FFFD, and a warning is logged; `encoding_of` guesses
+            which one it is.
         header: Whether its first line has names; decided from the file when None.
         decimal: The mark before decimals.
         missing: Texts that stand for a missing value in every column.
@@ -744,9 +877,13 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     if kind == ".parquet":
         return pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file), _Origin()
     if kind == _EXCEL:
-        return _sheet(file, asked).lazy(), _Origin("csv")
+        sheet, types = _sheet(file, asked)
+        return sheet.lazy(), _Origin("csv", file_types=types)
     if kind in (".jsonl", ".ndjson"):
-        return pl.scan_ndjson(file, infer_schema_length=None), _Origin()
+        types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+        texts = dict.fromkeys(types, pl.String)
+        origin = _Origin(keyed=True, file_types=_plain_types(types))
+        return pl.scan_ndjson(file, schema=texts), origin
     if kind not in _TEXT:
         return pl.scan_ipc(file), _Origin()
     names, found = csv_header(file, asked)
@@ -755,14 +892,21 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     scan = partial(pl.scan_csv, infer_schema=False, glob=False, has_header=bool(found.header))
     scan = partial(scan, separator=found.separator or ",", eol_char=end, skip_lines=found.skip or 0)
     source: Any = file
-    if codecs.lookup(found.encoding or "").name not in ("utf-8", "utf-8-sig"):
-        source = BytesIO(_bytes(file).decode(found.encoding or "").encode())
+    encoding = found.encoding or "utf-8"
+    if not file_kind(file).endswith(".zst") and _undecodable(file, encoding) is not None:
+        _log.warning(
+            "%s: some bytes are not in %s, and %r stands for them; %s",
+            file, encoding, _LOST, _advice(file),
+        )  # fmt: skip
+        source = BytesIO(_bytes(file).decode(encoding, "replace").encode())
+    elif codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
+        source = BytesIO(_bytes(file).decode(encoding).encode())
     lazy, blank = scan(source), frozenset[int]()
     given = lazy.collect_schema().names()
     if len(names) > 1 and lazy.select(pl.nth(len(names) - 1).null_count()).collect().item():
         blank = _blank_lines(file, len(given), found)
     if blank:
-        with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
+        with TextIOWrapper(_opened(file), found.encoding, "replace", newline="") as lines:
             kept = "".join(line for i, line in enumerate(lines, 1) if i not in blank)
         lazy = scan(BytesIO(kept.encode()))
     if empty := given[len(names) :]:
@@ -791,7 +935,7 @@ def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
         check_names(list(source.columns), "the frame")
-        series = [_series_of(n, *_from_pandas(source[n])) for n in source.columns]
+        series = [_series_of(n, *_from_pandas(source[n]), mixed=True) for n in source.columns]
         return Table(_normal(series), _Origin("pandas", dict(source.dtypes)))
     if hasattr(source, "__arrow_c_stream__"):
         check_names(list(getattr(source, "column_names", ())), "the frame")
@@ -815,14 +959,15 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
         raw = lazy.collect()
     except _UNREADABLE as error:
         raise unreadable(file, error) from None
-    read_in = _blank(raw, origin)
-    if origin.text:
-        texts = [c for c in read_in if c.dtype == pl.String]
-        read_in = [_typed(c, dialect.decimal) if c.dtype == pl.String else c for c in read_in]
-        numbers = {c.name for c in read_in if c.dtype == pl.Float64}
-        padded = {c.name: _padded(c, dialect.decimal) for c in texts if c.name in numbers}
-        origin = replace(origin, padded=padded)
-    return Table(_normal(read_in), origin)
+    columns_read = _blank(raw, origin)
+    if origin.text or origin.keyed:
+        written = {
+            column.name: _Written(column, dialect.decimal, origin.file_types.get(column.name))
+            for column in columns_read
+            if column.dtype == pl.String
+        }
+        origin = replace(origin, written=written)
+    return Table(_normal(columns_read), origin)
 
 
 def _padded(text: pl.Series, decimal: str) -> int:
@@ -948,10 +1093,11 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
         DataError: When it is empty, its encoding cannot be decided, or a name repeats.
     """
     asked = asked or Dialect()
-    encoding = asked.encoding or _encoding(file)
-    head = codecs.getincrementaldecoder(encoding)().decode(_bytes(file, _HEAD))
-    if asked.encoding is None and _CONTROL.search(head):
+    encoding = asked.encoding or _marked_encoding(file)
+    data = _bytes(file, _HEAD)
+    if asked.encoding is None and encoding == "utf-8" and any(_has_zeros(data)):
         raise _undecided(file)
+    head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
     lines = head.removeprefix("\ufeff").splitlines(keepends=True)
     lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
     skipped = _lines_above(lines, asked) if asked.skip is None else asked.skip
@@ -974,6 +1120,11 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
             "these are all names"
         )
     check_names(names, repr(str(file)))
+    if _LOST in "".join(names):
+        raise DataError(
+            f"the names of {str(file)!r} are not in {encoding}; {_advice(file)}, or store the "
+            "file as UTF-8"
+        )
     found = replace(asked, separator=separator, encoding=encoding, header=header, skip=above)
     return names, found
 
@@ -1059,7 +1210,7 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     names have as few, or lines may be short, separators at their end were left off.
     """
     blank, first, counts, mark = [], dict[int, int](), Counter[int](), found.separator or ","
-    with TextIOWrapper(_opened(file), found.encoding, newline="") as lines:
+    with TextIOWrapper(_opened(file), found.encoding, "replace", newline="") as lines:
         above = sum(1 for _ in islice(lines, found.skip))
         reader, line = csv.reader(lines, delimiter=mark), above + 1
         for row in reader:
@@ -1085,30 +1236,70 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     return frozenset(blank)
 
 
-def _encoding(file: Path) -> str:
-    """UTF-16 by its mark or its zeros, else UTF-8 if all bytes are, else a Western code page."""
+def _marked_encoding(file: Path) -> str:
+    """UTF-16 where the file begins with its mark, else UTF-8; no row has a say in it."""
     if file_kind(file).endswith(".zst"):
         return "utf-8"
+    marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if _bytes(file, 2).startswith(marks) else "utf-8"
+
+
+def _has_zeros(head: bytes) -> list[bool]:
+    """Whether bytes at even and at odd places are mostly zeros, as of UTF-16 without a mark."""
+    return [head[i::2].count(0) * 2 > 0.3 * len(head) for i in (0, 1)] if len(head) > 1 else []
+
+
+def encoding_of(path: str | os.PathLike[str]) -> str:
+    """Guess the encoding of a text file from all its bytes, for somebody to declare it.
+
+    It is UTF-16 by its mark or its zeros, else UTF-8 if all bytes are, else a Western code page.
+
+    Raises:
+        DataError: It cannot be decided; names the first line that is not UTF-8.
+    """
+    file = Path(path)
+    if (marked := _marked_encoding(file)) != "utf-8" or file_kind(file).endswith(".zst"):
+        return marked
     head = _bytes(file, _HEAD)
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    zeros = [head[i::2].count(0) * 2 > 0.3 * len(head) for i in (0, 1)] if len(head) > 1 else []
+    zeros = _has_zeros(head)
     if any(zeros):
         return "utf-16-be" if zeros[0] else "utf-16-le"
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with _opened(file) as data:
-        try:
-            while chunk := data.read(1 << 22):
-                decoder.decode(chunk)
-            decoder.decode(b"", final=True)
-            return "utf-8"
-        except UnicodeDecodeError as error:
-            sample = head + error.object[error.start : error.start + _HEAD]
+    error = _undecodable(file, "utf-8")
+    if error is None:
+        if _CONTROL.search(head.decode(errors="replace")):
+            raise _undecided(file)
+        return "utf-8"
+    sample = head + error.object[error.start : error.start + _HEAD]
     if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
         text = sample.decode("cp1252")
         if 5 * sum(map(len, _ODD.findall(text))) <= sum(not mark.isascii() for mark in text):
             return "cp1252"
     raise _undecided(file)
+
+
+def _undecodable(file: Path, encoding: str) -> UnicodeDecodeError | None:
+    """The first error of decoding a file, if there is one."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with _opened(file) as data:
+        try:
+            while chunk := data.read(1 << 22):
+                decoder.decode(chunk)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            return error
+    return None
+
+
+def _advice(file: Path) -> str:
+    """What to do about bytes that are not in an encoding, with a guess at the right one."""
+    try:
+        likely = encoding_of(file)
+    except DataError:
+        likely = "latin-1"
+    return (
+        f"declare the encoding, such as {likely}: encoding = {likely!r} in the study, --encoding "
+        f"{likely}, or read(encoding={likely!r})"
+    )
 
 
 def _undecided(file: Path) -> DataError:
@@ -1214,8 +1405,22 @@ def _without(frame: pl.DataFrame, missing: Sequence[str]) -> pl.DataFrame:
     return frame.with_columns(pl.when(~blank).then(text))
 
 
-def _sheet(path: Path, asked: Dialect) -> pl.DataFrame:
-    """A sheet of an Excel file, whose first row has names unless it is said that none has."""
+def _plain_types(types: Mapping[str, Any]) -> dict[str, Any]:
+    """Types that a file gives its columns and a table holds; text and all others are left out."""
+    plain: dict[str, Any] = {}
+    for name, dtype in types.items():
+        if dtype in WHOLE or dtype in (pl.Float64, pl.Boolean, pl.Null):
+            plain[name] = dtype
+        elif isinstance(dtype, pl.Datetime | pl.Date):
+            plain[name] = DATETIME
+    return plain
+
+
+def _sheet(path: Path, asked: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """A sheet of an Excel file, every cell as text, and the types that Excel gives its columns.
+
+    The first row has names unless it is said that none has.
+    """
     try:
         fastexcel = import_module("fastexcel")
     except ModuleNotFoundError:
@@ -1255,10 +1460,11 @@ def _sheet(path: Path, asked: Dialect) -> pl.DataFrame:
             f"{where}: cells {merged} are merged, and only the first of them has the value. Split "
             "them, and write each value into each of its rows; names stand in one row"
         )
-    if header:
-        frame = pl.read_excel(file, infer_schema_length=None, **facts)
-    frame.columns = names
-    return _without(frame, asked.missing)
+    typed = pl.read_excel(file, has_header=header, infer_schema_length=None, **facts)
+    texts = pl.read_excel(file, has_header=header, read_options={"dtypes": "string"}, **facts)
+    typed.columns = texts.columns = names
+    typed = _without(typed, asked.missing)
+    return _without(texts, asked.missing), _plain_types(typed.schema)
 
 
 def _merged_cells(file: Path, name: str) -> str:
@@ -1288,7 +1494,7 @@ def _first_line(error: Exception) -> str:
 def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
     """Give a CSV column the narrowest type that every value fits and no text is lost by."""
     few = text.drop_nulls().head(_HEAD_ROWS).str.strip_chars()
-    odd = few.cast(pl.Float64, strict=False).is_null() & _flags(few).is_null()
+    odd = few.cast(pl.Float64, strict=False).is_null() & flags_of(few).is_null()
     if decimal == "." and odd.any():
         return text  # whatever the others are
     stripped = text.str.strip_chars()
@@ -1311,7 +1517,7 @@ def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
     spelled = values.unique()
     lower = spelled.str.to_lowercase()
     kept = not lower.equals(spelled) and lower.n_unique() == len(spelled)  # TRUE, drawn so again
-    return text if kept or _flags(spelled).has_nulls() else _flags(text)
+    return text if kept or flags_of(spelled).has_nulls() else flags_of(text)
 
 
 def _has_thousands(values: pl.Series) -> bool:
@@ -1324,28 +1530,6 @@ def _has_thousands(values: pl.Series) -> bool:
     )
 
 
-def _numbers_in(text: pl.Series, form: str | None) -> pl.Series:
-    """Numbers written in a form, or plainly without one; null where it is something else."""
-    if form is None:
-        return text.cast(pl.Float64, strict=False)
-    parts = number_form(form)
-    digits = text.str.extract(parts.pattern)
-    if parts.thousands:
-        spaces = parts.thousands.isspace()
-        digits = digits.str.replace_all(r"\s" if spaces else re.escape(parts.thousands), "")
-    if parts.decimal == ",":
-        digits = digits.str.replace(",", ".", literal=True)
-    size = digits.cast(pl.Float64, strict=False)
-    below = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]|\d[-\u2212]")
-    return (size * pl.select(pl.when(below).then(-1.0).otherwise(1.0)).to_series()).alias(text.name)
-
-
-def _flags(text: pl.Series) -> pl.Series:
-    lower = text.str.strip_chars().str.to_lowercase()
-    flags = {"true": True, "false": False, "1": True, "0": False}
-    return lower.replace_strict(flags, default=None, return_dtype=pl.Boolean)
-
-
 def _normal(columns: Iterable[pl.Series]) -> pl.DataFrame:
     return pl.DataFrame([_normal_series(column) for column in columns])
 
@@ -1356,15 +1540,14 @@ def _normal_series(series: pl.Series) -> pl.Series:
     dtype = series.dtype
     if dtype == pl.Float64 or isinstance(dtype, pl.Decimal):
         return series.cast(pl.Float64).fill_nan(None)
-    if dtype in _WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == _DATETIME:
+    if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == DATETIME:
         return series
     if isinstance(dtype, pl.Enum | pl.Categorical | pl.Time):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
-        utc = series.dt.convert_time_zone("UTC") if dtype.time_zone else series
-        return utc.dt.replace_time_zone(None).cast(_DATETIME)
+        return in_utc(series)
     if dtype == pl.Date:
-        return series.cast(_DATETIME)
+        return series.cast(DATETIME)
     if dtype.is_integer():
         small = series.cast(pl.Int64, strict=False)
         if small.null_count() == series.null_count():
@@ -1375,7 +1558,10 @@ def _normal_series(series: pl.Series) -> pl.Series:
     )
 
 
-def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
+def _series_of(
+    name: str, values: Any, mask: np.ndarray | None, *, mixed: bool = False
+) -> pl.Series:
+    """A column of an array; what mixes types is text where that is allowed."""
     array = np.asarray(values)
     if array.dtype.kind == "O" or array.dtype.kind in "US":
         items = array.tolist()
@@ -1384,6 +1570,8 @@ def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
         try:
             return pl.Series(name, items, strict=True)
         except (TypeError, pl.exceptions.PolarsError):
+            if mixed:
+                return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
             raise DataError(f"column {name!r} mixes types; convert it to one type") from None
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
@@ -1391,28 +1579,6 @@ def _series_of(name: str, values: Any, mask: np.ndarray | None) -> pl.Series:
         raise DataError(f"column {name!r} has type {array.dtype}, which a table cannot hold")
     series = pl.Series(name, array)
     return series if mask is None else series.set(pl.Series(np.asarray(mask, dtype=bool)), None)
-
-
-def _parsed(series: pl.Series, pattern: str | None) -> pl.Series:
-    text = series.str.strip_chars()
-    parsed = pl.Series(series.name, [None] * len(series), dtype=_DATETIME)
-    for one in _ISO if pattern is None else (pattern.replace(".%f", "%.f").replace("%z", "%#z"),):
-        if not re.search(r"%[YymdbBjcxDFsUWGVuA]", one):  # a time of day: of 1970-01-01
-            text, one = "1970-01-01 " + text, f"%Y-%m-%d {one}"
-        elif re.search("%-?[mbB]", one) and not re.search("%-?[dejxDFcs]", one):  # its first day
-            text, one = text + " 1", f"{one} %d"
-        if one.startswith("%a"):  # the date says which day of the week it is
-            text, one = text.str.replace(r"^\w+,? ", ""), one[2:].lstrip(", ")
-        try:
-            found = text.str.to_datetime(one, strict=False, time_unit="us", exact=True)
-        except pl.exceptions.PolarsError:
-            raise SchemaError(
-                f"column {series.name!r}: {pattern!r} is not a datetime format; use strptime codes"
-            ) from None
-        parsed = parsed.fill_null(_normal_series(found))
-        if parsed.null_count() == series.null_count():
-            break
-    return parsed
 
 
 def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
@@ -1451,7 +1617,7 @@ def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
 
 def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     try:
-        if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == _DATETIME:
+        if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == DATETIME:
             zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
             return zoned.cast(dtype)
         return series.cast(dtype)
@@ -1514,10 +1680,10 @@ def write(
     try:
         if suffix == ".csv":
             digits = {n: d for n, d in (padded or {}).items() if n in table.names}
-            texts = [_with_zeros(table._frame[n], d) for n, d in digits.items()]
-            table._frame.with_columns(texts).write_csv(temporary)
+            texts = [_with_zeros(table._series(n), d) for n, d in digits.items()]
+            table._view.with_columns(texts).write_csv(temporary)
         else:
-            table._frame.write_parquet(temporary, compression="zstd")
+            table._view.write_parquet(temporary, compression="zstd")
         temporary.replace(target)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
@@ -1542,7 +1708,7 @@ def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
 def parquet_of(table: Table) -> bytes:
     """A table as the bytes of a Parquet file."""
     file = BytesIO()
-    table._frame.write_parquet(file)
+    table._view.write_parquet(file)
     return file.getvalue()
 
 
@@ -1561,7 +1727,9 @@ def beside(tables: Sequence[Table]) -> Table:
         mine, theirs = whole._origin, table._origin
         dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
         types = {**theirs.types, **mine.types}
-        whole = replace(whole, _frame=frame, _origin=replace(mine, dtypes=dtypes, types=types))
+        written = {**theirs.written, **mine.written}
+        origin = replace(mine, dtypes=dtypes, types=types, written=written)
+        whole = replace(whole, _frame=frame, _origin=origin)
     return whole
 
 
@@ -1569,25 +1737,36 @@ def stacked(tables: Sequence[Table]) -> Table:
     """All rows of tables with the same columns; a column is text where types cannot be one."""
     if len(tables) == 1:
         return tables[0]
-    frames, numbers = (
-        [table._frame.select(tables[0].names) for table in tables],
-        {*_WHOLE, pl.Float64},
-    )
+    columns: list[pl.Series] = []
+    written: dict[str, _Written] = {}
+    padded: dict[str, int] = {}
     for name in tables[0].names:
-        types = {frame.schema[name] for frame in frames} - {pl.Null}
-        if len(types) > 1 and not types <= numbers:
-            digits = [table._origin.padded.get(name, 0) for table in tables]
-            pairs = zip(frames, digits, strict=True)
-            frames = [frame.with_columns(_with_zeros(frame[name], d)) for frame, d in pairs]
-    alike = {one.dialect for one in tables}
-    kind: Frame = "csv" if all(one.frame == "csv" for one in tables) else "file"
-    fewest = {
-        name: min(table._origin.padded.get(name, 0) for table in tables)
-        for name in dict.fromkeys(chain.from_iterable(one._origin.padded for one in tables))
-    }
-    dialect = alike.pop() if len(alike) == 1 else None
-    origin = _Origin(kind, dialect=dialect, padded=fewest)
-    return Table(pl.concat(frames, how="vertical_relaxed"), origin)
+        sources = [table._origin.written.get(name) for table in tables]
+        marks = {None if source is None else source.decimal for source in sources}
+        if None not in marks and len(marks) == 1:
+            cells = pl.concat([table._frame[name] for table in tables])
+            written[name] = _Written(cells, str(marks.pop()))
+            columns.append(cells)
+            if written[name].dtype == pl.Float64:
+                parts = [source for source in sources if source and source.cells.count()]
+                padded[name] = min(part.padded or 0 for part in parts)
+        else:
+            columns.append(_joined([table._series(name) for table in tables], sources))
+    dialects = {table.dialect for table in tables}
+    dialect = dialects.pop() if len(dialects) == 1 else None
+    kind: Frame = "csv" if all(table.frame == "csv" for table in tables) else "file"
+    origin = _Origin(kind, dialect=dialect, written=written, padded=padded)
+    return Table(pl.DataFrame(columns), origin)
+
+
+def _joined(parts: Sequence[pl.Series], sources: Sequence[_Written | None]) -> pl.Series:
+    """Parts of a column one below the other, as text where their types cannot be one."""
+    types = {part.dtype for part in parts} - {pl.Null}
+    if len(types) > 1 and not types <= {*WHOLE, pl.Float64}:
+        digits = [source.padded or 0 if source else 0 for source in sources]
+        parts = [_with_zeros(part, d) for part, d in zip(parts, digits, strict=True)]
+    frames = [part.to_frame() for part in parts]
+    return pl.concat(frames, how="vertical_relaxed").to_series()
 
 
 def frame_of(

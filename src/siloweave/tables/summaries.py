@@ -12,7 +12,7 @@ import numpy as np
 from siloweave.errors import DataError
 from siloweave.tables.arrays import Floats
 from siloweave.tables.bins import BINNED, SPIKE_SHARE
-from siloweave.tables.codes import codes_of, options_of
+from siloweave.tables.cells import codes_of, options_of
 from siloweave.tables.encodings import (
     FEW_VALUES,
     RESOLUTIONS,

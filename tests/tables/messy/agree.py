@@ -7,7 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from siloweave.tables import Schema, read
+from siloweave.tables import Schema, encoding_of, read
+from siloweave.tables.read import is_text_file
 
 HERE = Path(__file__).parent
 ALWAYS = ("kind", "decimals", "missing", "missing_values")
@@ -34,12 +35,17 @@ def wrong(column, wanted):
     return bad
 
 
+def read_declared(path):
+    """A file in the encoding that somebody declares who has looked at all of it."""
+    return read(path, encoding=encoding_of(path)) if is_text_file(path) else read(path)
+
+
 def compare(half):
     """Columns of all files of a half, and what is wrong with some."""
     columns, bad = 0, []
     for path in sorted((HERE / half).glob("*.json")):
         facts = json.loads(path.read_text())
-        table = read(path.with_name(facts["file"]))
+        table = read_declared(path.with_name(facts["file"]))
         schema = Schema.detect(table)
         assert list(schema.names) == list(facts["columns"]), (path.name, schema.names)
         for name, wanted in facts["columns"].items():

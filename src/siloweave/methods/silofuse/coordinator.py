@@ -38,7 +38,7 @@ from siloweave.protocols.columns import cell_shares, check_same_rows, condition_
 from siloweave.protocols.networks import NetworkModel, split_key, way_of
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.bins import BINNED
-from siloweave.tables.codes import options_of
+from siloweave.tables.cells import options_of
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.schema import Schema
 

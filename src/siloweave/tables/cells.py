@@ -1,0 +1,225 @@
+"""How a cell is read: by itself and by its declared column, by nothing else.
+
+A privacy claim about rows begins at the file. If a cell's reading depended on other cells (on the
+type that all of a column fit, on how most of them are spelled), one row more would change how every
+other row is counted, and no noise covers that. So each function here maps the cells of a column one
+by one, see `tables.parsing`; a column's declaration alone decides what a cell is.
+
+**Guarantee**: under ``outside="move"`` reading is total: every possible cell has a place in the
+column, so no row decides whether there is a run. Tables that differ by a row are read to values
+that differ by that row. Under ``outside="refuse"`` (and without a word on it) a cell that does not
+fit raises SchemaError, which one row may decide; the message has the number of rows, never which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from siloweave.errors import SchemaError
+from siloweave.tables.arrays import Bools, Ints
+from siloweave.tables.bins import BINNED, Edges, last_of, number_at, step_of
+from siloweave.tables.display import count_of
+from siloweave.tables.forms import numbers_among
+from siloweave.tables.parsing import texts_of
+from siloweave.tables.read import Table, check_numbers
+from siloweave.tables.schema import Column
+
+
+@dataclass(frozen=True)
+class PlacedCells:
+    """A column's cells, each in the place that the column has for it.
+
+    Attributes:
+        values: Numbers, datetimes in steps, or codes of categories; meaningless where missing.
+        missing: Which are missing.
+        moved: Which were put where the column declares, since they have no place of their own.
+    """
+
+    values: NDArray[Any]
+    missing: Bools
+    moved: Bools
+
+
+def placed_cells(column: Column, table: Table) -> PlacedCells:
+    """Read a modelled column of a table.
+
+    Raises:
+        SchemaError: Cells have no place in a column that does not move them.
+    """
+    return _numbers(column, table) if column.kind in BINNED else _labels(column, table)
+
+
+def numbers_of(column: Column, table: Table) -> tuple[Edges, Bools]:
+    """Return a table's values of a binned column, and which are missing; datetimes in steps.
+
+    Where the column does not move what lies outside it, bounds are not looked at: see
+    `check_values`.
+    """
+    cells = _numbers(column, table)
+    return cells.values, cells.missing
+
+
+def codes_of(column: Column, table: Table) -> Ints:
+    """Return a categorical or boolean column's codes; missing is the last."""
+    cells = _labels(column, table)
+    return np.where(cells.missing, len(column.options), cells.values)
+
+
+def options_of(column: Column) -> int:
+    """Return how many codes a categorical or boolean column has, a missing one included."""
+    return len(column.options) + column.missing
+
+
+def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
+    """Return the values of a categorical or boolean column's codes, and which are missing."""
+    is_text = isinstance(column.options[0], str)
+    values: NDArray[Any] = np.array(column.options, dtype=object if is_text else None)
+    is_missing = codes >= len(values)
+    return values[np.where(is_missing, 0, codes)], is_missing if column.missing else None
+
+
+def missing_cells(column: Column, table: Table) -> Bools:
+    """Return which cells of a column hold no value: none at all, or a declared spelling of it."""
+    cells = table.cells(column.name)
+    is_missing = cells.is_null()
+    if not column.missing_values:
+        return is_missing.to_numpy()
+    texts = texts_of(cells).str.strip_chars()
+    is_missing |= texts.is_in(list(column.missing_values)).fill_null(False)
+    return is_missing.to_numpy()
+
+
+# Numbers and datetimes
+
+
+def _numbers(column: Column, table: Table) -> PlacedCells:
+    is_missing = missing_cells(column, table)
+    if column.kind == "datetime":
+        return _datetimes(column, table, is_missing)
+
+    # What each cell says.
+    numbers = table.numbers(column.name, column.format)
+    is_missing |= numbers.is_nan().fill_null(False).to_numpy()
+    if marks := numbers_among(column.missing_values):
+        is_missing |= numbers.is_in(marks).fill_null(False).to_numpy()
+    is_unread = numbers.is_null().to_numpy() & ~is_missing
+    is_wild = numbers.is_infinite().fill_null(False).to_numpy() & ~is_missing
+    is_broken = np.zeros(len(numbers), dtype=np.bool_)
+    values = numbers.fill_null(0.0).fill_nan(0.0).to_numpy()
+    if column.kind == "integer":
+        nearest, is_whole = table.whole_numbers(column.name, column.format)
+        values = nearest.fill_null(0).to_numpy()
+        is_broken = ~is_whole.to_numpy() & ~is_missing & ~is_unread & ~is_wild
+
+    # What becomes of those that are no value of the column.
+    if column.outside != "move":
+        wanted = "whole numbers" if column.kind == "integer" else "numbers"
+        table.check_read(column.name, table.rows_of(is_unread), wanted, column.format)
+        if column.kind == "integer":
+            check_numbers(column.name, table.rows_of(is_wild), table.rows_of(is_broken))
+        return PlacedCells(values, is_missing, np.zeros_like(is_missing))
+    return _moved(column, values, is_missing, is_unread, is_broken | is_wild)
+
+
+def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
+    times = table.times(column.name, column.format)
+    is_unread = times.is_null().to_numpy() & ~is_missing
+    microseconds: Ints = times.cast(pl.Int64).fill_null(0).to_numpy()
+    values = microseconds // step_of(column)
+    if column.outside != "move":
+        table.check_times(column.name, table.rows_of(is_unread), column.format)
+        return PlacedCells(values, is_missing, np.zeros_like(is_missing))
+    return _moved(column, values, is_missing, is_unread, np.zeros_like(is_missing))
+
+
+def _moved(
+    column: Column, values: Edges, is_missing: Bools, is_unread: Bools, is_changed: Bools
+) -> PlacedCells:
+    """Put numbers beyond the bounds at the nearest bound, and what is no number where it belongs.
+
+    Args:
+        column: It moves what lies outside it.
+        values: The numbers.
+        is_missing: Cells without a value.
+        is_unread: Cells that hold something else than a number.
+        is_changed: Cells whose number was rounded.
+    """
+    inside: Any = values
+    if column.low is not None and column.high is not None:
+        inside = np.clip(values, number_at(column, column.low), last_of(column))
+    moved = (is_changed | (inside != values)) & ~is_missing & ~is_unread
+    homeless = is_unread | (is_missing & (not column.missing))
+    if column.fallback is not None:
+        inside = np.where(homeless, number_at(column, column.fallback), inside)
+        is_missing = is_missing & ~homeless
+    else:
+        is_missing = is_missing | homeless
+    return PlacedCells(inside, is_missing, moved | homeless)
+
+
+def check_values(
+    column: Column, table: Table, values: Edges, gone: Bools, low: float, high: float
+) -> None:
+    """Raise SchemaError where values leave the bounds, or are missing though none may be.
+
+    The error has the number of rows, never which rows.
+    """
+    check_numbers(column.name, table.rows_of(np.isinf(values) & ~gone))
+    outside = table.rows_of(((values < low) | (values > high)) & ~gone)
+    check_fit(column, outside, table.rows_of(gone))
+
+
+def check_fit(column: Column, outside: int, empty: int) -> None:
+    """Raise SchemaError where so many rows, if any, leave a column's bounds, or have no value."""
+    if outside:
+        raise SchemaError(
+            f"column {column.name!r}: {count_of(outside, 'row is', 'rows are')} outside its bounds "
+            f"{column.low!r} to {column.high!r}; widen low and high in the schema, or clip"
+        )
+    if empty and not column.missing:
+        raise SchemaError(
+            f"column {column.name!r}: {count_of(empty, 'row has', 'rows have')} no value, but the "
+            "schema says missing=False; declare missing=True, or drop such rows"
+        )
+
+
+# Categories
+
+
+def _labels(column: Column, table: Table) -> PlacedCells:
+    codes = table.lookup(column.name, column.options).astype(np.int64)
+    is_missing = missing_cells(column, table) | (codes == -1)
+    if not isinstance(column.options[0], str | bool) and column.missing_values:
+        marks = numbers_among(column.missing_values)
+        is_missing |= table.numbers(column.name).is_in(marks).fill_null(False).to_numpy()
+    is_unknown = (codes == -2) & ~is_missing
+    is_homeless = is_missing & (not column.missing)
+    if column.outside != "move":
+        return _required(column, table, codes, is_missing, is_unknown)
+    is_moved = is_unknown | is_homeless
+    refuge = column.fallback if column.fallback is not None else column.other
+    if refuge is None:
+        return PlacedCells(codes, is_missing | is_unknown, is_moved)
+    codes = np.where(is_moved, column.options.index(refuge), codes)
+    return PlacedCells(codes, is_missing & ~is_moved, is_moved)
+
+
+def _required(
+    column: Column, table: Table, codes: Ints, is_missing: Bools, is_unknown: Bools
+) -> PlacedCells:
+    """Codes of a column that refuses what it has no place for, but for its `other`."""
+    if column.other is not None:
+        codes = np.where(is_unknown, column.options.index(column.other), codes)
+    elif wrong := table.rows_of(is_unknown):
+        raise SchemaError(
+            f"column {column.name!r}: {count_of(wrong, 'row holds', 'rows hold')} none of its "
+            f"{count_of(len(column.options), 'category', 'categories')}; add such values to "
+            "the schema, or declare a category as other"
+        )
+    check_fit(column, 0, table.rows_of(is_missing))
+    return PlacedCells(codes, is_missing, np.zeros_like(is_missing))

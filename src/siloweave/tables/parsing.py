@@ -1,0 +1,194 @@
+"""What one cell says: its text, and the number, the time or the flag that a text stands for.
+
+Every function maps the cells of a column one by one: what a cell becomes depends on that cell and
+on declared arguments, never on the other cells. The reading of a column under a schema
+(`tables.cells`) is made of these functions alone, so one row more changes no other row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from siloweave.errors import SchemaError
+from siloweave.tables.forms import number_form
+
+WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32})
+"""Types of whole numbers that a table holds."""
+DATETIME = pl.Datetime("us")
+"""The type of datetimes, in UTC."""
+LARGEST = 2**62
+"""Whole numbers are smaller than this in size."""
+_ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
+_FLAGS = {"true": True, "false": False, "1": True, "0": False}
+_GROUPED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"  # 1.234 where a comma stands before decimals
+
+
+def texts_of(series: pl.Series) -> pl.Series:
+    """Return the text of every cell, null where there is no value.
+
+    A number that is whole is its digits, whatever type holds it, so that 1 and 1.0 have one text.
+    A boolean is "true" or "false", a datetime its ISO-8601 text, and a midnight its day.
+
+    Example:
+        >>> texts_of(pl.Series([1.0, 2.5, None])).to_list()
+        ['1', '2.5', None]
+    """
+    if series.dtype == pl.String:
+        return series
+    if series.dtype == pl.Float64:
+        values = series.fill_nan(None)
+        is_whole = (values == values.round()) & (values.abs() < LARGEST)
+        digits = values.set(~is_whole, None).cast(pl.Int64, strict=False).cast(pl.String)
+        return digits.fill_null(values.cast(pl.String))
+    if series.dtype == DATETIME:
+        written = series.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f")
+        return written.str.replace(r"\.?0*$", "").str.replace("T00:00:?0?0?$", "")
+    return series.cast(pl.String)
+
+
+def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
+    """Return the text of every value of a list that mixes types, as `texts_of` has it.
+
+    Example:
+        >>> texts_of_mixed([7, 7.0, True, None, "x"])
+        ['7', '7', 'true', None, 'x']
+    """
+    texts: list[str | None] = [None] * len(values)
+    floats: dict[int, float] = {}
+    times: dict[int, datetime] = {}
+    for i, value in enumerate(values):
+        if value is None or value != value:  # NaN and NaT differ from themselves
+            continue
+        if isinstance(value, bool | np.bool_):
+            texts[i] = str(value).lower()
+        elif isinstance(value, float | np.floating):
+            floats[i] = float(value)
+        elif isinstance(value, datetime):
+            times[i] = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        else:
+            texts[i] = str(value)
+    for places, dtype in ((floats, pl.Float64), (times, DATETIME)):
+        series = pl.Series(list(places.values()), dtype=dtype)
+        for i, text in zip(places, texts_of(series).to_list(), strict=True):
+            texts[i] = text
+    return texts
+
+
+def numbers_of(text: pl.Series, form: str | None = None, decimal: str = ".") -> pl.Series:
+    """Return the number that each text stands for, null where it is none.
+
+    Args:
+        text: Cells as text; blanks around a number do not count.
+        form: How numbers are written, as `forms.number_form` reads it.
+        decimal: The mark before decimals where there is no form. With a comma, points divide
+            thousands, and "1.5" is no number.
+
+    Example:
+        >>> numbers_of(pl.Series(["1.234", "1,5", "1.5"]), decimal=",").to_list()
+        [1234.0, 1.5, None]
+    """
+    text = text.str.strip_chars()
+    if form is not None:
+        return _numbers_in_form(text, form)
+    if decimal == ",":
+        pointed = text.str.contains(".", literal=True)
+        readable = ~pointed | text.str.contains(_GROUPED)
+        text = text.set(~readable.fill_null(True), None)
+        text = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    return text.cast(pl.Float64, strict=False)
+
+
+def _numbers_in_form(text: pl.Series, form: str) -> pl.Series:
+    parts = number_form(form)
+    digits = text.str.extract(parts.pattern)
+    if parts.thousands:
+        is_blank = parts.thousands.isspace()
+        digits = digits.str.replace_all(r"\s" if is_blank else re.escape(parts.thousands), "")
+    if parts.decimal == ",":
+        digits = digits.str.replace(",", ".", literal=True)
+    size = digits.cast(pl.Float64, strict=False)
+    is_negative = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]|\d[-\u2212]")
+    sign = pl.select(pl.when(is_negative).then(-1.0).otherwise(1.0)).to_series()
+    return (size * sign).alias(text.name)
+
+
+def whole_numbers_of(
+    numbers: pl.Series, text: pl.Series | None = None
+) -> tuple[pl.Series, pl.Series]:
+    """Return numbers as int64, the nearest whole number (half to even), and which were whole.
+
+    Args:
+        numbers: Of each cell, float64; null or NaN where there is none, as is the result then.
+            What is larger than `LARGEST` in size becomes that bound, and is not called whole.
+        text: The same cells as text, from which digits are taken that float64 does not hold.
+    """
+    numbers = numbers.fill_nan(None)
+    bounded = numbers.clip(-float(LARGEST), float(LARGEST))
+    rounded = bounded.round(mode="half_to_even").cast(pl.Int64, strict=False)
+    is_whole = (numbers == numbers.round()) & (numbers.abs() < float(LARGEST))
+    if text is not None:
+        exact = text.str.strip_chars().cast(pl.Int64, strict=False).set(numbers.is_null(), None)
+        rounded = exact.fill_null(rounded)
+        is_whole |= exact.is_not_null()
+    return rounded, is_whole.fill_null(False)
+
+
+def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
+    """Return the datetime in UTC that each text stands for, null where it is none.
+
+    Args:
+        text: Cells as text.
+        pattern: ``strptime`` codes; ISO-8601 when None.
+
+    Raises:
+        SchemaError: The pattern is no format of datetimes.
+    """
+    text = text.str.strip_chars()
+    parsed = pl.Series(text.name, [None] * len(text), dtype=DATETIME)
+    patterns = _ISO if pattern is None else (_polars_pattern(pattern),)
+    for codes in patterns:
+        cells, full_codes = _completed(text, codes)
+        try:
+            times = cells.str.to_datetime(full_codes, strict=False, time_unit="us", exact=True)
+        except pl.exceptions.PolarsError:
+            raise SchemaError(
+                f"column {text.name!r}: {pattern!r} is not a datetime format; use strptime codes"
+            ) from None
+        parsed = parsed.fill_null(in_utc(times))
+        if parsed.null_count() == text.null_count():
+            break
+    return parsed
+
+
+def _polars_pattern(pattern: str) -> str:
+    return pattern.replace(".%f", "%.f").replace("%z", "%#z")
+
+
+def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
+    """Return cells and codes with the parts of a date that polars needs and the text lacks."""
+    if not re.search(r"%[YymdbBjcxDFsUWGVuA]", codes):  # a time of day: of 1970-01-01
+        text, codes = "1970-01-01 " + text, f"%Y-%m-%d {codes}"
+    elif re.search("%-?[mbB]", codes) and not re.search("%-?[dejxDFcs]", codes):  # its first day
+        text, codes = text + " 1", f"{codes} %d"
+    if codes.startswith("%a"):  # the date says which day of the week it is
+        text, codes = text.str.replace(r"^\w+,? ", ""), codes[2:].lstrip(", ")
+    return text, codes
+
+
+def in_utc(times: pl.Series) -> pl.Series:
+    """Return datetimes in UTC, without a time zone, in microseconds."""
+    zone = getattr(times.dtype, "time_zone", None)
+    utc = times.dt.convert_time_zone("UTC") if zone else times
+    return utc.dt.replace_time_zone(None).cast(DATETIME)
+
+
+def flags_of(text: pl.Series) -> pl.Series:
+    """Return the boolean that each text stands for: true, false, 1 or 0, in any case."""
+    lower = text.str.strip_chars().str.to_lowercase()
+    return lower.replace_strict(_FLAGS, default=None, return_dtype=pl.Boolean)
