@@ -17,7 +17,7 @@ from siloweave.methods.registry import METHODS
 from tests.architecture.source import ROOT, all_sources
 
 TABLE = sw.Table.from_columns({"x": (np.arange(40) % 7, None)})
-SCHEMA = sw.Schema((sw.Column("x", "integer", low=0, high=6),))
+SCHEMA = sw.Schema((sw.Column("x", "integer", low=0, high=6),)).with_fallbacks()
 PRIVATE_CENTRAL = {"dp_ctgan", "dp_tabddpm", "dp_tldm"}
 BARE = {name: kind for name, kind in METHODS.items() if name not in PRIVATE_CENTRAL}
 

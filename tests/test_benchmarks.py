@@ -374,7 +374,7 @@ def split_line(method, parties, seed, distance, **more):
 def test_a_run_of_the_published_protocol_is_measured(load):
     table = Table.from_columns({name: ([0, 1, 2, 3] * 50, None) for name in "abcd"})
     kinds = [Column(name, "categorical", categories=(0, 1, 2, 3)) for name in "abcd"]
-    encoder = Encoder(Schema(tuple(kinds)), 4)
+    encoder = Encoder(Schema(tuple(kinds)).with_fallbacks(), 4)
     codes = encoder.encode(table)
     split = {name: codes.take(range(k, 200, 3)) for k, name in enumerate("xyz")}
     module = load("flaim_adult")
@@ -427,7 +427,7 @@ def test_an_svm_of_alike_rows_is_that_of_all_rows(load):
 
 def test_rows_that_an_svm_is_tried_on_are_held_out_from_the_synthesizer(load):
     table = Table.from_columns({"a": (list(range(12)), None)})
-    schema = Schema((Column("a", "categorical", categories=tuple(range(12))),))
+    schema = Schema((Column("a", "categorical", categories=tuple(range(12))),)).with_fallbacks()
     data = load("columns_split").Coded(table, schema)
     found = [load("columns_split_svm").folds(data, seed) for seed in range(5)]
     for kept, held in found:
@@ -479,7 +479,7 @@ def test_phases_are_the_questions_of_a_run_and_what_is_between(load, tmp_path):
     kinds = [Column(name, "categorical", categories=(0, 1)) for name in "abc"]
     ask = module.Session.ask_each
     fitted, times = module.one(
-        module.Coded(table, Schema(tuple(kinds))), "two_round", 1, 2.0, 0, {}
+        module.Coded(table, Schema(tuple(kinds)).with_fallbacks()), "two_round", 1, 2.0, 0, {}
     )
     assert module.Session.ask_each is ask
     assert [*times["phases"]] == [
@@ -514,7 +514,9 @@ def test_a_budget_that_is_refused_stands_in_the_table_and_ends_no_run(load, tmp_
     module, made = load("columns_split"), tmp_path / "columns_split.jsonl"
     table = Table.from_columns({name: ([0, 1] * 20, None) for name in "abcde"})
     kinds = [Column(name, "categorical", categories=(0, 1)) for name in "abcde"]
-    monkeypatch.setattr(module, "coded", lambda *_: module.Coded(table, Schema(tuple(kinds))))
+    monkeypatch.setattr(
+        module, "coded", lambda *_: module.Coded(table, Schema(tuple(kinds)).with_fallbacks())
+    )
     monkeypatch.setattr(
         sys, "argv", ["columns_split.py", "--methods", "vertigan", "two_round", "--parties", "2",
                       "--epsilons", "0.001", "--runs", "1", "--out", str(made)],

@@ -38,7 +38,7 @@ SCHEMA = Schema(
         Column("sex", "categorical", categories=("f", "m")),
         Column("age", "integer", low=18, high=90),
     )
-)
+).with_fallbacks()
 
 
 def test_the_method_is_the_one_that_the_shared_suite_runs():

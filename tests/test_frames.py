@@ -22,7 +22,7 @@ SCHEMA = sw.Schema((
     sw.Column("y", "continuous", low=-1.0, high=1.0, missing=True),
     sw.Column("c", "categorical", categories=("a", "b")),
     sw.Column("d", "boolean"),
-))  # fmt: skip
+)).with_fallbacks()  # fmt: skip
 ENCODER = sw.Encoder(SCHEMA, bins=4)
 NONE = sw.Budget(math.inf, 1e-5)
 SOME = sw.Budget(4.0, 1e-5)

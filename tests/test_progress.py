@@ -14,7 +14,7 @@ from siloweave.progress import Bar, bar_for, shows_progress
 ROWS = sw.Table.from_columns({"x": (np.arange(40) % 7, None), "y": (np.arange(40) % 3, None)})
 SCHEMA = sw.Schema((
     sw.Column("x", "integer", low=0, high=6), sw.Column("y", "integer", low=0, high=2),
-))  # fmt: skip
+)).with_fallbacks()  # fmt: skip
 BUDGET = sw.Budget(4.0, 1e-5)
 
 

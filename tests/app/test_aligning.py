@@ -19,7 +19,7 @@ SCHEMA = Schema(
         Column("age", "integer", low=0, high=99),
         Column("sex", "categorical", categories=("f", "m")),
     )
-)
+).with_fallbacks()
 NORTH = pl.DataFrame({"id": ["A-3", "A-1", "A-2", "A-9"], "age": [30, 10, 20, 90]})
 SOUTH = pl.DataFrame({"id": [1, 2, 3, 4], "sex": ["f", "m", "m", "f"]})
 FILE = {

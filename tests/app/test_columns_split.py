@@ -69,7 +69,7 @@ def marginals_of(study, codes, clinic, office):
         Column(name, "categorical", categories=tuple(f"v{k}" for k in range(codes)))
         for name in (*clinic, *office)
     ]
-    study.write("schema.json", Schema(tuple(columns)).to_json())
+    study.write("schema.json", Schema(tuple(columns)).with_fallbacks().to_json())
     for party, own in (("clinic", clinic), ("office", office)):
         rows = [",".join("v0" for _ in own)] * 40
         study.write(f"{party}.csv", "\n".join([",".join(own), *rows, ""]))

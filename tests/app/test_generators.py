@@ -85,7 +85,7 @@ def test_list_shows_every_method_and_loads_no_network(folder):
 
 def test_a_forecast_counts_the_rows_that_training_sees():
     seconds = {}
-    schema = Schema((Column("x", "continuous", low=0, high=1),))
+    schema = Schema((Column("x", "continuous", low=0, high=1),)).with_fallbacks()
     for rows in (100, 10_000, 20_000):
         for model in (sw.TabDDPM(), sw.TabDDPM(passes=None), sw.E2E()):
             found = model.method.forecast(model, Case(schema, Budget(math.inf, 1e-5), 1, rows))
@@ -100,7 +100,7 @@ def test_a_forecast_counts_the_rows_that_training_sees():
 
 
 def test_a_forecast_of_an_unknown_training_has_no_time():
-    schema = Schema((Column("x", "continuous", low=0, high=1),))
+    schema = Schema((Column("x", "continuous", low=0, high=1),)).with_fallbacks()
     synth = sw.CTABGAN()
     found = synth.method.forecast(synth, Case(schema, Budget(math.inf, 1e-5), 1, 1_000))
     assert (found.seconds, "no time is printed" in found.notes[-1]) == (None, True)

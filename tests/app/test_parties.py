@@ -205,7 +205,7 @@ def test_rows_that_do_not_fit_are_shown_with_their_place():
             Column("sex", "categorical", categories=("f", "m")),
             Column("name", "text"),
         )
-    )
+    ).with_fallbacks()
     ages = np.arange(60)
     ages[[3, 17, 59]] = 120
     sexes = column(*["f", "m"] * 29, "x", "f")

@@ -19,7 +19,9 @@ from siloweave.privacy.events import Gaussian
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
 
-SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))
+SCHEMA = Schema(
+    (Column("age", "integer", low=0, high=99), Column("ill", "boolean"))
+).with_fallbacks()
 TEXT = """\
 [study]
 name = "admissions"

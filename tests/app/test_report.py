@@ -27,7 +27,7 @@ SCHEMA = Schema(
         Column("seen", "datetime", low="2020-01-01", high="2020-12-31", missing=True),
         Column("ill", "boolean", from_data=("kind",)),
     )
-)
+).with_fallbacks()
 
 
 def rows(count, seed):
@@ -115,7 +115,7 @@ def test_a_fact_from_rows_makes_the_badge_amber(flaim):
 
 def test_an_id_whose_kind_came_from_rows_counts(tables):
     ids = Column("id", "id", from_data=("kind",))
-    schema = Schema((ids, *SCHEMA.declared().columns))
+    schema = Schema((ids, *SCHEMA.declared().columns)).with_fallbacks()
     record = record_of(GaussianCopula().fit(_with_ids(tables[0]), schema), "a")
     assert {f.column for f in record.schema_facts if f.how == "free"} == {"id"}
 
@@ -166,7 +166,7 @@ WIDE = Schema(
         Column("name", "categorical", categories=tuple(f"n{i}" for i in range(300)), missing=True),
         Column("ill", "boolean"),
     )
-)
+).with_fallbacks()
 
 
 def people(count, seed):
@@ -249,7 +249,9 @@ def test_settings_within_settings_are_told_by_name(copula):
 
 def test_bars_are_equally_wide_where_the_model_cut_bins_by_rows():
     rng = np.random.default_rng(2)
-    schema = Schema((Column("x", "continuous", low=0.0, high=1.0), Column("ill", "boolean")))
+    schema = Schema(
+        (Column("x", "continuous", low=0.0, high=1.0), Column("ill", "boolean"))
+    ).with_fallbacks()
     ill = rng.random(2000) < 0.5
     real = Table.from_columns({"x": (rng.beta(1, 4, 2000), None), "ill": (ill, None)})
     fitted = AIM(workload=[("x", "ill")], bins=8).fit(real, schema, budget=Budget(20.0, 1e-6))
@@ -264,7 +266,9 @@ def test_bars_are_equally_wide_where_the_model_cut_bins_by_rows():
 
 def test_bars_of_skewed_columns_grow_by_a_factor():
     rng = np.random.default_rng(3)
-    schema = Schema((Column("pay", "integer", low=0, high=99_999), Column("ill", "boolean")))
+    schema = Schema(
+        (Column("pay", "integer", low=0, high=99_999), Column("ill", "boolean"))
+    ).with_fallbacks()
     pay = np.where(rng.random(2000) < 0.6, 0, np.exp(rng.normal(6, 1.5, 2000)).clip(0, 99_999))
     table = {"pay": (pay.astype(np.int64), None), "ill": (rng.random(2000) < 0.5, None)}
     real = Table.from_columns(table)

@@ -16,7 +16,7 @@ SCHEMA = Schema(
         Column("seen", "datetime", low="1900-01-01", high="2020-12-31"),
         Column("adult", "boolean"),
     )
-)
+).with_fallbacks()
 DAY = np.datetime64("1980-04-03", "us")
 
 

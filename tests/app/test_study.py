@@ -23,7 +23,9 @@ from siloweave.tables import Column, Schema
 from siloweave.tables.database import Database
 from siloweave.tables.read import Dialect, read, write
 
-SCHEMA = Schema((Column("age", "integer", low=0, high=99), Column("ill", "boolean")))
+SCHEMA = Schema(
+    (Column("age", "integer", low=0, high=99), Column("ill", "boolean"))
+).with_fallbacks()
 TEXT = """\
 [study]
 name = "admissions"

@@ -227,7 +227,7 @@ def test_a_hundred_thousand_categories_need_little_memory():
     ]
     size = Schema.detect(read(drawn[0]))["size"]
     code = Column("code", "categorical", tuple(f"c{v}" for v in range(100_000)))
-    schema = Schema((code, size))  # by itself it would be taken for an identifier
+    schema = Schema((code, size)).with_fallbacks()  # by itself it would be taken for an identifier
     small = [drawn[0][:20_000], drawn[1], drawn[2][:20_000]]
     found = attack(small[0], small[1], control=small[2], schema=schema, targets=50)
     assert {p.attack for p in found.parts} == set(ATTACKS[:4])

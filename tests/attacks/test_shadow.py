@@ -291,7 +291,9 @@ def test_a_missing_number_is_one_range_away():
 
 def test_summaries_are_what_the_definitions_say():
     table = people(40).take(range(5, 40))
-    schema = Schema((Column("x", "continuous", low=0.0, high=2000.0), *rest(table)))
+    schema = Schema(
+        (Column("x", "continuous", low=0.0, high=2000.0), *rest(table))
+    ).with_fallbacks()
     layout = SummaryLayout.of(table, schema)
     rows = layout.read(table)
     vectors = one_hot(rows, layout)
@@ -319,7 +321,9 @@ def test_numbers_beyond_the_bounds_fall_into_the_outermost_bins():
 def test_many_categories_do_not_widen_summaries():
     names = np.array([f"n{i % 5000}" for i in range(10_000)])
     table = Table.from_columns({"c": (names, None)})
-    schema = Schema((Column("c", "categorical", categories=tuple(sorted(set(names)))),))
+    schema = Schema(
+        (Column("c", "categorical", categories=tuple(sorted(set(names)))),)
+    ).with_fallbacks()
     layout = SummaryLayout.of(table, schema)
     assert len(histogram_summary(layout.read(table), layout)) == 258
 

@@ -17,7 +17,9 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, Table
 
 COLUMNS = 6
-SCHEMA = Schema(tuple(Column(f"c{i}", "integer", low=0, high=9) for i in range(COLUMNS)))
+SCHEMA = Schema(
+    tuple(Column(f"c{i}", "integer", low=0, high=9) for i in range(COLUMNS))
+).with_fallbacks()
 WORKLOAD = [(f"c{i}", f"c{i + 1}") for i in range(COLUMNS - 1)]
 SETTINGS = {"workload": WORKLOAD, "bins": 10}
 
@@ -131,7 +133,9 @@ def test_a_run_of_another_method_is_refused_by_name(tmp_path):
 
 def test_rows_that_lie_at_all_parties_are_attacked_whole(tmp_path):
     rng = np.random.default_rng(3)
-    schema = sw.Schema(tuple(sw.Column(name, "integer", low=0, high=2) for name in "abcd"))
+    schema = sw.Schema(
+        tuple(sw.Column(name, "integer", low=0, high=2) for name in "abcd")
+    ).with_fallbacks()
     values = {name: (rng.integers(0, 3, 400), None) for name in "abcd"}
     whole = sw.Table.from_columns(values)
     data, control = whole.take(range(200)), whole.take(range(200, 400))

@@ -63,14 +63,17 @@ def test_a_study_with_flaim(tmp_path, monkeypatch):
 
 
 def test_a_diffusion_of_one_owner():
-    table, schema, diffusion = people(), sw.Schema(COLUMNS), sw.TabDDPM(steps=20)
+    table, schema, diffusion = people(), sw.Schema(COLUMNS).with_fallbacks(), sw.TabDDPM(steps=20)
     found = called_files(lambda: diffusion.fit(table, schema, seed=0))
     assert any("diffusion" in file for file in found)
     assert len(found) <= 27
 
 
 def test_a_diffusion_over_split_columns():
-    halves, schema = [people()[["sex", "age"]], people()[["job", "pay"]]], sw.Schema(COLUMNS)
+    halves, schema = (
+        [people()[["sex", "age"]], people()[["job", "pay"]]],
+        sw.Schema(COLUMNS).with_fallbacks(),
+    )
     silofuse = sw.SiloFuse(diffusion={"steps": 5})
     found = called_files(lambda: silofuse.fit(halves, schema, seed=0))
     assert any("silofuse" in file for file in found)

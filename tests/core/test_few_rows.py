@@ -12,7 +12,7 @@ SCHEMA = sw.Schema(
         sw.Column("age", "integer", low=0, high=120),
         sw.Column("sex", "categorical", categories=("f", "m")),
     )
-)
+).with_fallbacks()
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-6)
 
 

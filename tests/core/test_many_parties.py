@@ -11,7 +11,7 @@ from siloweave.tables.schema import Column, Schema
 PARTIES = 1000
 SCHEMA = Schema(
     tuple(Column(a, "categorical", categories=tuple("wxyz"[:n])) for a, n in (("a", 2), ("b", 4)))
-)
+).with_fallbacks()
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 
 

@@ -25,7 +25,7 @@ SCHEMA = Schema(
         Column("town", "categorical", categories=("Ulm", "Bonn", "Jena")),
         Column("age", "integer", low=0, high=99),
     )
-)
+).with_fallbacks()
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 PARTIES = 4
 

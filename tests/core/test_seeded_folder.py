@@ -8,7 +8,7 @@ from siloweave.methods.aim.method import AIM
 from siloweave.privacy.budget import Budget
 from siloweave.tables import Column, Schema, Table
 
-SCHEMA = Schema((Column("sex", "categorical", categories=("f", "m")),))
+SCHEMA = Schema((Column("sex", "categorical", categories=("f", "m")),)).with_fallbacks()
 ROWS = Table.from_columns({"sex": (np.array(["f", "m", "m"] * 20, dtype=object), None)})
 
 

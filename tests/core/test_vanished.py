@@ -32,7 +32,7 @@ SCHEMA = Schema(
         Column("age", "integer", low=0, high=99),
         Column("member", "boolean"),
     )
-)
+).with_fallbacks()
 BUDGET = Budget(8.0, 1e-5)
 PAIRS = (("sex", "age"), ("sex", "member"))
 NAMES = [f"p{i}" for i in range(6)]

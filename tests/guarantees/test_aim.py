@@ -97,7 +97,9 @@ def test_rounds_of_several_choices_cost_no_more_than_the_ledger_says(relation, m
 
 CUBE = Domain(("a", "b", "c"), (2, 2, 2))
 PAIRS = (("a", "b"), ("a", "c"), ("b", "c"))
-CUBE_SCHEMA = Schema(tuple(Column(n, "integer", low=0, high=1) for n in CUBE.names))
+CUBE_SCHEMA = Schema(
+    tuple(Column(n, "integer", low=0, high=1) for n in CUBE.names)
+).with_fallbacks()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -198,7 +198,7 @@ def test_the_sum_that_cuts_columns_withstands_the_helpers_that_are_named(tolerat
     )
     columns = Column("age", "integer", low=0, high=9999), Column("old", "integer", low=0, high=1)
     settings = DistAIM(rounds=1, participation=1.0, final_sweeps=2, tolerated=tolerated)
-    fitted = settings.fit([rows] * 5, Schema(columns), budget=Budget(1.0, 1e-6))
+    fitted = settings.fit([rows] * 5, Schema(columns).with_fallbacks(), budget=Budget(1.0, 1e-6))
     sum_, paid = (entry.event for entry in fitted.ledgers["party-3"])
     assert (sum_.shares, sum_.tolerated) == (5, tolerated)
     for helpers in range(1, 5):

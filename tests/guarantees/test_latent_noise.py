@@ -27,7 +27,7 @@ SCHEMA = Schema(
         Column("sex", "boolean"),
         Column("pay", "continuous", low=0.0, high=1.0, missing=True),
     )
-)
+).with_fallbacks()
 SPLIT = (["size", "sex"], ["kind"], ["pay"])
 
 

@@ -25,14 +25,14 @@ SCHEMA = Schema(
         Column("pay", "continuous", low=0.0, high=1.0),
         Column("member", "boolean"),
     )
-)
+).with_fallbacks()
 OPEN = Schema(
     (
         Column("sex", "categorical", categories=("?",), other="?", missing=True),
         Column("age", "integer"),
         *SCHEMA.columns[2:],
     )
-)
+).with_fallbacks()
 PAIRS = (("sex", "age"), ("age", "pay"), ("sex", "member"))
 
 
@@ -212,5 +212,5 @@ def test_a_party_makes_no_table_that_the_workload_does_not_hold(monkeypatch):
     )
     with pytest.raises(WireError, match=r"asked for 1 marginals of 68,719,476,736 cells"):
         sw.FLAIM(rounds=1, participation=1.0).fit(
-            rows, Schema(every), budget=Budget(1.0, 1e-5), noise="seeded"
+            rows, Schema(every).with_fallbacks(), budget=Budget(1.0, 1e-5), noise="seeded"
         )

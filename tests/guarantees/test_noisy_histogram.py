@@ -27,7 +27,7 @@ SCHEMA = Schema(
         Column("pay", "continuous", low=0.0, high=100.0, missing=True),
         Column("age", "integer", low=0, high=5_000),
     )
-)
+).with_fallbacks()
 FINE = Encoder(SCHEMA, 4096)
 RELATIONS = [Relation.ADD_REMOVE, Relation.REPLACE_ONE]
 

@@ -44,7 +44,7 @@ SCHEMA = Schema(
         Column("kind", "categorical", categories=("a", "b", "c")),
         Column("sex", "categorical", categories=("f", "m")),
     )
-)
+).with_fallbacks()
 ENCODER = Encoder(SCHEMA, 6)
 NET = {"hidden": (4,), "embed": 4, "timesteps": 4, "steps": 4}
 SETTINGS = {
@@ -286,7 +286,9 @@ def test_a_study_that_a_party_cannot_hold_or_finish_is_refused(large):
 def test_a_request_that_is_not_of_the_study_is_refused():
     run, setup = Study().opened(neighbours()[0])
     parties = Session(("curator",), run.wire, run="r")
-    other = Schema((Column("size", "continuous", low=0.0, high=9.0), *SCHEMA.columns[1:]))
+    other = Schema(
+        (Column("size", "continuous", low=0.0, high=9.0), *SCHEMA.columns[1:])
+    ).with_fallbacks()
     for wrong in (
         {"features": "{}"},
         {"features": Features.declared(other).to_json()},

@@ -47,7 +47,7 @@ SCHEMA = Schema(
         Column("kind", "categorical", ("a", "b", "c")),
         Column("sex", "categorical", ("f", "m")),
     )
-)
+).with_fallbacks()
 ENCODER = Encoder(SCHEMA, 6)
 DIFFUSION, GAN = "dp_fed_tabddpm", "dp_fed_tgan"
 SMALL = {

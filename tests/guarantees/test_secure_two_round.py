@@ -25,7 +25,7 @@ from tests.guarantees.replay import DivergenceError, record, replay
 from tests.guarantees.whole import paid_calls, plain, real_cost
 from tests.protocols.secure import RELATIONS, SCHEMA, SPLITS, budget_of, people
 
-NUMBERS = Schema((*SCHEMA.columns[:4], Column("g", "integer", low=0, high=99)))
+NUMBERS = Schema((*SCHEMA.columns[:4], Column("g", "integer", low=0, high=99))).with_fallbacks()
 
 
 @dataclass

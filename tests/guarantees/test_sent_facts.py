@@ -28,7 +28,10 @@ def test_a_party_encodes_by_its_own_facts_alone(name, fact):
     ]
     assert encodings != list(own.encodings)
     others = replace(own, encodings=tuple(encodings)).to_json()
-    for sent in (others, Features.declared(Schema(ENCODER.schema.columns[:1])).to_json()):
+    for sent in (
+        others,
+        Features.declared(Schema(ENCODER.schema.columns[:1]).with_fallbacks()).to_json(),
+    ):
         refused(sent)
 
 
@@ -97,10 +100,10 @@ def refused(sent):
 def test_bounds_that_a_party_is_sent_are_marked_as_learned(learned):
     """Rows beyond learned bounds are moved inside; others are refused, which shows, unpaid, that
     there are some, and a coordinator could ask for one bound after the other."""
-    study = Schema((Column("sex", "boolean"), Column("age", "integer")))
+    study = Schema((Column("sex", "boolean"), Column("age", "integer"))).with_fallbacks()
     setup = Setup(sw.TwoRound(), study, sw.Budget(1.0, 1e-6), ("north", "south"))
     age = Column("age", "integer", low=0, high=49, learned=learned)
-    sent = replace(setup, schema=Schema((study["sex"], age)))
+    sent = replace(setup, schema=Schema((study["sex"], age)).with_fallbacks())
     if learned == ("low", "high"):
         assert LEARNING.accepts(setup, sent).schema == sent.schema
         return

@@ -139,7 +139,9 @@ def run_of(data, viewers, budget):
         for c, o in OPTIONS.items()
     ]  # fmt: skip
     with seen_by(viewers, list(data)) as view:
-        view.fitted = MADE.fit(data, Schema(tuple(columns)), budget=budget, noise="seeded")
+        view.fitted = MADE.fit(
+            data, Schema(tuple(columns)).with_fallbacks(), budget=budget, noise="seeded"
+        )
     return view
 
 
@@ -371,7 +373,10 @@ def reading(number, pooled=1):
     """The largest epsilon towards so many parties together, where rows added or removed cost 1."""
     kinds = [Column(f"c{k}", "categorical", categories=("a", "b", "c")) for k in range(7)]
     columns = [*kinds, *(Column(f"n{k}", "continuous", low=0.0, high=1.0) for k in range(7))]
-    parts = {name: Schema(tuple(columns[k::number])) for k, name in enumerate(NAMES[:number])}
+    parts = {
+        name: Schema(tuple(columns[k::number])).with_fallbacks()
+        for k, name in enumerate(NAMES[:number])
+    }
     synth, budget = VertiGAN(), Budget(1.0, 1e-6)
     plan = VertiGANPlan.of(synth, parts, budget)
     ledgers = plan.ledgers(plan.begin(0, 40_000, 8_000), synth.steps)

@@ -38,7 +38,7 @@ SCHEMA = Schema(
         Column("pay", "integer", low=0, high=7),
         Column("town", "categorical", categories=("x", "y")),
     )
-)
+).with_fallbacks()
 NAMES = FIRST, _, LAST = ("party-1", "party-2", "party-3")
 SPLIT = (["kind", "age"], ["sex", "pay"], ["town"])
 ONE, OTHER = ["a", 0, False, 0, "x"], ["c", 9, True, 7, "y"]

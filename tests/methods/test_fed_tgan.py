@@ -30,7 +30,7 @@ SCHEMA = Schema(
         Column("town", "categorical", ("Ulm", "Bonn", "Jena"), missing=True),
         Column("age", "integer", low=18, high=60),
     )
-)
+).with_fallbacks()
 GAN = {"batch": 20, "pac": 2, "generator": [8], "critic": [8], "noise": 4}
 DIFFUSION = {"batch": 16, "hidden": [8], "embed": 8, "timesteps": 5}
 

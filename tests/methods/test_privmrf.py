@@ -121,7 +121,7 @@ def test_what_a_coordinator_learns_of_rows_can_be_attacked(tmp_path):
     rng = np.random.default_rng(0)
     encoder = Encoder(sw.Schema(tuple(
         sw.Column(name, "categorical", categories=("x", "y")) for name in "abc"
-    )), 2)  # fmt: skip
+    )).with_fallbacks(), 2)  # fmt: skip
     codes, others = (
         Codes(Domain(tuple("abc"), (2, 2, 2)), tuple(rng.integers(0, 2, (3, 60)))) for _ in "io"
     )

@@ -18,7 +18,7 @@ def warned(caplog, *, epsilon=50.0, parties=2, **settings):
     columns = {"a": a, "b": a, "c": c, "d": c}
     schema = sw.Schema(
         tuple(sw.Column(n, "categorical", categories=tuple(range(20))) for n in columns)
-    )
+    ).with_fallbacks()
     table = sw.Table.from_columns({name: (one, None) for name, one in columns.items()})
     parts = [table] if parties == 1 else [table.select(["a", "b"]), table.select(["c", "d"])]
     noise = "seeded" if epsilon > 1e-3 else "os"  # which is not wide enough

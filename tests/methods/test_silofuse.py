@@ -235,7 +235,7 @@ def test_two_runs_in_one_process_share_no_state():
 
 
 def held_by_west():
-    schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"]))
+    schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"])).with_fallbacks()
     part = ColumnsData(sw.read(pandas_frame()[list(schema.names)]), schema)
     return roster_of({"west": part}, facts={"parts": {"west": schema}})["west"]
 

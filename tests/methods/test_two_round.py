@@ -241,7 +241,11 @@ def test_what_only_three_columns_show_is_in_the_model(budget):
     rows = parity(20_000)
     columns = tuple(Column(n, "categorical", categories=("0", "1")) for n in COLUMNS.names)
     fitted = TwoRound().fit(
-        [rows], Encoder(Schema(columns)), budget=Budget(budget, 1e-6), noise="seeded", seed=1
+        [rows],
+        Encoder(Schema(columns).with_fallbacks()),
+        budget=Budget(budget, 1e-6),
+        noise="seeded",
+        seed=1,
     )
     triple = ("b", "c", "d")
     far = np.abs(fitted.model.mrf.marginal(triple) - marginal(rows, triple)).sum() / 20_000
@@ -253,7 +257,7 @@ def encoder():
         Column(n, "categorical", categories=tuple(str(v) for v in range(s)))
         for n, s in zip(DOMAIN.names, DOMAIN.sizes, strict=True)
     ]
-    return Encoder(Schema(tuple(columns)))
+    return Encoder(Schema(tuple(columns)).with_fallbacks())
 
 
 def test_more_parties_cost_little_at_the_same_budget():
@@ -271,7 +275,7 @@ def test_more_parties_cost_little_at_the_same_budget():
 
 def test_a_query_that_is_too_large_is_refused_before_anything_is_paid(tmp_path):
     columns = tuple(Column(n, "integer", low=0, high=9999) for n in ("x", "y"))
-    rows = Encoder(Schema(columns), 5000)
+    rows = Encoder(Schema(columns).with_fallbacks(), 5000)
     table = Codes(rows.domain, (np.zeros(3, np.int16), np.zeros(3, np.int16)))
     with pytest.raises(CapacityError, match=r"x \(5000\), y \(5000\) has 25,000,000 cells"):
         TwoRound(workload=[("x", "y")]).fit(

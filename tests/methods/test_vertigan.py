@@ -42,7 +42,7 @@ SAME = Schema(
         for party in ("north", "south")
         for name, options in (("kind", ("a", "b", "c")), ("sex", ("f", "m")))
     )
-)
+).with_fallbacks()
 SPLIT = {"north": ["town", "age", "seen"], "south": ["sex", "pay", "member", "visits"]}
 
 

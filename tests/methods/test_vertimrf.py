@@ -105,7 +105,7 @@ def dependent(rows=4000, seed=0):
             Column("two", "integer", low=0, high=1),
             Column("wide", "integer", low=0, high=23),
         )
-    )
+    ).with_fallbacks()
     return frame, schema
 
 
@@ -145,7 +145,7 @@ def test_every_number_of_parties_and_odd_columns_are_served(encoding):
     assert len(fit(encoding, one).sample(5, seed=0)) == 5
     wide = Schema(
         (Column("k", "categorical", categories=tuple(map(str, range(10_000)))), SCHEMA["sex"])
-    )
+    ).with_fallbacks()
     many = pd.DataFrame({"k": ["3", "70"] * 30, "sex": pandas_frame()["sex"]})
     assert len(fit(encoding, [many[["k"]], many[["sex"]]], wide).sample(5, seed=0)) == 5
 
@@ -211,7 +211,9 @@ def largest_cliques(monkeypatch, parties, cells):
 
     monkeypatch.setattr(party, "private_field", noted)
     names = [f"{name}{k}" for name in parties for k in range(3)]
-    schema = Schema(tuple(Column(n, "categorical", categories=tuple("uvwxyz")) for n in names))
+    schema = Schema(
+        tuple(Column(n, "categorical", categories=tuple("uvwxyz")) for n in names)
+    ).with_fallbacks()
     same = np.random.default_rng(0).choice(list("uvwxyz"), 400)
     frame = pd.DataFrame(dict.fromkeys(names, same))  # so that every edge is worth its cells
     made = VertiMRF(clique_cells=cells, bins=6, refine_steps=1)
@@ -265,7 +267,9 @@ def wide_columns(codes, rows=60):
     """Two columns at each of two parties, of which the first have so many codes."""
     letters = [f"v{k}" for k in range(codes)]
     sizes = {"a wide": letters, "a": letters[:2], "b wide": letters, "b": letters[:2]}
-    schema = Schema(tuple(Column(n, "categorical", categories=tuple(c)) for n, c in sizes.items()))
+    schema = Schema(
+        tuple(Column(n, "categorical", categories=tuple(c)) for n, c in sizes.items())
+    ).with_fallbacks()
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.choice(options, rows) for name, options in sizes.items()})
     return {p: frame[[n for n in sizes if n[0] == p]] for p in "ab"}, schema

@@ -17,7 +17,7 @@ SCHEMA = Schema(
         Column("area", "categorical", categories=("town", "land", "sea")),
         Column("code", "categorical", categories=VALUES),
     )
-)
+).with_fallbacks()
 BUDGET = sw.Budget(1.0, 1e-5)
 NETS = {"noise": 4, "trunk": (8,), "head": (8,), "critic": (4,), "made": 8, "rounds": 2}
 TINY = {"hidden": [8], "embed": 8, "steps": 3, "batch": 16, "timesteps": 5}
@@ -77,7 +77,9 @@ def test_distaim_foresees_the_coins_of_wide_tables(table):
     assert 0.5 < found.bytes_per_party / most < 2
     assert not any("will not be measured" in note for note in found.notes)
     many = Column("country", "categorical", categories=tuple(map(str, range(30))))
-    wider = synth.method.forecast(synth, Case(Schema((*SCHEMA.columns, many)), budget, 2, ROWS))
+    wider = synth.method.forecast(
+        synth, Case(Schema((*SCHEMA.columns, many)).with_fallbacks(), budget, 2, ROWS)
+    )
     assert "1 pair of columns has more than 251,658 cells and will not be measured" in wider.notes
     narrow = synth.method.forecast(synth, Case(SCHEMA.select(["sex", "area"]), budget, 2, ROWS))
     assert found.memory_mb > narrow.memory_mb + 50
@@ -93,6 +95,6 @@ def test_two_such_columns_are_refused_together_and_left_out_by_default(name, tab
     synth, parts, budget = FITS[name]
     asked = type(synth)(workload=[("code", "more")])
     with pytest.raises(CapacityError, match="100,000,000"):
-        asked.fit(parts(more), Schema(columns), budget=budget)
-    found = synth.method.forecast(synth, Case(Schema(columns), budget, 2, ROWS))
+        asked.fit(parts(more), Schema(columns).with_fallbacks(), budget=budget)
+    found = synth.method.forecast(synth, Case(Schema(columns).with_fallbacks(), budget, 2, ROWS))
     assert any("not in the workload, for which 80 MB have no room" in note for note in found.notes)

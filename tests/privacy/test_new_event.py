@@ -164,7 +164,7 @@ def test_a_new_event_is_charged_and_listed(toy):
 
 
 def test_a_new_event_is_shown_in_the_report(toy):
-    schema = Schema((Column("ill", "boolean"),))
+    schema = Schema((Column("ill", "boolean"),)).with_fallbacks()
     rows = Table.from_columns({"ill": (np.arange(40) % 3 == 0, None)})
     fitted = GaussianCopula().fit(rows, schema)
     ledger = Ledger("north")
@@ -177,7 +177,7 @@ def test_a_new_event_is_shown_in_the_report(toy):
 
 
 def test_a_fact_that_an_event_does_not_have_is_not_shown():
-    schema = Schema((Column("ill", "boolean"),))
+    schema = Schema((Column("ill", "boolean"),)).with_fallbacks()
     rows = Table.from_columns({"ill": (np.arange(40) % 3 == 0, None)})
     fitted = GaussianCopula().fit(rows, schema)
     ledger = Ledger("north")

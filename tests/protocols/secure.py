@@ -35,7 +35,7 @@ from tests.federation.small import reply_in
 SIZES = {"a": 3, "b": 3, "c": 4, "d": 2, "e": 3, "f": 2}
 SCHEMA = Schema(
     tuple(Column(n, "categorical", categories=tuple("uvwxy"[:k])) for n, k in SIZES.items())
-)
+).with_fallbacks()
 SPLITS = {
     "two parties": {"north": "abd", "south": "cef"},
     "two that take turns": {"north": "ace", "south": "bdf"},

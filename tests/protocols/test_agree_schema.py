@@ -31,7 +31,7 @@ SEX = Column("sex", "categorical", categories=("f", "m"))
 TOWN = Column("town", "categorical", categories=("?",), other="?", missing=True)
 AGE = Column("age", "integer")
 PAY = Column("pay", "continuous", missing=True)
-SCHEMA = Schema((SEX, TOWN, AGE, PAY))
+SCHEMA = Schema((SEX, TOWN, AGE, PAY)).with_fallbacks()
 
 
 def rows(towns, ages, pay, sexes=None):
@@ -70,15 +70,15 @@ def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
 
 
 def test_what_is_declared_alike_is_agreed_on_for_free():
-    declared = Schema((SEX, Column("age", "integer", low=0, high=120)))
+    declared = Schema((SEX, Column("age", "integer", low=0, high=120))).with_fallbacks()
     parties, sites = study(clinics(), schemas=[declared] * 3)
     assert agree_schema(parties, declared) == declared
     assert all(not site.ledger.entries for site in sites.values())
 
 
 def test_who_declares_something_else_is_named_with_the_columns():
-    other = Schema((SEX, TOWN, Column("age", "integer", low=0, high=99), PAY))
-    fewer = Schema((SEX, TOWN, AGE))
+    other = Schema((SEX, TOWN, Column("age", "integer", low=0, high=99), PAY)).with_fallbacks()
+    fewer = Schema((SEX, TOWN, AGE)).with_fallbacks()
     parties, _ = study(clinics(), schemas=[SCHEMA, other, fewer])
     with pytest.raises(SchemaError) as caught:
         agree_schema(parties, SCHEMA, LEARNING)
@@ -89,7 +89,7 @@ def test_who_declares_something_else_is_named_with_the_columns():
 
 
 def test_unreviewed_facts_do_not_leave_the_party():
-    guessed = Schema((SEX, TOWN, AGE, replace_column(PAY, from_data=("missing",))))
+    guessed = Schema((SEX, TOWN, AGE, replace_column(PAY, from_data=("missing",)))).with_fallbacks()
     parties, _ = study(clinics(parties=1), schemas=[guessed])
     with pytest.raises(SchemaError, match=r"'p0': facts about pay were taken from data"):
         agree_schema(parties, SCHEMA, LEARNING)
@@ -157,7 +157,7 @@ def test_too_few_rows_to_learn_bounds_is_said():
 
 
 def test_values_of_another_type_than_other_are_refused():
-    codes = Schema((Column("age", "categorical", categories=("?",), other="?"),))
+    codes = Schema((Column("age", "categorical", categories=("?",), other="?"),)).with_fallbacks()
     parties, _ = study(clinics(parties=1), schemas=[codes])
     with pytest.raises(SchemaError, match="'age' holds whole numbers, but the schema's"):
         agree_schema(parties, codes, LEARNING)
@@ -183,7 +183,7 @@ def test_every_number_lies_inside_the_bounds_of_its_bin(kind):
         table = Table.from_columns(
             {"age": (np.full(500, value, dtype=np.int64 if kind == "integer" else float), None)}
         )
-        schema = Schema((column,))
+        schema = Schema((column,)).with_fallbacks()
         agreed = agree_schema(study([table], schemas=[schema])[0], schema, LEARNING)
         low, high = agreed["age"].low, agreed["age"].high
         assert low <= value <= high
@@ -192,7 +192,7 @@ def test_every_number_lies_inside_the_bounds_of_its_bin(kind):
 
 
 def test_numbers_of_the_largest_size_still_give_bounds():
-    schema = Schema((AGE,))
+    schema = Schema((AGE,)).with_fallbacks()
     table = Table.from_columns({"age": (np.array([2**62, -(2**62)] * 300), None)})
     agreed = agree_schema(study([table], schemas=[schema])[0], schema, LEARNING)
     assert (agreed["age"].low, agreed["age"].high) == (1 - 2**62, 2**62 - 1)
@@ -262,7 +262,9 @@ def test_a_value_that_one_neighbour_lacks_passes_with_at_most_delta():
 def test_only_values_that_occur_get_noise():
     """Noise on all of a public list would name values that nobody holds."""
     table = rows(["Ulm"] * 50 + ["new"], [40] * 51, [1.0] * 51)
-    schema = Schema((SEX, TOWN, replace_column(AGE, low=0, high=99), declared_pay()))
+    schema = Schema(
+        (SEX, TOWN, replace_column(AGE, low=0, high=99), declared_pay())
+    ).with_fallbacks()
     tape = record(lambda: agree_schema(study([table], schemas=[schema])[0], schema, LEARNING))
     (noise,) = (c for c in tape.calls if c.name == "add_gaussian")
     assert sorted(noise.values.tolist()) == [1, 50]

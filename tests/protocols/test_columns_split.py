@@ -253,7 +253,7 @@ def test_a_run_does_not_go_on_with_other_rows_or_another_schema(tmp_path):
         tuple(
             msgspec.structs.replace(c, high=999) if c.name == "age" else c for c in SCHEMA.columns
         )
-    )
+    ).with_fallbacks()
     with pytest.raises(InputError, match=r"party 'north': its rows changed .* or the schema"):
         Echo().fit(split(pandas_frame()), wider, folder=tmp_path)
     Echo().fit(other, wider, folder=tmp_path, run="another")
@@ -288,7 +288,9 @@ def test_tables_that_do_not_go_together_name_the_party(data, error, message):
 
 
 def test_ids_may_be_shared_and_must_agree():
-    schema = Schema((Column("who", "id"), Column("a", "boolean"), Column("b", "boolean")))
+    schema = Schema(
+        (Column("who", "id"), Column("a", "boolean"), Column("b", "boolean"))
+    ).with_fallbacks()
     one = pd.DataFrame({"who": [3, 1, 2], "a": [True, False, True]})
     other = pd.DataFrame({"who": [3, 1, 2], "b": [True, True, False]})
     fitted = Echo().fit([one, other], schema)
@@ -305,7 +307,9 @@ def test_ids_may_be_shared_and_must_agree():
 
 @pytest.mark.parametrize("who", [[3.0, 1.0, 2.0], ["3", "1", "2"]], ids=["floats", "text"])
 def test_shared_ids_agree_as_an_alignment_reads_them(who):
-    schema = Schema((Column("who", "id"), Column("a", "boolean"), Column("b", "boolean")))
+    schema = Schema(
+        (Column("who", "id"), Column("a", "boolean"), Column("b", "boolean"))
+    ).with_fallbacks()
     one = pd.DataFrame({"who": [3, 1, 2], "a": [True, False, True]})
     other = pd.DataFrame({"who": who, "b": [True, True, False]})
     found = columns_of({"a": read(one), "b": read(other)}, schema)
@@ -341,7 +345,7 @@ def ages(frame):
 
 def constrained(*rules, frame=None, **settings):
     data = split(ages(pandas_frame()) if frame is None else frame)
-    schema = Schema(SCHEMA.columns, rules)
+    schema = Schema(SCHEMA.columns, rules).with_fallbacks()
     return SimpleNamespace(synth=FarEcho(**settings), data=lambda s: data, schema=schema, fit={})
 
 
@@ -370,7 +374,7 @@ def test_categories_on_which_ranges_depend_keep_their_frequency():
     """Members break their range more often than others; they are not replaced by others."""
     rule = CategoryRanges("age", "member", ((True, 85, None),))
     frame = pandas_frame(600).assign(member=[True, False] * 300)
-    fitted = FarEcho().fit(split(frame), Schema(SCHEMA.columns, (rule,)))
+    fitted = FarEcho().fit(split(frame), Schema(SCHEMA.columns, (rule,)).with_fallbacks())
     drawn = fitted.sample(2_000, seed=0)
     assert drawn["age"][drawn["member"]].min() >= 85
     assert 0.45 < drawn["member"].mean() < 0.55

@@ -22,7 +22,7 @@ SCHEMA = Schema(
         Column("age", "integer", low=0, high=120),
         Column("sex", "categorical", categories=("f", "m")),
     )
-)
+).with_fallbacks()
 WORKLOAD = [("pay", "sex"), ("age", "sex")]
 
 
@@ -66,7 +66,9 @@ def test_a_skewed_column_comes_back_as_it_is(method, tmp_path):
 def test_a_long_tail_up_to_a_bound_far_away_comes_back(method):
     rng = np.random.default_rng(1)
     moved = np.rint(rng.lognormal(6, 1.5, 6000)).astype(np.int64)
-    schema = Schema((Column("pay", "integer", low=0, high=62_825_648), *SCHEMA.columns[1:]))
+    schema = Schema(
+        (Column("pay", "integer", low=0, high=62_825_648), *SCHEMA.columns[1:])
+    ).with_fallbacks()
     real = rows()
     real = Table.from_columns(
         {"pay": (moved, None), **{n: (real.values(n), None) for n in ("age", "sex")}}
@@ -86,7 +88,7 @@ def test_without_a_folder_all_runs_of_a_fit_share_a_ledger_in_memory(monkeypatch
         raise AssertionError("something was written to disk")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    schema = Schema((Column("pay", "continuous"), *SCHEMA.columns[1:]))
+    schema = Schema((Column("pay", "continuous"), *SCHEMA.columns[1:])).with_fallbacks()
     parts = [rows().take(range(i, 6000, 3)) for i in range(3)]
     fit = FLAIM(workload=WORKLOAD, rounds=2, participation=1.0).fit(
         parts, schema, budget=BUDGET, learn=0.1
@@ -110,7 +112,7 @@ def test_numbers_that_float64_cannot_tell_apart_are_not_cut():
             Column("big", "integer", low=low, high=low + 9000),
             Column("two", "integer", low=0, high=1),
         )
-    )
+    ).with_fallbacks()
     fit = AIM(workload=[("big", "two")]).fit(table, schema, budget=BUDGET)
     assert not fit.model.encoder.cuts
     assert low <= fit.sample_table(50, seed=0).values("big").min()
@@ -169,9 +171,9 @@ def test_rows_that_do_not_fit_are_refused_before_the_histogram(bad, tmp_path):
 def test_a_column_too_narrow_for_fine_bins_keeps_equal_ones():
     tight = Column("pay", "continuous", low=1e16, high=1e16 + 200.0)
     with pytest.raises(SchemaError):
-        Encoder(Schema((tight,)), 4096)
+        Encoder(Schema((tight,)).with_fallbacks(), 4096)
     table = Table.from_columns({"pay": (np.full(300, 1e16 + 8), None)})
-    fit = AIM(workload=[("pay",)]).fit(table, Schema((tight,)), budget=BUDGET)
+    fit = AIM(workload=[("pay",)]).fit(table, Schema((tight,)).with_fallbacks(), budget=BUDGET)
     assert not fit.model.encoder.cuts
 
 

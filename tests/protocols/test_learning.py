@@ -20,7 +20,7 @@ OPEN = Schema(
         Column("town", "categorical", categories=("?",), other="?"),
         Column("age", "integer"),
     )
-)
+).with_fallbacks()
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
 
 
@@ -49,7 +49,9 @@ def test_open_facts_of_rows_that_are_counted_where_they_are_are_those_of_a_table
         write(fit.sample_table(500, seed=1), tmp_path / "drawn.csv")
         drawn.append((fit.epsilon, (tmp_path / "drawn.csv").read_text()))
     assert drawn[0] == drawn[1] == drawn[2]
-    narrow = Schema((Column("sex", "categorical", categories=("f",)), *OPEN.columns[1:]))
+    narrow = Schema(
+        (Column("sex", "categorical", categories=("f",)), *OPEN.columns[1:])
+    ).with_fallbacks()
     for data in (tmp_path / "a.parquet", in_sqlite(table, tmp_path, "again")):
         with pytest.raises(SchemaError, match="column 'sex'"):
             synth.fit([data], narrow, budget=BUDGET, learn=0.2, noise="seeded", folder=tmp_path)
@@ -96,7 +98,7 @@ def test_every_sum_of_a_run_tolerates_as_many(tolerated):
 
 
 def test_a_share_for_nothing_stays_with_the_run():
-    declared = Schema((Column("sex", "categorical", categories=("f", "m")),))
+    declared = Schema((Column("sex", "categorical", categories=("f", "m")),)).with_fallbacks()
     data = [table.select(["sex"]) for table in tables()]
     one, other = (
         TwoRound(workload=[("sex",)]).fit(data, declared, budget=BUDGET, learn=share)
@@ -147,7 +149,7 @@ def test_categories_are_learned_as_the_declared_type_whatever_a_frames_column_is
     frame = pd.DataFrame({"town": pd.Series([gap, *[1, 2] * 1000])})
     assert frame["town"].dtype == ("int64" if gap == 0 else "float64")
     method = TwoRound(workload=[("town",)])
-    fit = method.fit([frame, frame], Schema((town,)), budget=BUDGET, learn=0.2)
+    fit = method.fit([frame, frame], Schema((town,)).with_fallbacks(), budget=BUDGET, learn=0.2)
     assert fit.model.encoder.schema["town"].categories == (1, 2, 0)
     assert fit.sample(5)["town"].dtype == "Int64"
 
@@ -165,7 +167,7 @@ def test_categories_are_learned_as_the_declared_type_whatever_a_frames_column_is
 def test_a_row_beyond_learned_bounds_is_coded_however_it_is_written(column, written):
     """A refusal would show it, unpaid: bounds are where many rows are, and one may be beyond."""
     facts = {"format": "1.234,5", "learned": ("low", "high"), **column}
-    schema = Schema((Column("x", **facts),))
+    schema = Schema((Column("x", **facts),)).with_fallbacks()
     frame = pd.DataFrame({"x": ["2", "3", "3", written]})
     codes = coded_part(read(frame), Encoder(schema, bins=4))
     assert codes.num_rows == 4
@@ -177,6 +179,6 @@ def test_a_file_of_grouped_numbers_is_read_once_where_bounds_were_learned(tmp_pa
     schema = Schema((
         Column("x", "continuous", low=0.0, high=2.0**16, **facts),
         Column("y", "integer", low=1, high=2),
-    ))  # fmt: skip
+    )).with_fallbacks()  # fmt: skip
     codes = coded_part(read(tmp_path / "a.csv"), Encoder(schema, bins=8))
     assert codes.column("x").tolist() == [1, 1, 7]

@@ -21,7 +21,7 @@ SCHEMA = Schema(
         Column("town", "categorical", categories=("Ulm", "Bonn", "Jena")),
         Column("age", "integer", low=0, high=99),
     )
-)
+).with_fallbacks()
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 ENCODER = Encoder(SCHEMA, 8)
 

@@ -774,7 +774,7 @@ def memory_of(codes, split):
     names = [name for own in split.values() for name in own]
     schema = sw.Schema(
         tuple(sw.Column(n, "categorical", categories=tuple(range(codes))) for n in names)
-    )
+    ).with_fallbacks()
     rng = np.random.default_rng(0)
     rows = {n: (rng.integers(0, codes, 200), None) for n in names}
     parts = {p: sw.Table.from_columns({n: rows[n] for n in own}) for p, own in split.items()}
@@ -818,7 +818,7 @@ def test_more_codes_than_messages_hold_are_refused_before_anything_is_paid(codes
     more = tuple(
         sw.Column(name, "categorical", categories=tuple(range(700))) for name in ("c", "d")
     )
-    schema = sw.Schema((*wide, *more) if codes == 700 else wide)
+    schema = sw.Schema((*wide, *more) if codes == 700 else wide).with_fallbacks()
     rows = sw.Table.from_columns({n: (np.arange(30), None) for n in schema.names})
     with pytest.raises(CapacityError, match=words):
         SecureTwoRound(max_model_mb=4000).fit(

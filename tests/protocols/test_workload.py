@@ -43,7 +43,7 @@ def schema(*wide):
     """Five columns of three values, but for wide ones of 200."""
     return sw.Schema(tuple(
         sw.Column(n, "integer", low=0, high=199 if n in wide else 2) for n in NAMES
-    ))  # fmt: skip
+    )).with_fallbacks()  # fmt: skip
 
 
 def table():
@@ -121,7 +121,7 @@ def test_many_columns_stay_within_the_model():
     rng = np.random.default_rng(0)
     codes = Codes(domain, tuple(rng.integers(0, 16, 40) for _ in names))
     columns = tuple(sw.Column(n, "integer", low=0, high=15) for n in names)
-    encoder = Encoder(sw.Schema(columns), bins=16)
+    encoder = Encoder(sw.Schema(columns).with_fallbacks(), bins=16)
     fitted = sw.TwoRound(max_model_mb=1.0).fit([codes, codes], encoder, budget=BUDGET)
     assert len(fitted.model.workload) == 55 * 54 // 2
     assert fitted.model.mrf.tree.cells * 8 <= 1e6
@@ -136,7 +136,7 @@ def linked(rows, seed=0):
     return sw.Table.from_columns({name: (values, None) for name, values in columns.items()})
 
 
-BINARY = sw.Schema(tuple(sw.Column(n, "integer", low=0, high=1) for n in "abcd"))
+BINARY = sw.Schema(tuple(sw.Column(n, "integer", low=0, high=1) for n in "abcd")).with_fallbacks()
 
 
 def error(fitted, rows):
@@ -222,7 +222,7 @@ NUMBERS = sw.Schema((
     sw.Column("w", "integer", low=0, high=1000),
     sw.Column("k", "integer", low=0, high=20),
     sw.Column("x", "continuous", low=0.0, high=1.7, decimals=1),
-))  # fmt: skip
+)).with_fallbacks()  # fmt: skip
 
 
 @pytest.mark.parametrize("method", [sw.AIM, sw.TwoRound])
@@ -247,14 +247,16 @@ def test_bins_follow_rows_and_a_column_of_few_values_has_one_for_each(method):
 
 def test_more_bins_need_more_rows_or_budget_and_fewer_codes_in_other_columns():
     continuous = [sw.Column(n, "continuous", low=0.0, high=1.0) for n in NAMES]
-    numbers = sw.Schema(tuple(continuous))
+    numbers = sw.Schema(tuple(continuous)).with_fallbacks()
     assert bins_for(numbers, 1, 1e-9) == 4
     assert bins_for(numbers, 1e12, 1.0) == bins_for(numbers, 1e3, inf) == 16
     few = bins_for(numbers, 1_000, 0.03)
     assert bins_for(numbers, 8_000, 0.03) == pytest.approx(2 * few, abs=1)
     assert bins_for(numbers, 1_000, 0.03 * 64) == pytest.approx(2 * few, abs=1)
     classes = [sw.Column(n, "boolean") for n in ("f", "g", "h", "i", "j")]
-    assert bins_for(sw.Schema((*continuous, *classes)), 1_000 * sqrt(2), 0.03) > few
+    assert (
+        bins_for(sw.Schema((*continuous, *classes)).with_fallbacks(), 1_000 * sqrt(2), 0.03) > few
+    )
 
 
 def test_a_check_says_what_was_chosen_and_why():
@@ -263,7 +265,9 @@ def test_a_check_says_what_was_chosen_and_why():
     rho = rho_for(case.budget)
     assert f"numbers are cut into about {bins_for(NUMBERS, 20_000, rho)} bins each" in bins
     assert "about 20,000 rows" in bins
-    one = replace(case, schema=sw.Schema((NUMBERS["w"], sw.Column("b", "boolean"))))
+    one = replace(
+        case, schema=sw.Schema((NUMBERS["w"], sw.Column("b", "boolean"))).with_fallbacks()
+    )
     (bins,) = sw.AIM.method.forecast(sw.AIM(), one).notes[:1]
     assert re.match(r"1 column of numbers is cut into about \d+ bins, or a bin", bins)
     assert "a triple is a candidate where its columns have two codes each" in triples
@@ -304,7 +308,7 @@ def test_the_forecast_of_flaim_follows_how_its_model_grows(sizes):
     columns = [
         sw.Column(n, "integer", low=0, high=m - 1) for n, m in zip(names, sizes, strict=True)
     ]
-    encoder, budget = Encoder(sw.Schema(tuple(columns)), 30), sw.Budget(1.0, 1e-6)
+    encoder, budget = Encoder(sw.Schema(tuple(columns)).with_fallbacks(), 30), sw.Budget(1.0, 1e-6)
     parts = [Codes(domain, tuple(rng.integers(m, size=20) for m in sizes)) for _ in range(40)]
     synth = sw.FLAIM(participation=0.5, rounds=4)
     runs = [synth.fit(parts, encoder, budget=budget, seed=i, noise="seeded") for i in range(5)]
@@ -340,7 +344,9 @@ def test_no_choice_of_aim_is_a_pair_with_a_column_of_one_code():
     columns = {"a": a, "b": (a + rng.integers(2, size=300)) % 3, "same": np.full(300, 7)}
     table = Table.from_columns({name: (values, None) for name, values in columns.items()})
     kinds = [(name, (7,) if name == "same" else (0, 1, 2)) for name in columns]
-    known = sw.Schema(tuple(sw.Column(name, "categorical", values) for name, values in kinds))
+    known = sw.Schema(
+        tuple(sw.Column(name, "categorical", values) for name, values in kinds)
+    ).with_fallbacks()
     fitted = sw.AIM().fit(table, known, budget=sw.Budget(1.0, 1e-6))
     measured = {clique for one in fitted.model.measured for clique in one.cliques}
     assert ("a", "b") in measured

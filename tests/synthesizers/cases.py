@@ -38,7 +38,7 @@ SCHEMA = Schema(
         Column("member", "boolean"),
         Column("seen", "datetime", low="2020-01-01", high="2023-01-01"),
     )
-)
+).with_fallbacks()
 
 
 def pandas_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:

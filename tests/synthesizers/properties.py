@@ -90,7 +90,7 @@ def crowded(rows, names, flags=0):
             Column("wide", "categorical", categories=tuple(values)),
             *(Column(flag, "boolean") for flag in binary),
         )
-    )
+    ).with_fallbacks()
     columns = {"only": ["x"] * rows, "flat": [0.5] * rows, "wide": rng.choice(values, rows)}
     return schema, pd.DataFrame({**columns, **{f: rng.random(rows) < 0.5 for f in binary}})
 

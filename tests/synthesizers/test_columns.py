@@ -153,7 +153,7 @@ def test_other_rows_stop_before_anything_is_released(name, tmp_path):
 
 @slowly
 def test_ids_are_made_anew(name):
-    schema = Schema((Column("who", "id"), *SCHEMA.columns))
+    schema = Schema((Column("who", "id"), *SCHEMA.columns)).with_fallbacks()
     frame = pandas_frame()
     parts = {n: p.assign(who=np.arange(60) + 7) for n, p in split(frame).items()}
     sample = fit(name, parts, schema).sample(3, seed=0)

@@ -52,7 +52,7 @@ def schema(serials=LONG):
             sw.MissingTogether(("test", "result")),
             sw.Unique(("serial",)),
         ),
-    )
+    ).with_fallbacks()
 
 
 def frame(rows=60, serials=LONG, seed=0):
@@ -131,7 +131,7 @@ class OnlyChildrenAreRight:
             sw.Column("age", "integer", low=0, high=99),
         ),
         (sw.CategoryRanges("age", "status", (("child", 0, 17), ("adult", 18, None))),),
-    )
+    ).with_fallbacks()
     drawn = 0
 
     def draw(self, wanted, num_rows, like):
@@ -178,7 +178,10 @@ def test_columns_that_stay_apart_keep_no_constraint_on_both(name):
 @slow
 @pytest.mark.parametrize("name", sorted(APART))
 def test_100_000_rows_of_columns_that_stay_apart_keep_combinations_of_one_party(name):
-    case, towns = CASES[name], sw.Schema(schema().columns, schema().constraints[:1])
+    case, towns = (
+        CASES[name],
+        sw.Schema(schema().columns, schema().constraints[:1]).with_fallbacks(),
+    )
     settings = {k: v for k, v in case.settings.items() if k != "target"}
     fit = METHODS[case.name](**settings).fit(parts_of("columns", frame()), towns, **case.fit)
     drawn = sw.read(fit.sample_parts(100_000, seed=0)["north"])
@@ -279,7 +282,7 @@ def test_rows_that_hardly_ever_keep_a_constraint_are_an_error_that_names_it():
     rule = sw.CategoryRanges("age", "status", (("child", 3, 3), ("adult", 99, 99)))
     table = frame(40)
     table["age"] = np.where(table["status"] == "child", 3, 99)
-    strict = sw.Schema(plain.columns, (rule,))
+    strict = sw.Schema(plain.columns, (rule,)).with_fallbacks()
     budget = sw.Budget(epsilon=1e-3, delta=1e-6)
     model = sw.AIM(bins=3, workload=[("status",), ("age",)]).fit(table, strict, budget=budget)
     with pytest.raises(InputError, match=r"range of age by status: .* rows that keep it are too"):
@@ -289,7 +292,7 @@ def test_rows_that_hardly_ever_keep_a_constraint_are_an_error_that_names_it():
 def test_combinations_that_are_left_open_are_learned_and_paid_for():
     plain = schema()
     rule = sw.FixedCombinations(("town", "country", "prefix"))
-    declared = sw.Schema(plain.columns, (rule, *plain.constraints[1:]))
+    declared = sw.Schema(plain.columns, (rule, *plain.constraints[1:])).with_fallbacks()
     table = frame(3_000)
     budget = sw.Budget(epsilon=4.0, delta=1e-5)
     model = sw.FLAIM(rounds=2, participation=1.0, bins=5).fit(
@@ -305,7 +308,9 @@ def test_combinations_that_are_left_open_are_learned_and_paid_for():
 
 
 def test_open_combinations_need_something_that_learns_them():
-    declared = sw.Schema(schema().columns, (sw.FixedCombinations(("town", "country")),))
+    declared = sw.Schema(
+        schema().columns, (sw.FixedCombinations(("town", "country")),)
+    ).with_fallbacks()
     with pytest.raises(SchemaError, match=r"lists no combinations\. List them, or let a method"):
         sw.GaussianCopula().fit(frame(), declared)
 
@@ -313,7 +318,7 @@ def test_open_combinations_need_something_that_learns_them():
 def test_what_came_from_rows_and_nobody_reviewed_is_amber(tmp_path):
     taken = replace(schema().constraints[0], from_data=True)
     model = sw.AIM(bins=5, degree=1).fit(
-        frame(), sw.Schema(schema().columns, (taken,)), budget=sw.Budget(1.0, 1e-6)
+        frame(), sw.Schema(schema().columns, (taken,)).with_fallbacks(), budget=sw.Budget(1.0, 1e-6)
     )
     page = model.report(tmp_path / "a.html").read_text()
     assert (

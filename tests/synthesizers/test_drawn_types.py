@@ -12,7 +12,9 @@ from siloweave.tables.schema import outline
 
 
 def test_ids_run_from_1_in_raked_rows_too():
-    schema = sw.Schema((sw.Column("who", "id"), sw.Column("x", "integer", low=0, high=9)))
+    schema = sw.Schema(
+        (sw.Column("who", "id"), sw.Column("x", "integer", low=0, high=9))
+    ).with_fallbacks()
     rows = {"who": (np.arange(900, 1_300), None), "x": (np.arange(400) % 10, None)}
     fitted = sw.GaussianCopula().fit(sw.Table.from_columns(rows), schema)
     for count in (20, 300):
@@ -25,7 +27,7 @@ def test_given_rows_list_the_declared_categories_and_not_those_of_the_rows():
     schema = sw.Schema((
         sw.Column("c", "categorical", categories=("a", "b", "z")),
         sw.Column("x", "integer", low=0, high=9),
-    ))  # fmt: skip
+    )).with_fallbacks()  # fmt: skip
     frame = pd.DataFrame({"c": pd.Categorical(["a", "b"] * 100), "x": np.arange(200) % 10})
     fitted = sw.GaussianCopula().fit(frame, schema)
     for drawn in (fitted.sample(120, seed=0), fitted.sample(5, given={"x": 3}, seed=0)):
@@ -36,7 +38,7 @@ def test_numbers_that_are_all_missing_are_not_taken_for_whole_ones():
     schema = sw.Schema((
         sw.Column("x", "continuous", low=-3.0, high=3.0, missing=True),
         sw.Column("y", "integer", low=0, high=9),
-    ))  # fmt: skip
+    )).with_fallbacks()  # fmt: skip
     rows = {"x": (np.zeros(60), np.ones(60, dtype=bool)), "y": (np.arange(60) % 10, None)}
     features = Features.fit(sw.Table.from_columns(rows), schema, key=0)
     assert (features.encodings[0].column, features.encodings[0].resolution) == ("x", 0.0)
@@ -62,7 +64,7 @@ CSV = sw.Schema((
     sw.Column("who", "id"),
     sw.Column("day", "datetime", low="2020-01-01", high="2020-12-31", missing=True),
     sw.Column("x", "integer", low=0, high=9, missing=True),
-))  # fmt: skip
+)).with_fallbacks()  # fmt: skip
 
 
 def csv(path, first):
@@ -101,7 +103,7 @@ def test_days_of_whole_numbers_come_back_as_whole_numbers(method, missing, tmp_p
         sw.Column("day", "datetime", low="2021-01-01", high="2021-12-31", missing=missing,
                   format="%Y%m%d"),
         sw.Column("x", "integer", low=0, high=3),
-    ))  # fmt: skip
+    )).with_fallbacks()  # fmt: skip
     budget = sw.Budget(math.inf if method is sw.GaussianCopula else 8.0, 1e-5)
     fitted = method().fit(frame, schema, budget=budget, seed=0)
     drawn = fitted.sample(60, seed=0)

@@ -44,7 +44,7 @@ def registered(name, monkeypatch):
 
 
 def simple(*columns, **values):
-    return Schema(columns), pd.DataFrame(values)
+    return Schema(columns).with_fallbacks(), pd.DataFrame(values)
 
 
 # Rows out are like rows in

@@ -343,9 +343,9 @@ def test_one_row(name):
 @sooner("tabddpm")  # of GANs: tests/models/test_gan.py
 def test_one_column_of_fewer_rows_than_a_batch(name):
     frame = pd.DataFrame({"pay": np.linspace(-2.0, 2.0, 11)})
-    sample = fit(name, frame, Schema((Column("pay", "continuous", low=-3.0, high=3.0),))).sample(
-        40, seed=0
-    )
+    sample = fit(
+        name, frame, Schema((Column("pay", "continuous", low=-3.0, high=3.0),)).with_fallbacks()
+    ).sample(40, seed=0)
     assert sample["pay"].between(-3, 3).all()
     assert list(sample.columns) == ["pay"]
 
@@ -359,7 +359,9 @@ def test_rows_that_do_not_fit_are_refused(name, fault):
 
 def test_a_table_too_wide_for_ctab_gan_is_refused_before_anything_is_released(tmp_path):
     names = [f"c{i:03d}" for i in range(120)]
-    schema = Schema(tuple(Column(name, "categorical", categories=tuple("vwxyz")) for name in names))
+    schema = Schema(
+        tuple(Column(name, "categorical", categories=tuple("vwxyz")) for name in names)
+    ).with_fallbacks()
     rows = pd.DataFrame({name: list("vwxyz") * 4 for name in names})
     with pytest.raises(InputError, match="1,200 entries, above 32 x 32"):
         sw.CTABGAN(epochs=0).fit(rows, schema, folder=tmp_path)

@@ -126,7 +126,7 @@ def other_bound(schema):
             else c
             for c in schema.columns
         )
-    )
+    ).with_fallbacks()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_only_what_is_open_may_be_learned(lie):
             msgspec.structs.replace(c, **facts) if c.name == "town" else c
             for c in setup.schema.columns
         )
-    )
+    ).with_fallbacks()
     if lie == "nothing":
         assert LEARNING.accepts(setup, replace(setup, schema=told)).schema == told
         return
@@ -335,7 +335,7 @@ def canaries():
             Column("x", "continuous", low=0.0, high=100.0),
             Column("kind", "categorical", categories=("a", "b")),
         )
-    )
+    ).with_fallbacks()
     return frame, schema, names, numbers
 
 

@@ -23,7 +23,7 @@ WHOLE = Schema((
     Column("mail", "text", format="email"),
     Column("note", "text"),
     Column("remark", "text", missing=True),
-))  # fmt: skip
+)).with_fallbacks()  # fmt: skip
 FIRST = {case.name: case for case in reversed(CASES.values())}  # one case of each method
 APART = ("silofuse apart", pytest.param("e2e_distr apart", marks=pytest.mark.slow))
 QUICK = {*SYNTHESIZERS, "gaussian_copula", "tabddpm", "silofuse"}  # the others take seconds each

@@ -15,7 +15,7 @@ SCHEMA = sw.Schema((
     sw.Column("n", "integer", low=0, high=HUGE, missing=True),
     sw.Column("at", "datetime", low="0900-01-01T00:00:00.0", high="2020-01-01T00:00:00.0"),
     sw.Column("c", "categorical", categories=("a", "b")),
-))  # fmt: skip
+)).with_fallbacks()  # fmt: skip
 ROWS = pd.DataFrame({
     "n": pd.array([None, *np.arange(99) * 2**50], dtype="Int64"),
     "at": np.arange(100) * np.timedelta64(1, "D") + np.datetime64("1999-01-01", "us"),
@@ -78,14 +78,19 @@ def asked(method, frame):
 def test_a_table_of_ids_alone_is_refused(method, tmp_path):
     data, budget = asked(method, pd.DataFrame({"who": range(30)}))
     with pytest.raises(SchemaError, match="no column but ids; there is nothing to learn"):
-        method().fit(data, sw.Schema((sw.Column("who", "id"),)), budget=budget, folder=tmp_path)
+        method().fit(
+            data,
+            sw.Schema((sw.Column("who", "id"),)).with_fallbacks(),
+            budget=budget,
+            folder=tmp_path,
+        )
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 
 @pytest.mark.parametrize("method", METHODS[2:], ids=lambda one: one.__name__)
 def test_numbers_without_a_sum_of_squares_are_refused(method, tmp_path):
     frame = pd.DataFrame({"x": np.linspace(-1e200, 1e200, 30)})
-    schema = sw.Schema((sw.Column("x", "continuous", low=-1e200, high=1e200),))
+    schema = sw.Schema((sw.Column("x", "continuous", low=-1e200, high=1e200),)).with_fallbacks()
     data, budget = asked(method, frame)
     with pytest.raises(SchemaError, match=r"'x': low=-1e\+200 is beyond 1e\+100 in size"):
         method().fit(data, schema, budget=budget, folder=tmp_path)
@@ -98,7 +103,7 @@ def test_numbers_without_a_sum_of_squares_are_refused(method, tmp_path):
 def test_dates_before_the_year_1000_go_back_as_they_came(form):
     schema = sw.Schema(
         (sw.Column("d", "datetime", low="0001-01-01", high="1001-01-01", format=form),)
-    )
+    ).with_fallbacks()
     days = sw.Table.from_columns({"d": (np.array(["0001-01-02", "0999-12-31", "1000-01-01"],
                                                  dtype="datetime64[us]"), None)})  # fmt: skip
     encoder = sw.Encoder(schema, bins=10**6)

@@ -101,7 +101,7 @@ def test_so_it_is_with_ten_parties_and_ten_rounds():
 
 
 def test_open_bounds_are_planned_for_as_if_they_were_wide():
-    schema = Schema((Column("age", "integer"), Column("ill", "boolean")))
+    schema = Schema((Column("age", "integer"), Column("ill", "boolean"))).with_fallbacks()
     setup = Setup(METHODS["two_round"](), schema, BUDGET, ("a", "b"))
     found = forecast_of(setup, 0.2, [60, 60])
     messages = {(one.stage, one.tag): one.times for one in messages_of(setup, 0.2, found)}

@@ -31,7 +31,7 @@ OPEN = Schema(
         else column
         for column in SCHEMA.columns
     )
-)
+).with_fallbacks()
 
 
 def whole(seed):

@@ -191,7 +191,7 @@ def test_reasons_stay_with_the_owner(tmp_path):
 @pytest.mark.parametrize("decimals", [0, 1, 2, 7])
 def test_decimals_are_kept_in_bins_of_any_width(bins, decimals):
     column = Column("x", "continuous", low=-1.25, high=7.5, decimals=decimals)
-    encoder = Encoder(Schema((column,)), bins=bins)
+    encoder = Encoder(Schema((column,)).with_fallbacks(), bins=bins)
     codes = np.random.default_rng(0).integers(bins, size=5000)
     values = encoder.decode(Codes(encoder.domain, (codes,)), key=0).values("x")
     assert (np.round(values, decimals) == values).all()

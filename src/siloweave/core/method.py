@@ -11,7 +11,7 @@ it is made, so no report guesses; a test compares the declared lines with the me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,7 +139,8 @@ class Setup:
 
     Attributes:
         synth: The method with its settings.
-        schema: Facts about all columns.
+        schema: Facts about all columns. Under a guarantee they have a place for every cell, see
+            `Schema.placed`.
         budget: Most that a row may cost; without a bound for a method without a guarantee.
         roster: The parties' names.
         columns: With split columns, every party's columns without ids.
@@ -161,7 +162,12 @@ class Setup:
     modelled: Modelled | None = None
 
     def __post_init__(self) -> None:
-        """Replace a schema with constraints, once, by what methods learn."""
+        """Give every cell a place under a guarantee; replace constraints by what methods learn."""
+        if self.synth.method.guarantee(self.synth).kind in GUARANTEED:
+            object.__setattr__(self, "schema", self.schema.placed())
+            if self.encoder is not None:
+                encoder = replace(self.encoder, schema=self.encoder.schema.placed())
+                object.__setattr__(self, "encoder", encoder)
         if not self.schema.constraints:
             return
         made = Modelled(self.schema, tuple(self.columns.values()))

@@ -7,14 +7,16 @@ left out and computed; columns that are missing together follow the first of the
 Synthetic Data Vault (Patki, Wedge & Veeramachaneni 2016, "The Synthetic Data Vault").
 
 **Guarantee**: none of its own. What is done to a row depends on the schema and on this row, so
-neighbouring tables stay neighbours, with the same number of rows. Assumed public: the schema, and
-that rows keep its constraints: a table that does not is refused where it lies (as with bounds), and
-never changed.
+neighbouring tables stay neighbours, with the same number of rows. Where columns move what does not
+fit them (``outside="move"``, as under every guarantee), so does a constraint on them: a combination
+that is not among the fixed ones becomes the first of these, a gap the nearest that is allowed, and
+no row decides whether there is a run. Elsewhere a table whose rows break a constraint is refused
+where it lies. Assumed public: the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -126,6 +128,11 @@ class _Kept:
     inputs: tuple[str, ...]
 
 
+def _moves(columns: Iterable[Column]) -> bool:
+    """Whether all of some columns move what does not fit them."""
+    return all(column.outside == "move" for column in columns)
+
+
 @dataclass(frozen=True)
 class _Merged(_Kept):
     """Fixed combinations as one column of text, whose categories are combinations in JSON."""
@@ -139,7 +146,11 @@ class _Merged(_Kept):
         texts = tuple(self.text(map(self._number, self.columns, row)) for row in self.rule.rows)
         taken = ("categories",) if self.rule.from_data else ()
         name, other = "+".join(self.rule.columns), None if texts else _OPEN
-        return Column(name, "categorical", texts or (_OPEN,), other=other, from_data=taken)
+        moves = _moves(self.columns)
+        return Column(
+            name, "categorical", texts or (_OPEN,), other=other, from_data=taken,
+            outside="move" if moves else None, fallback=texts[0] if moves and texts else None,
+        )  # fmt: skip
 
     @staticmethod
     def _number(column: Column, value: Value) -> int | float | None:
@@ -255,10 +266,12 @@ class _Gap(_Kept):
             decimals = max(self.low.decimals, self.high.decimals)
             most = round(most, decimals)
         taken = {*self.low.from_data, *self.high.from_data} & {"low", "high"}
+        moves = _moves((self.low, self.high))
         return Column(
             f"{self.rule.high} - {self.rule.low}", "integer" if self.whole else "continuous",
             low=self.least, high=most, missing=self.high.missing, decimals=decimals,
-            from_data=tuple(sorted(taken)),
+            from_data=tuple(sorted(taken)), outside="move" if moves else None,
+            fallback=self.least if moves and not self.high.missing else None,
         )  # fmt: skip
 
     def base(self, low: CellValues) -> _Array:
@@ -596,8 +609,18 @@ class Modelled:
         return found
 
     def check(self, table: Table) -> None:
-        """Raise SchemaError for rows that break a constraint: how many, and the first of them."""
+        """Raise SchemaError for rows that break a constraint: how many, and the first of them.
+
+        A constraint on columns that all move what does not fit them moves such rows, too.
+        """
+        moving = {
+            rule.words
+            for rule in self.declared.constraints
+            if _moves(self.declared[name] for name in rule.columns)
+        }
         for words, wrong in self.broken(table).items():
+            if words in moving:
+                continue
             if count := int(np.count_nonzero(wrong)):
                 rows = ", ".join(str(i + 1) for i in np.flatnonzero(wrong)[:_SHOWN])
                 more = ", ..." if count > _SHOWN else ""

@@ -480,6 +480,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         and call `declared` on it, or learn it privately. ``Column.why`` has a sentence for every
         column: what was seen, what was decided, and what to change if it is wrong.
 
+        A column in which no value is missing, and that has no `other`, gets its lowest value as a
+        `fallback`: what a later row may hold that fits none of its values counts as that.
+
         Identifiers, and texts that nearly every row has another of, are not modelled, and their
         values are never listed. Integers are taken for codes where they are few, have gaps or the
         name of a code, or other columns know no order of them.
@@ -503,7 +506,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             raise SchemaError(f"max_categories={max_categories}: give 2 or more")
         if rows.num_rows == 0 or not rows.names:
             raise DataError("the table is empty; detecting a schema needs rows and columns")
-        return cls(tuple(_described(rows, one, max_categories) for one in evidence(rows).values()))
+        columns = [_described(rows, seen, max_categories) for seen in evidence(rows).values()]
+        return cls(tuple(columns)).with_fallbacks()
 
     def differences(self, other: Schema) -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
