@@ -14,8 +14,8 @@ SCHEMA = {
     "format": "siloweave-schema",
     "version": 1,
     "columns": [
-        {"name": "age", "kind": "integer", "low": 0, "high": 99},
-        {"name": "sex", "kind": "categorical", "categories": ["f", "m"]},
+        {"name": "age", "kind": "integer", "low": 0, "high": 99, "fallback": 0},
+        {"name": "sex", "kind": "categorical", "categories": ["f", "m"], "fallback": "f"},
         {"name": "job", "kind": "categorical", "categories": ["x", "y"], "missing": True},
     ],
 }

@@ -13,6 +13,7 @@ from siloweave.app import plan as plans
 from siloweave.app.ledgers import finished, spent
 from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
 from siloweave.app.study import PartyTable, Study
+from siloweave.core.method import GUARANTEED
 from siloweave.core.run import Synthesizer, own_columns, too_few
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
@@ -36,7 +37,7 @@ from siloweave.tables.read import (
     table_file,
     unread,
 )
-from siloweave.tables.schema import Schema
+from siloweave.tables.schema import Schema, place_words
 
 _BINS = 32  # to check a generator's rows with
 _LEAST = 2  # rows that a method needs
@@ -208,6 +209,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         notes=(
             *found.notes,
             *_of_columns(schema),
+            *_places(schema, synth),
             *(note for _, note in places if note),
             *[_NOT_READ] * (alike > 1),
         ),
@@ -349,8 +351,11 @@ def declared_names(study: Study, schema: Schema) -> list[str]:
 
 def check_rows(
     study: Study, schema: Schema, synth: Synthesizer, name: str, table: Table | Unread
-) -> None:
+) -> dict[str, int]:
     """Check one party's rows against the schema, or against its part of it, where they are.
+
+    Returns:
+        By column, how many cells have no place of their own and are moved; for the party alone.
 
     Raises:
         RosterError: Without a guarantee, it has fewer than two rows; under one, no number of rows
@@ -363,6 +368,8 @@ def check_rows(
             f"party {name!r} has {count}; it needs two or more. Leave it out of "
             "the study, or give its rows."
         )
+    if synth.info.guarantee in GUARANTEED:
+        schema = schema.placed()
     declared = declared_names(study, schema)
     with naming_party(name):
         own = [n for n in declared if n in table.names or synth.method.split != "columns"]
@@ -370,10 +377,11 @@ def check_rows(
         rows = table.select([n for n in table.names if n in own])
         if not isinstance(rows, Table):
             coded_part(rows, encoder)
-            return
-        encoder.encode(rows)
+            return {}
+        moved = encoder.read(rows).moved
         if encoder.schema.constraints:
             Modelled(encoder.schema).check(rows)
+    return dict(moved)
 
 
 def check_columns(
@@ -489,9 +497,31 @@ def warnings(study: Study) -> tuple[str, ...]:
         )
     if study.alignment is not None:
         found.append(uncovered(study.alignment.on))
+    found += _refusing(schema, synth)
     if synth.method.split != "columns":
         found += _same_files(study)
     return (*found, *_of_the_guarantee(synth, study.terms()))
+
+
+def _refusing(schema: Schema, synth: Synthesizer) -> Iterator[str]:
+    """A sentence about columns that refuse a table, where a guarantee would not have it."""
+    names = [column.name for column in schema.coded if column.outside == "refuse"]
+    if names and synth.info.guarantee in GUARANTEED:
+        yield (
+            f'{listed(names)}: outside = "refuse" in the schema. Whether the study runs shows that '
+            "no party has a cell that does not fit there. One row decides that, and no epsilon "
+            "covers it; declare a fallback instead"
+        )
+
+
+def _places(schema: Schema, synth: Synthesizer) -> Iterator[str]:
+    """A sentence about where cells go that do not fit their columns, under a guarantee."""
+    if synth.info.guarantee not in GUARANTEED:
+        return
+    placed = schema.placed()
+    where = [place_words(column) for column in placed.coded if column.outside == "move"]
+    if where:
+        yield f"a cell that does not fit its column counts as: {listed(where)}"
 
 
 def _same_files(study: Study) -> Iterator[str]:

@@ -5,6 +5,7 @@ The demo spreads the embedded census table over four parties.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,19 @@ from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
 from siloweave.tables.display import count_of, listed
-from siloweave.tables.read import Dialect, Table, read, readings, rows_of, stacked, unread, write
+from siloweave.tables.read import (
+    Dialect,
+    Table,
+    encoding_of,
+    is_text_file,
+    read,
+    readings,
+    rows_of,
+    stacked,
+    table_file,
+    unread,
+    write,
+)
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema, describe
 
@@ -112,7 +125,12 @@ def propose(
 def _read(source: Path | Database, dialect: Dialect) -> Table:
     """A party's rows, or about a million of a larger database's or Parquet file's."""
     kept = unread(source)
-    return rows_of(kept, _MOST) if kept else read(source, **asdict(dialect))
+    if kept is not None:
+        return rows_of(kept, _MOST)
+    assert isinstance(source, Path)
+    if dialect.encoding is None and is_text_file(source):  # what is guessed here is declared
+        dialect = dataclasses.replace(dialect, encoding=encoding_of(table_file(source)))
+    return read(source, **asdict(dialect))
 
 
 def _said_of(rule: Constraint) -> str:
@@ -483,9 +501,10 @@ _ORDER = """
 """
 _PARTIES = """\
 # Who holds the rows: CSV, TSV, JSON lines, Arrow or Parquet; `columns = ["a", "b"]` takes some of
-# them. How a CSV is written is decided from the file, unless it is said here: separator = ";",
-# encoding = "latin-1", header = false, decimal = ",", missing = ["n/a"], short_lines = true,
-# skip = 2 (lines above the names).
+# them. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What divides
+# its fields, and where its names are, is decided from the file unless it is declared:
+# separator = ";", header = false, decimal = ",", missing = ["n/a"], short_lines = true, skip = 2
+# (lines above the names).
 """
 _OUTPUT = """
 [output]

@@ -46,6 +46,7 @@ from siloweave.federation.masking import KEY
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
+from siloweave.tables.cells import moved_note
 from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew
 from siloweave.tables.ids import IdPolicy
@@ -233,7 +234,9 @@ def party_in(
     with naming_party(name):
         table = study.rows(entry, source, job, folder)
     with _declining(_ROWS):  # what is wrong is said here alone
-        check_rows(study, setup.declared, setup.synth, name, table)
+        moved = check_rows(study, setup.declared, setup.synth, name, table)
+    if moved:
+        _log.warning("%s", moved_note(moved))
 
     def allow(ledger: Ledger) -> None:
         used, others = setup.held.get(name, ()), other_studies(home, folder)

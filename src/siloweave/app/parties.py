@@ -309,6 +309,7 @@ def _common_ids(name: str, one: Table, two: Table) -> int:
 
 def misfits(party: str, table: Table, schema: Schema, bins: int) -> list[str]:
     """Rows that the schema does not allow, with places and values; for their owner alone."""
+    schema = schema.refusing()
     names = [n for n in table.names if n in schema.names and schema[n].modelled]
     found, all_odd, place = [], 0, places(table)
     for name in names:

@@ -114,9 +114,11 @@ def values_in(column: Column, table: Table) -> Floats:
     Raises:
         SchemaError: A value is outside the schema; a category is not taken for `other`.
     """
+    # What somebody asks for is not moved to where it fits.
+    strict = msgspec.structs.replace(column, outside="refuse", fallback=None, other=None)
     if column.kind not in BINNED:
-        return codes_of(msgspec.structs.replace(column, other=None), table).astype(np.float64)
-    values, gone = encoding_of_bounds(column).values_of(column, table)
+        return codes_of(strict, table).astype(np.float64)
+    values, gone = encoding_of_bounds(column).values_of(strict, table)
     return np.where(gone, np.nan, values)
 
 

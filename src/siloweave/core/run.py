@@ -69,6 +69,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, Stopwatch, shows_progress, silent
+from siloweave.tables.cells import moved_cells, moved_note
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
 from siloweave.tables.display import count_of
@@ -638,8 +639,20 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
     with naming_party(name):
         kept = unread(part)
         if setup.counts:
-            return kept if kept and _ELSEWHERE.get() is None else read(part)
-        return rows_to_learn(name, kept or read(part), setup.synth, job, index, _home(job, index))
+            rows = kept if kept and _ELSEWHERE.get() is None else read(part)
+        else:
+            home = _home(job, index)
+            rows = rows_to_learn(name, kept or read(part), setup.synth, job, index, home)
+        if isinstance(rows, Table):
+            _note_moved(name, rows, setup.declared)
+        return rows
+
+
+def _note_moved(name: str, table: Table, schema: Schema) -> None:
+    """Tell whoever gave the rows, and nobody else, how many cells were moved."""
+    names = [column for column in schema.names if column in table.names]
+    if moved := moved_cells(table, schema.select(names)):
+        _log.warning("%s: %s", name, moved_note(moved))
 
 
 def check_sample(name: str, sample: float) -> None:

@@ -13,6 +13,7 @@ fit raises SchemaError, which one row may decide; the message has the number of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from siloweave.tables.display import count_of
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table, check_numbers
-from siloweave.tables.schema import Column
+from siloweave.tables.schema import Column, Schema
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,31 @@ def missing_cells(column: Column, table: Table) -> Bools:
     return is_missing.to_numpy()
 
 
+def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
+    """Return how many cells of each column have no place in it and are moved, where any are.
+
+    It is for the owner of the rows alone.
+
+    Raises:
+        SchemaError: Cells have no place in a column that does not move them.
+    """
+    counts = {
+        column.name: table.rows_of(placed_cells(column, table).moved)
+        for column in schema.coded
+        if column.outside == "move"
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def moved_note(counts: Mapping[str, int]) -> str:
+    """Say how many cells were moved, for the owner of the rows."""
+    cells = ", ".join(f"{count:,} in {name!r}" for name, count in counts.items())
+    return (
+        f"cells that do not fit the schema, and were moved to where it has a place for them: "
+        f"{cells}. `siloweave check --rows` shows which rows; correct them, or the schema"
+    )
+
+
 # Numbers and datetimes
 
 
@@ -105,7 +131,8 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
     # What each cell says.
     numbers = table.numbers(column.name, column.format)
     is_missing |= numbers.is_nan().fill_null(False).to_numpy()
-    if marks := numbers_among(column.missing_values):
+    if column.missing_values:
+        marks = numbers_among(column.missing_values)
         is_missing |= numbers.is_in(marks).fill_null(False).to_numpy()
     is_unread = numbers.is_null().to_numpy() & ~is_missing
     is_wild = numbers.is_infinite().fill_null(False).to_numpy() & ~is_missing

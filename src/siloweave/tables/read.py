@@ -311,6 +311,11 @@ class Table:
         return None if written is None else written.padded
 
     @property
+    def keyed(self) -> bool:
+        """Whether each row names its own columns, as in JSON lines."""
+        return self._origin.keyed
+
+    @property
     def left_out(self) -> int:
         """How many columns at the end of a text file have neither a name nor a value."""
         return self._origin.empty

@@ -591,6 +591,14 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         ]
         return Schema(tuple(columns), self.constraints)
 
+    def refusing(self) -> Schema:
+        """Return the schema in which every column refuses what does not fit it."""
+        strict = (
+            msgspec.structs.replace(column, outside="refuse", fallback=None)
+            for column in self.columns
+        )
+        return Schema(tuple(strict), self.constraints)
+
     def without_reasons(self) -> Schema:
         """Return the schema without any ``why``, whose counts of rows must not leave their owner.
 
@@ -611,6 +619,20 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         bare = [msgspec.structs.replace(c, from_data=(), learned=(), why="") for c in self.columns]
         facts = [*bare, *_unmarked(self.constraints)]
         return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
+
+
+def place_words(column: Column) -> str:
+    """Say where a column puts a cell that does not fit it.
+
+    Example:
+        >>> place_words(Column("age", "integer", low=0, high=99, missing=True, outside="move"))
+        'age: the nearest of 0 to 99, else missing'
+    """
+    refuge: Any = column.other if column.fallback is None else column.fallback
+    rest = "missing" if refuge is None else repr(refuge)
+    if column.low is None or column.high is None:
+        return f"{column.name}: {rest}"
+    return f"{column.name}: the nearest of {column.low} to {column.high}, else {rest}"
 
 
 def lowest(column: Column) -> Category:
@@ -844,7 +866,13 @@ def _type(column: Column, text: bool) -> type:
 
 
 def check_columns(schema: Schema, table: Table) -> None:
-    """Raise SchemaError for a table of other columns than the schema's (ids may be absent)."""
+    """Raise SchemaError for a table of other columns than the schema's (ids may be absent).
+
+    Rows of JSON lines name their columns themselves, so that one row could decide a refusal: what
+    they lack is missing, and what the schema lacks is not read.
+    """
+    if table.keyed:
+        return
     if not set(schema.names) & set(table.names):
         raise SchemaError(
             f"the schema has {listed(schema.names, 3)}, and the table {listed(table.names, 3)}: "
