@@ -246,8 +246,8 @@ def test_parties_of_a_fit_draw_noise_of_their_own(noise):
     def fit():
         for seed, run in ((1, "r1"), (1, "r2"), (2, "r1")):
             synthesizer.fit(
-                tables, Schema(tuple(columns)).with_fallbacks(), budget=budget, noise=noise, seed=seed, run=run,
-                names=[f"{seed}{run}{k}" for k in range(3)],
+                tables, Schema(tuple(columns)).with_fallbacks(), budget=budget, noise=noise,
+                seed=seed, run=run, names=[f"{seed}{run}{k}" for k in range(3)],
             )  # fmt: skip
 
     require_fresh_noise(record(fit))
