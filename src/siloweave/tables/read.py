@@ -1465,11 +1465,14 @@ def _sheet(path: Path, asked: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
             f"{where}: cells {merged} are merged, and only the first of them has the value. Split "
             "them, and write each value into each of its rows; names stand in one row"
         )
-    typed = pl.read_excel(file, has_header=header, infer_schema_length=None, **facts)
     texts = pl.read_excel(file, has_header=header, read_options={"dtypes": "string"}, **facts)
-    typed.columns = texts.columns = names
-    typed = _without(typed, asked.missing)
-    return _without(texts, asked.missing), _plain_types(typed.schema)
+    texts.columns = names
+    try:
+        typed = pl.read_excel(file, has_header=header, infer_schema_length=None, **facts)
+    except pl.exceptions.PolarsError:  # a number such as 1e308 in a column of whole ones
+        return _without(texts, asked.missing), {}
+    types = dict(zip(names, typed.dtypes, strict=True))
+    return _without(texts, asked.missing), _plain_types(types)
 
 
 def _merged_cells(file: Path, name: str) -> str:
