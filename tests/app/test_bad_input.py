@@ -31,15 +31,26 @@ def column_that_the_schema_lacks(folder):
         folder.replace(name, "job", "work")
 
 
+def refusing(folder):
+    """Let columns refuse what does not fit them."""
+    text = (folder.path / "schema.json").read_text()
+    for value in ("0", '"f"'):
+        text = text.replace(f'"fallback": {value}', '"outside": "refuse"')
+    folder.write("schema.json", text)
+
+
 def value_out_of_bounds(folder):
+    refusing(folder)
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n120,f,x\n")
 
 
 def category_not_declared(folder):
+    refusing(folder)
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n20,d,x\n")
 
 
 def missing_value_not_declared(folder):
+    refusing(folder)
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n20,,x\n")
 
 
@@ -108,8 +119,8 @@ def more_fields(folder):
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n20,f,x,7\n")
 
 
-def not_utf8(folder):
-    (folder.path / "south.csv").write_bytes(b"age,sex,job\n20,f\x81,x\n")
+def no_place(folder):
+    folder.replace("schema.json", ', "fallback": 0', "")
 
 
 def open_quotation(folder):
@@ -155,7 +166,7 @@ CASES = [
         True,
     ),
     (more_fields, ["'south'", "more fields"], False),
-    (not_utf8, ["'south'", "south.csv'", "encoding", "UTF-8"], False),
+    (no_place, ["'age' of the schema", "has no place there", "outside='refuse'"], True),
     (open_quotation, ["'south'", "quotation mark"], False),
     (endless, ["[budget] epsilon = inf", "adds noise"], True),
     (output_is_a_file, ["[output] folder = 'run' cannot be made", "Name another"], False),
@@ -172,6 +183,27 @@ def test_run_refuses_and_writes_nothing(folder, break_it, words, seen):
         assert "Secret" not in message
         for word in words:
             assert word in message
+
+
+@pytest.mark.parametrize(
+    ("row", "moved"),
+    [
+        (b"120,f,x", "1 in 'age'"),
+        (b"20,d,x", "1 in 'sex'"),
+        (b"20,,x", "1 in 'sex'"),
+        (b"old,f\x81,z", "1 in 'age', 1 in 'sex', 1 in 'job'"),
+    ],
+)
+def test_a_cell_without_a_place_is_moved_and_its_owner_is_told(folder, row, moved):
+    head, *rows = (folder.path / "south.csv").read_bytes().splitlines()
+    (folder.path / "south.csv").write_bytes(b"\n".join([head, row, *rows, b""]))
+    code, out, err = folder.call("run", "study.toml")
+    assert code == 0
+    assert (
+        f"south: cells that do not fit the schema, and were moved to where it has a place "
+        f"for them: {moved}." in err
+    )
+    assert "moved" not in out + (folder.path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("break_it", [missing_file, different_columns, same_name_twice, no_bytes])

@@ -282,6 +282,11 @@ def test_a_stray_text_is_shown_to_its_owner_alone(folder):
     for name in ("study.toml", "schema.json"):
         assert "Secret" not in (folder.path / "new" / name).read_text()
     code, out, err = folder.call("run", "new")
+    assert code == 0
+    assert "1 in 'x'. `siloweave check --rows` shows which rows" in " ".join(err.split())
+    folder.replace("new/schema.json", '"fallback": 0.1', '"outside": "refuse"')
+    folder.replace("new/study.toml", 'folder = "run"', 'folder = "other"')
+    code, out, err = folder.call("run", "new")
     assert code == 2
     assert "1 row holds text" in err
     assert "`siloweave check --rows` shows which rows" in err
@@ -330,7 +335,8 @@ def test_check_reads_rows_where_it_is_asked_to(folder):
     assert found["count"] == {"north": 40, "south": 42}
     assert found["overlaps"] == []
     code, _, err = folder.call("run")
-    assert code == 2
+    assert code == 0
+    assert "moved to where it has a place for them: 2 in 'age'" in err
     assert "'old'" not in err
     assert "siloweave check --rows" in err
 
@@ -455,6 +461,15 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     code, out, _ = folder.call("check", "new", "--rows")
     assert "towns, line 202: 1 row breaks fixed combinations of town, country" in out
     folder.replace("new/study.toml", 'folder = "run"', 'folder = "other"')
+    code, _, err = folder.call("run", "new")
+    assert code == 0
+    assert "1 of 201 rows break fixed combinations of town, country" in err
+    strict = json.loads((folder.path / "new/schema.json").read_text())
+    for column in strict["columns"]:
+        column.pop("fallback", None)
+        column["outside"] = "refuse"
+    folder.write("new/schema.json", json.dumps(strict))
+    folder.replace("new/study.toml", 'folder = "other"', 'folder = "third"')
     code, _, err = folder.call("run", "new")
     assert code == 2
     assert "1 of 201 rows break it (row 201, counted from 1)" in err

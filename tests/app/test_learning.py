@@ -19,7 +19,7 @@ def open_study(folder):
         rows = [",".join(map(str, row)) for row in zip(ages, sexes, jobs, strict=True)]
         folder.write(f"{name}.csv", "\n".join(["age,sex,job", *rows, ""]))
     schema = json.loads((folder.path / "schema.json").read_text())
-    schema["columns"][0] = {"name": "age", "kind": "integer"}
+    schema["columns"][0] = {"name": "age", "kind": "integer", "fallback": 0}
     schema["columns"][2] = {"name": "job", "kind": "categorical", "categories": ["?"], "other": "?"}
     folder.write("schema.json", json.dumps(schema))
     return folder

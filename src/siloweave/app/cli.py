@@ -182,10 +182,12 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     plan = Study.load(study)
     for warning in (*warnings(plan), *few_rows(plan)):
         print_warning(warning)
-    with Bar(quiet=json) as progress, catch_warnings():
+    with Bar(quiet=json) as progress, catch_warnings(record=True) as noted:
+        filterwarnings("always")
         filterwarnings("ignore", "the data have .* the noise is as large")  # `few_rows` said so
         summary, before = execute(plan, progress=progress)
-    for warning in outdated(plan, summary):
+    rows_noted = [str(one.message) for one in noted if issubclass(one.category, UserWarning)]
+    for warning in (*rows_noted, *outdated(plan, summary)):
         print_warning(warning)
     print_summary(summary, plan.folder, json=json, before=before)
 

@@ -644,15 +644,22 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
             home = _home(job, index)
             rows = rows_to_learn(name, kept or read(part), setup.synth, job, index, home)
         if isinstance(rows, Table):
-            _note_moved(name, rows, setup.declared)
+            _note_moved(name, rows, setup)
         return rows
 
 
-def _note_moved(name: str, table: Table, schema: Schema) -> None:
-    """Tell whoever gave the rows, and nobody else, how many cells were moved."""
-    names = [column for column in schema.names if column in table.names]
-    if moved := moved_cells(table, schema.select(names)):
-        _log.warning("%s: %s", name, moved_note(moved))
+def _note_moved(name: str, table: Table, setup: Setup) -> None:
+    """Warn whoever gave the rows, and nobody else, of what did not fit the schema and was moved."""
+    names = [column for column in setup.declared.names if column in table.names]
+    moved = moved_cells(table, setup.declared.select(names))
+    if moved:
+        warnings.warn(f"{name}: {moved_note(moved)}", stacklevel=5)
+    if setup.modelled is None:
+        return
+    for words, count in setup.modelled.moved_rows(table).items():
+        rows = f"{count:,} of {table.num_rows:,} rows break {words}"
+        text = f"{name}: {rows}, and count as the nearest that keep it"
+        warnings.warn(text, stacklevel=5)
 
 
 def check_sample(name: str, sample: float) -> None:

@@ -340,7 +340,9 @@ def guessed(synth: Any, case: Case) -> Any:
         return case.schema
     still_open = open_facts(case.schema)
     columns = [
-        Column(c.name, "integer", low=0, high=(synth.bins or COARSE) - 1, missing=c.missing)
+        Column(
+            c.name, "integer", low=0, high=(synth.bins or COARSE) - 1, missing=c.missing, fallback=0
+        )
         if c.name in still_open
         else c
         for c in case.schema.columns

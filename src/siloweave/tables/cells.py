@@ -176,16 +176,17 @@ def _moved(
         is_unread: Cells that hold something else than a number.
         is_changed: Cells whose number was rounded.
     """
-    inside: Any = values
-    if column.low is not None and column.high is not None:
-        inside = np.clip(values, number_at(column, column.low), last_of(column))
-    moved = (is_changed | (inside != values)) & ~is_missing & ~is_unread
     homeless = is_unread | (is_missing & (not column.missing))
-    if column.fallback is not None:
-        inside = np.where(homeless, number_at(column, column.fallback), inside)
-        is_missing = is_missing & ~homeless
-    else:
+    placed: Any = values
+    if column.fallback is None:
         is_missing = is_missing | homeless
+    else:
+        placed = np.where(homeless, number_at(column, column.fallback), values)
+        is_missing = is_missing & ~homeless
+    inside = placed
+    if column.low is not None and column.high is not None:
+        inside = np.clip(placed, number_at(column, column.low), last_of(column))
+    moved = (is_changed | (inside != placed)) & ~is_missing
     return PlacedCells(inside, is_missing, moved | homeless)
 
 

@@ -608,18 +608,28 @@ class Modelled:
                 found[rule.words] = wrong | found.get(rule.words, False)
         return found
 
+    @cached_property
+    def _moving(self) -> frozenset[str]:
+        """Constraints, in words, on columns that all move what does not fit them."""
+        rules = self.declared.constraints
+        return frozenset(
+            rule.words for rule in rules if _moves(self.declared[name] for name in rule.columns)
+        )
+
+    def moved_rows(self, table: Table) -> dict[str, int]:
+        """How many rows break each constraint and are moved, where any do; for their owner."""
+        if not self._moving:
+            return {}
+        counts = {words: int(np.count_nonzero(w)) for words, w in self.broken(table).items()}
+        return {words: n for words, n in counts.items() if n and words in self._moving}
+
     def check(self, table: Table) -> None:
         """Raise SchemaError for rows that break a constraint: how many, and the first of them.
 
         A constraint on columns that all move what does not fit them moves such rows, too.
         """
-        moving = {
-            rule.words
-            for rule in self.declared.constraints
-            if _moves(self.declared[name] for name in rule.columns)
-        }
         for words, wrong in self.broken(table).items():
-            if words in moving:
+            if words in self._moving:
                 continue
             if count := int(np.count_nonzero(wrong)):
                 rows = ", ".join(str(i + 1) for i in np.flatnonzero(wrong)[:_SHOWN])

@@ -65,7 +65,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             decides whether there is a run. None: "move" where a method keeps a guarantee, and
             "refuse" where it keeps none.
         fallback: A value of the column that stands for every cell without a place: for what is no
-            number in a column of numbers, and for a missing value where none may be missing.
+            number in a column of numbers, and for a missing value where none may be missing. The
+            nearest bound does, where bounds were learned and leave it out.
         format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
             such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
             1234) is written, such as ``"1.234,5 €"``. Ids: a regular expression, such as
@@ -247,6 +248,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             return
         value = _bound(self.kind, value, where, "fallback")
         msgspec.structs.force_setattr(self, "fallback", value)
+        if {"low", "high"} <= set(self.learned):  # which nobody knew when it was declared
+            return
         for bound, beyond in ((self.low, -1), (self.high, 1)):
             if bound is not None and _order(self.kind, value, bound) == beyond:
                 raise SchemaError(
