@@ -203,7 +203,7 @@ def test_a_cell_without_a_place_is_moved_and_its_owner_is_told(folder, row, move
         f"south: cells that do not fit the schema, and were moved to where it has a place "
         f"for them: {moved}." in err
     )
-    assert "moved" not in out + (folder.path / "run" / "report.html").read_text()
+    assert "were moved" not in out + (folder.path / "run" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("break_it", [missing_file, different_columns, same_name_twice, no_bytes])

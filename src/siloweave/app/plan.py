@@ -309,10 +309,12 @@ def _decoding(setup: Setup) -> Iterator[PlannedMessage]:
 def _widest(schema: Schema) -> Schema:
     """A schema whose open bounds turned out to be so far apart that columns are cut into bins."""
     unbounded = [name for name, facts in open_facts(schema).items() if "low" in facts]
-    columns = (
-        Column(c.name, "integer", low=0, high=_FAR, missing=c.missing) if c.name in unbounded else c
+    columns = [
+        Column(c.name, "integer", low=0, high=_FAR, missing=c.missing, fallback=0)
+        if c.name in unbounded
+        else c
         for c in schema.columns
-    )
+    ]
     return Schema(tuple(columns))
 
 
