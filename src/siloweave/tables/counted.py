@@ -178,7 +178,7 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
     num_rows = 0 if codings else database.num_rows
     for coding, frame in zip(codings, frames, strict=True):
         name = coding.column.name
-        num_rows = int(frame["n"].sum())
+        num_rows = int(frame["n"].cast(pl.Int64).sum())
         known[(name,)] = np.zeros(coding.size, dtype=np.int64)
         groups: pl.DataFrame | None = frame
         if coding.is_binned:
@@ -189,7 +189,7 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
 
         # Cells whose different values are coded here, as a table's are, and joined to the rows.
         looked_up = _look_up(coding, groups)
-        np.add.at(known[(name,)], looked_up.codes, groups["n"].to_numpy().astype(np.int64))
+        np.add.at(known[(name,)], looked_up.codes, groups["n"].cast(pl.Int64).to_numpy())
         moved[name] = moved.get(name, 0) + looked_up.moved
         code = coding.rest
         if looked_up.pairs:
@@ -390,7 +390,7 @@ class _Coding:
         Raises:
             SchemaError: Cells do not fit.
         """
-        codes, rows = (groups[one].to_numpy().astype(np.int64) for one in ("v", "n"))
+        codes, rows = (groups[one].cast(pl.Int64).to_numpy() for one in ("v", "n"))
         wrong = (_MISSING, _OUTSIDE, _BROKEN, _WILD)
         missing, outside, broken, wild = (int(rows[codes == one].sum()) for one in wrong)
         check_numbers(self.column.name, wild, broken)
@@ -401,7 +401,7 @@ class _Coding:
 
     def odd_groups(self, groups: pl.DataFrame) -> pl.DataFrame | None:
         """Different cells that are no number, if there are some; None if they are too many."""
-        if not (groups["v"] == _ODD).any():
+        if not groups["v"].cast(pl.Int64).is_in([_ODD]).any():
             return groups.clear()
         key = f"CASE WHEN {self._is_odd} THEN {self.key} END"
         found = self.database.grouped([key], most=_MOST_VALUES)
