@@ -206,7 +206,6 @@ def test_in_duckdb_one_row_more_moves_no_other(tmp_path, kind):
         insert = f"INSERT INTO cells VALUES (?, CAST(? AS {declared.partition(' COLLATE')[0]}))"
         connection.executemany(insert, held)
         if declared.startswith("VARCHAR"):
-            held.append([])
             zero = f"INSERT INTO cells VALUES ({len(cells) + 1}, 'flu' || chr(0))"
             connection.execute(zero)
     count = len(cells) + declared.startswith("VARCHAR")
