@@ -69,12 +69,27 @@ def test_a_table_of_sqlite_is_read(tmp_path):
     assert found.missing("age").tolist() == table.missing("age").tolist()
 
 
-@pytest.mark.parametrize("rows", ["(1), ('x')", "(1.5), ('x')", "(x'00')"])
-def test_a_column_of_sqlite_that_mixes_types_is_refused(tmp_path, rows):
+def test_a_column_of_sqlite_that_mixes_types_is_read_cell_by_cell(tmp_path):
     with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection, connection:
-        connection.executescript(f"CREATE TABLE t (a); INSERT INTO t VALUES {rows};")
-    with pytest.raises(DataError, match="'a' mixes types, or holds bytes; cast it in the query"):
-        read(f"sqlite:///{tmp_path / 'a.sqlite'}", table="t")
+        cells = "(1, 1), (2.0, 2.5), (0.5, NULL), ('x', 9007199254740993), (x'00', 2), (NULL, 0)"
+        connection.executescript(f"CREATE TABLE t (a, b); INSERT INTO t VALUES {cells};")
+        connection.execute("INSERT INTO t (a) VALUES (CAST(x'ff41' AS TEXT))")
+    found = read(f"sqlite:///{tmp_path / 'a.sqlite'}", table="t")
+    texts = ["1", "2", "0.5", "x", "<bytes>", None, "\ufffdA"]
+    assert found.values("a").tolist() == texts
+    assert found.values("b").tolist() == ["1", "2.5", None, "9007199254740993", "2", "0", None]
+
+
+def test_a_collation_of_another_program_is_refused_with_its_column(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection, connection:
+        connection.create_collation("folded", lambda one, other: (one > other) - (one < other))
+        connection.execute("CREATE TABLE t (age, name TEXT COLLATE folded)")
+        connection.execute("INSERT INTO t VALUES (3, 'a')")
+    address = f"sqlite:///{tmp_path / 'a.sqlite'}"
+    with pytest.raises(DataError, match="column 'name' is compared by rules of the program") as why:
+        read(address, table="t")
+    query = str(why.value).partition(": SELECT ")[2]
+    assert read(address, query=f"SELECT age, {query} FROM t").values("name").tolist() == ["a"]
 
 
 def test_a_sample_has_about_as_many_rows_as_asked(tmp_path):

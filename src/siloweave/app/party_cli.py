@@ -45,7 +45,7 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     if data is None:
         print_warning("bytes and times below are those of few rows; --data gives those of yours")
     elif isinstance(source := source_of(data), Database):
-        for sentence in query_warnings(source.below(Path())):
+        for sentence in query_warnings(source):
             print_warning(sentence)
     print_plan(plan_in(folder, data), folder, refusal_in(folder), json=json)
 

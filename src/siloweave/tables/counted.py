@@ -17,6 +17,7 @@ by that row, as `tables.cells` has it for a table in memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +34,7 @@ from siloweave.tables.arrays import Ints
 from siloweave.tables.bins import last_of, number_at, octave_starts, octaves, step_of
 from siloweave.tables.cells import check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
-from siloweave.tables.database import Database, as_text, quoted
+from siloweave.tables.database import Database, DatabaseKind, as_text, quoted
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import DATETIME, LARGEST, texts_of
 from siloweave.tables.read import Table, check_numbers, digest_of, read, rows_of
@@ -95,9 +96,7 @@ class DatabaseCodes:
 
     def digest(self) -> bytes:
         """Recognises the same rows: by what was asked for, and the counts of single columns."""
-        singles = self.count([(name,) for name in self.domain.names])
-        asked = (self.database.address, self.database.table, self.database.query)
-        return digest_of(asked, self.domain.names, *singles)
+        return _digest(self, self.database)
 
     def _count(self, cliques: Sequence[Clique]) -> None:
         size = self.domain.size
@@ -149,7 +148,9 @@ class DatabaseCodes:
         return f"CAST({' + '.join(terms)} AS BIGINT)"
 
 
-def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()) -> CountedRows:
+def counted(
+    database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
+) -> DatabaseCodes | _RowsHere:
     """Check that a database's rows fit a schema, and return them as codes that stay there.
 
     Where columns that are looked up have more than a million different values, the rows are read
@@ -207,10 +208,54 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
     )  # fmt: skip
 
 
-def _coded_here(database: Database, encoder: Encoder) -> Codes:
+@dataclass(frozen=True, eq=False)
+class _RowsHere:
+    """The rows of a database as codes in memory; conforms to `codes.CountedRows`.
+
+    Args:
+        database: Where they are.
+        codes: Of each row.
+        moved: As of `DatabaseCodes`.
+    """
+
+    database: Database
+    codes: Codes
+    moved: Mapping[str, int]
+
+    @property
+    def domain(self) -> Domain:
+        """Of the codes."""
+        return self.codes.domain
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return self.codes.num_rows
+
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
+        """Return how many rows are in every cell of each clique."""
+        return self.codes.count(cliques)
+
+    def digest(self) -> bytes:
+        """Recognises the same rows, in whatever order they come."""
+        return _digest(self, self.database)
+
+
+def _digest(rows: CountedRows, database: Database) -> bytes:
+    """A digest of what was asked for, and of the counts of single columns."""
+    singles = rows.count([(name,) for name in rows.domain.names])
+    asked = (database.address, database.table, database.query)
+    return digest_of(asked, rows.domain.names, *singles)
+
+
+def _coded_here(database: Database, encoder: Encoder) -> _RowsHere:
     """Rows as codes in memory, read some at a time."""
-    pieces = [encoder.encode(read(piece)) for piece in database.pieces()]
-    return Codes.concat(pieces) if pieces else encoder.encode(rows_of(database, 0))
+    pieces = [encoder.read(read(piece)) for piece in database.pieces()]
+    pieces = pieces or [encoder.read(rows_of(database, 0))]
+    moved: Counter[str] = Counter()
+    for piece in pieces:
+        moved.update(piece.moved)
+    return _RowsHere(database, Codes.concat([piece.codes for piece in pieces]), dict(moved))
 
 
 @dataclass(frozen=True)
@@ -483,6 +528,10 @@ class _Coding:
         if kind == "datetime":
             step = step_of(self.column)
             y = sql.microseconds.format(x)
+            if sql.time:
+                return _Number(
+                    y, lambda edge: f"{x} < {_time(sql, int(edge) * step)}", "", step, self.database
+                )
             return _Number(y, lambda edge: f"{y} < {int(edge) * step}", "", step, self.database)
         if self.family == "whole":
             return _Number(x, lambda edge: f"{x} < {int(edge)}", "TRUE", 1, self.database)
@@ -510,6 +559,11 @@ class _Coding:
             last = float(last_of(self.column))
             return number.below(edges[0]), f"{number.y} > {self._real(last)}"
         return number.below(edges[0]), f"NOT ({number.below(int(last_of(self.column)) + 1)})"
+
+
+def _time(sql: DatabaseKind, microseconds: int) -> str:
+    """SQL of a timestamp that is compared with others."""
+    return sql.time.format(np.datetime64(microseconds, "us"))
 
 
 def _or_null(code: int | None) -> str:

@@ -58,9 +58,19 @@ _CAST: dict[str, tuple[Family, str]] = {
     **dict.fromkeys(
         ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TRY_CAST({0} AS TIMESTAMP)")
     ),
+    "zoned timestamp": ("datetime", "({0} AT TIME ZONE 'UTC')"),
 }
 _FIRST, _LAST = "0001-01-01", "9999-12-31"  # days that Python has; there are infinite ones, too
 _CELLS = "cells"  # the type of every column of SQLite
+# Texts come in UTF-8, and a backslash in one stands for itself.
+_SETTINGS = (
+    "SELECT set_config('client_encoding', 'UTF8', TRUE) AS a, "
+    "set_config('standard_conforming_strings', 'on', TRUE) AS b"
+)
+_ZONED = "zoned timestamp"  # PostgreSQL's, which is compared in UTC
+_BINARY = "binary text"  # that of texts which PostgreSQL compares byte by byte
+# Its collations for which texts are equal only if their bytes are; a database's own is so, too.
+_DETERMINISTIC = ('"default"', '"C"', '"POSIX"')
 _BYTES = "<bytes>"  # how a cell of bytes in SQLite is read: as a text that is no value
 _EXACT = 2**53  # whole numbers up to here are float64
 _PIECE = 200_000  # rows of a piece of a table that is read piece by piece
@@ -173,7 +183,7 @@ class Database:
         return tuple(self._columns)
 
     @property
-    def sql(self) -> _Kind:
+    def sql(self) -> DatabaseKind:
         """What this kind of database writes in its own way."""
         return _KINDS[self.kind]
 
@@ -195,7 +205,10 @@ class Database:
         double holds are infinite or 0.
         """
         columns = ", ".join(one for _, one in self._columns.values())
-        return f"(SELECT {columns} FROM {self._source} AS asked) AS siloweave"
+        # What is computed is computed once a row, and not at each place where it is compared.
+        plain = all(one == f"{quoted(n)} AS {quoted(n)}" for n, (_, one) in self._columns.items())
+        fence = "" if plain else self.sql.fence
+        return f"(SELECT {columns} FROM {self._source} AS asked{fence}) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
         """What a SELECT gives.
@@ -341,7 +354,7 @@ def _in_sql(kind: str, column: str) -> tuple[Family, str]:
     bare = kind.partition("(")[0]
     family, target = _CAST.get(bare, (_FAMILIES.get(kind, "text"), "{0}"))
     if family == "text":
-        return family, f'CAST({column} AS TEXT) COLLATE "C"'
+        return family, column if kind == _BINARY else f'CAST({column} AS TEXT) COLLATE "C"'
     column = target.format(column)
     if family == "datetime":
         first, last = _ends(kind)
@@ -411,7 +424,7 @@ def _dbapi() -> Any:
     return import_module("adbc_driver_manager.dbapi")
 
 
-class _Kind(NamedTuple):
+class DatabaseKind(NamedTuple):
     """How a kind of database is reached, and what it writes in its own way."""
 
     error: Callable[[], type[Exception]]  # what it raises; ModuleNotFoundError without its package
@@ -422,6 +435,7 @@ class _Kind(NamedTuple):
     nan: str  # whether a number is NaN
     digest: str  # SHA-256 of a text, in hexadecimal
     ordered: str = ""  # a SELECT after which all of a table comes in one order each time
+    time: str = ""  # a timestamp by its text, where it is not compared faster in microseconds
     divided: str = "/"  # the sign of a division of whole numbers
     fence: str = ""  # ends a subquery that shall be computed once
     together: int = _TOGETHER  # groupings of a query
@@ -463,8 +477,7 @@ def _postgresql(database: Database) -> Iterator[_Line]:
     connected = import_module("adbc_driver_postgresql.dbapi").connect(database.address)
     with connected as connection, connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        cursor.execute("SET LOCAL standard_conforming_strings = on")
-        cursor.execute("SET LOCAL client_encoding = 'UTF8'")
+        cursor.execute(_SETTINGS)
         yield _adbc(cursor)
 
 
@@ -552,12 +565,23 @@ def _duckdb_types(run: Any, source: str, _: Sequence[str]) -> dict[str, str]:
 
 
 def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    kinds = ", ".join(f"pg_typeof(s.{quoted(n)})::text AS {quoted(n)}" for n in names)
-    (row,) = run(f"SELECT {kinds} FROM (SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE").rows()
+    columns = [f"s.{quoted(name)}" for name in names]
+    empty = f"(SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE"
+    of_types = (f"pg_typeof({c})::text AS t{i}" for i, c in enumerate(columns))
+    encoding = "current_setting('server_encoding') AS encoding"
+    ((*row, encoding),) = run(f"SELECT {', '.join(of_types)}, {encoding} FROM {empty}").rows()
     types = {name: kind.upper() for name, kind in zip(names, row, strict=True)}
+    types |= {name: _ZONED for name, kind in types.items() if kind == "TIMESTAMP WITH TIME ZONE"}
+
+    # Texts are grouped fastest as plain columns, where their collation is known to be binary.
+    texts = [name for name, kind in types.items() if kind in ("TEXT", "CHARACTER VARYING")]
+    if texts:
+        rules = (f"pg_collation_for(s.{quoted(t)}) AS t{i}" for i, t in enumerate(texts))
+        (found,) = run(f"SELECT {', '.join(rules)} FROM {empty}").rows()
+        binary = {t for t, rule in zip(texts, found, strict=True) if rule in _DETERMINISTIC}
+        types |= dict.fromkeys(binary, _BINARY)
 
     # Without an encoding, one cell could hold bytes that are no text, and stop every query.
-    (encoding,) = run("SELECT current_setting('server_encoding') AS a").row(0)
     texts = [name for name, kind in types.items() if _in_sql(kind, name)[0] == "text"]
     if encoding == "SQL_ASCII" and texts:
         raise DataError(
@@ -584,7 +608,7 @@ def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]
 
 
 _KINDS = {
-    "duckdb": _Kind(
+    "duckdb": DatabaseKind(
         lambda: (import_module("adbc_driver_duckdb"), _dbapi().Error)[1],
         _duckdb,
         _duckdb_types,
@@ -594,7 +618,7 @@ _KINDS = {
         "sha256({})",
         divided="//",
     ),
-    "sqlite": _Kind(
+    "sqlite": DatabaseKind(
         lambda: sqlite3.Error,
         _sqlite,
         _sqlite_types,
@@ -604,7 +628,7 @@ _KINDS = {
         "sha256({})",
         together=1,
     ),
-    "postgresql": _Kind(
+    "postgresql": DatabaseKind(
         lambda: (import_module("adbc_driver_postgresql"), _dbapi().Error)[1],
         _postgresql,
         _postgresql_types,
@@ -614,6 +638,7 @@ _KINDS = {
         "(encode(sha256(convert_to({}, 'UTF8')), 'hex') COLLATE \"C\")",
         "SELECT set_config('max_parallel_workers_per_gather', '0', TRUE) AS a, "
         "set_config('synchronize_seqscans', 'off', TRUE) AS b",
+        time="TIMESTAMP '{}'",
         fence=" OFFSET 0",
     ),
 }
