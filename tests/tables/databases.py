@@ -1,6 +1,13 @@
 """Tables written into databases of each kind, with what tests of them share."""
 
+import os
+import pwd
+import shutil
+import socket
 import sqlite3
+import subprocess
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +103,49 @@ def odd_table(rows: int = 4000, seed: int = 0) -> Table:
             "id": (np.arange(rows), None),
         }
     )  # fmt: skip
+
+
+# PostgreSQL
+
+SECRET = "hunter2"
+"""The password of the server."""
+BINARIES = [*Path("/usr/lib/postgresql").glob("*/bin"), *map(Path, os.get_exec_path())]
+HERE = next((one for one in BINARIES if (one / "initdb").exists()), None)
+
+
+@contextmanager
+def postgresql_server():
+    """The address of a PostgreSQL server of these tests, on a free port of this machine.
+
+    Its folder is not one of pytest's: another pytest that starts closes theirs to other users.
+    """
+    pytest.importorskip("adbc_driver_postgresql", reason="pip install 'siloweave[sql]'")
+    if HERE is None:
+        pytest.skip("PostgreSQL is not installed: there is no initdb; apt-get install postgresql")
+    user: dict = {}
+    if os.getuid() == 0:  # the server refuses to run as root
+        other = next((p for p in pwd.getpwall() if p.pw_name in ("postgres", "nobody")), None)
+        if other is None:
+            pytest.skip("PostgreSQL does not run as root, and there is no user for it")
+        user = {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
+    folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
+    if user:
+        os.chown(folder, user["user"], user["group"])
+    (folder / "secret").write_text(SECRET)
+    (folder / "secret").chmod(0o644)
+    with socket.socket() as end:
+        end.bind(("127.0.0.1", 0))
+        port = end.getsockname()[1]
+    made = [HERE / "initdb", "-D", folder / "data", "-U", "ana", "-A", "scram-sha-256",
+            f"--pwfile={folder / 'secret'}"]  # fmt: skip
+    subprocess.run(made, check=True, capture_output=True, cwd="/", **user)
+    asked = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder}"
+    control = [HERE / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w"]
+    started = [*control, "-o", asked, "start"]
+    subprocess.run(started, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)
+    try:
+        yield f"postgresql://ana@127.0.0.1:{port}/postgres"
+    finally:
+        stopped = [*control, "-m", "immediate", "stop"]
+        subprocess.run(stopped, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """A database's rows are coded and counted as those of the same table in memory."""
 
 import sqlite3
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -221,11 +222,23 @@ def test_a_clique_of_too_many_cells_is_refused(tmp_path):
         marginal(there, ("age", "weight", "loss"))
 
 
-def test_too_many_different_texts_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_MOST_VALUES", 3)
-    database = in_sqlite(odd_table(50), tmp_path).select(["ward's"])
-    with pytest.raises(DataError, match='"ward\'s" has too many different values'):
-        counted(database, Encoder(ODD.select(["ward's"])))
+@pytest.mark.parametrize("written", KINDS)
+def test_where_values_are_too_many_to_look_up_rows_are_read_some_at_a_time(
+    tmp_path, written, monkeypatch
+):
+    encoder, pairs = Encoder(ODD, 7), [("ward's", "code"), ("age", "day")]
+    table = odd_table(300)
+    database = written(table, tmp_path)
+    looked_up = counted(database, encoder)
+    for most in (3, 40):  # the first query has more groups, or one of the others
+        monkeypatch.setattr(module, "_MOST_VALUES", most)
+        monkeypatch.setattr(sys.modules["siloweave.tables.database"], "_PIECE", 70)
+        here = counted(database, encoder)
+        assert type(here) is not type(looked_up)
+        assert here.num_rows == 300
+        assert here.digest() == looked_up.digest()
+        for one, other in zip(here.count(pairs), looked_up.count(pairs), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @needs_duckdb

@@ -1,20 +1,22 @@
 """Databases: what is read from them, what is refused, and what an error does not say."""
 
-import os
-import pwd
-import shutil
-import socket
 import sqlite3
-import subprocess
 import sys
-import tempfile
 from contextlib import closing
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tables.databases import ODD, duckdb, in_duckdb, in_sqlite, needs_duckdb, odd_table
+from tests.tables.databases import (
+    ODD,
+    SECRET,
+    duckdb,
+    in_duckdb,
+    in_sqlite,
+    needs_duckdb,
+    odd_table,
+    postgresql_server,
+)
 
 import siloweave as sw
 from siloweave.datasets import adult, adult_schema
@@ -33,8 +35,6 @@ from siloweave.tables.read import (
     unread,
     write,
 )
-
-SECRET = "hunter2"
 
 
 @needs_duckdb
@@ -69,12 +69,27 @@ def test_a_table_of_sqlite_is_read(tmp_path):
     assert found.missing("age").tolist() == table.missing("age").tolist()
 
 
-@pytest.mark.parametrize("rows", ["(1), ('x')", "(1.5), ('x')", "(x'00')"])
-def test_a_column_of_sqlite_that_mixes_types_is_refused(tmp_path, rows):
+def test_a_column_of_sqlite_that_mixes_types_is_read_cell_by_cell(tmp_path):
     with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection, connection:
-        connection.executescript(f"CREATE TABLE t (a); INSERT INTO t VALUES {rows};")
-    with pytest.raises(DataError, match="'a' mixes types, or holds bytes; cast it in the query"):
-        read(f"sqlite:///{tmp_path / 'a.sqlite'}", table="t")
+        cells = "(1, 1), (2.0, 2.5), (0.5, NULL), ('x', 9007199254740993), (x'00', 2), (NULL, 0)"
+        connection.executescript(f"CREATE TABLE t (a, b); INSERT INTO t VALUES {cells};")
+        connection.execute("INSERT INTO t (a) VALUES (CAST(x'ff41' AS TEXT))")
+    found = read(f"sqlite:///{tmp_path / 'a.sqlite'}", table="t")
+    texts = ["1", "2", "0.5", "x", "<bytes>", None, "\ufffdA"]
+    assert found.values("a").tolist() == texts
+    assert found.values("b").tolist() == ["1", "2.5", None, "9007199254740993", "2", "0", None]
+
+
+def test_a_collation_of_another_program_is_refused_with_its_column(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as connection, connection:
+        connection.create_collation("folded", lambda one, other: (one > other) - (one < other))
+        connection.execute("CREATE TABLE t (age, name TEXT COLLATE folded)")
+        connection.execute("INSERT INTO t VALUES (3, 'a')")
+    address = f"sqlite:///{tmp_path / 'a.sqlite'}"
+    with pytest.raises(DataError, match="column 'name' is compared by rules of the program") as why:
+        read(address, table="t")
+    query = str(why.value).partition(": SELECT ")[2]
+    assert read(address, query=f"SELECT age, {query} FROM t").values("name").tolist() == ["a"]
 
 
 def test_a_sample_has_about_as_many_rows_as_asked(tmp_path):
@@ -167,46 +182,11 @@ def test_parquet_is_coded_in_pieces_as_in_one(tmp_path, monkeypatch):
 
 # PostgreSQL
 
-BINARIES = [*Path("/usr/lib/postgresql").glob("*/bin"), *map(Path, os.get_exec_path())]
-HERE = next((one for one in BINARIES if (one / "initdb").exists()), None)
-
-
 @pytest.fixture(scope="module")
 def server():
-    """The address of a PostgreSQL server of these tests, on a free port of this machine.
-
-    Its folder is not one of pytest's: another pytest that starts closes theirs to other users.
-    """
-    pytest.importorskip("adbc_driver_postgresql", reason="pip install 'siloweave[sql]'")
-    if HERE is None:
-        pytest.skip("PostgreSQL is not installed: there is no initdb; apt-get install postgresql")
-    user: dict = {}
-    if os.getuid() == 0:  # the server refuses to run as root
-        other = next((p for p in pwd.getpwall() if p.pw_name in ("postgres", "nobody")), None)
-        if other is None:
-            pytest.skip("PostgreSQL does not run as root, and there is no user for it")
-        user = {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
-    folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
-    if user:
-        os.chown(folder, user["user"], user["group"])
-    (folder / "secret").write_text(SECRET)
-    (folder / "secret").chmod(0o644)
-    with socket.socket() as end:
-        end.bind(("127.0.0.1", 0))
-        port = end.getsockname()[1]
-    made = [HERE / "initdb", "-D", folder / "data", "-U", "ana", "-A", "scram-sha-256",
-            f"--pwfile={folder / 'secret'}"]  # fmt: skip
-    subprocess.run(made, check=True, capture_output=True, cwd="/", **user)
-    asked = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder}"
-    control = [HERE / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w"]
-    started = [*control, "-o", asked, "start"]
-    subprocess.run(started, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)
-    try:
-        yield f"postgresql://ana@127.0.0.1:{port}/postgres"
-    finally:
-        stopped = [*control, "-m", "immediate", "stop"]
-        subprocess.run(stopped, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)
-        shutil.rmtree(folder, ignore_errors=True)
+    """The address of a PostgreSQL server of these tests."""
+    with postgresql_server() as address:
+        yield address
 
 
 @pytest.fixture

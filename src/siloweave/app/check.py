@@ -24,6 +24,7 @@ from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import listed
 from siloweave.tables.drawn import drawn_as
 from siloweave.tables.modelled import Modelled
+from siloweave.tables.queries import query_warnings
 from siloweave.tables.read import (
     ParquetFile,
     Table,
@@ -214,7 +215,12 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *[_NOT_READ] * (alike > 1),
         ),
         columns=tuple((c.name, c.kind, c.why) for c in study.read_schema().columns if c.why),
-        warnings=(*warnings(study), *too_few(_HELD, counts, synth, budget), *_empty(study, held)),
+        warnings=(
+            *warnings(study),
+            *too_few(_HELD, counts, synth, budget),
+            *_empty(study, held),
+            *_of_queries(study),
+        ),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
@@ -462,6 +468,15 @@ def _empty(study: Study, counts: Sequence[int]) -> list[str]:
         for party, rows in zip(study.parties, counts, strict=True)
         if not rows and isinstance(study.source(party), Database)
     ]
+
+
+def _of_queries(study: Study) -> Iterator[str]:
+    """Sentences about queries by which one row may move others, where a guarantee is for a row."""
+    synth = study.synthesizer()
+    for party in study.parties if synth.method.needs_budget(synth) else ():
+        source = study.source(party)
+        if isinstance(source, Database):
+            yield from (f"{party.name}: {sentence}" for sentence in query_warnings(source))
 
 
 def warnings(study: Study) -> tuple[str, ...]:

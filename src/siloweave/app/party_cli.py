@@ -39,9 +39,14 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
     from siloweave.app.network import plan_in, refusal_in
+    from siloweave.tables.database import Database, source_of
+    from siloweave.tables.queries import query_warnings
 
     if data is None:
         print_warning("bytes and times below are those of few rows; --data gives those of yours")
+    elif isinstance(source := source_of(data), Database):
+        for sentence in query_warnings(source):
+            print_warning(sentence)
     print_plan(plan_in(folder, data), folder, refusal_in(folder), json=json)
 
 

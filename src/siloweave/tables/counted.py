@@ -7,40 +7,51 @@ codes are joined to the rows. So codes, and errors about values outside the sche
 
 Cliques are counted together: those that share columns in one grouping of all their columns, as long
 as it has few cells, and many groupings in one pass over the rows.
+
+**Guarantee**: a row's codes are a function of its cells and of the schema. Values are grouped and
+joined byte by byte (`Database.rows`), so no row gets another's spelling; where columns move what
+does not fit (``outside="move"``), no cell is refused; and how many different values there are
+decides where rows are counted, not whether. So the counts of two tables that differ by a row differ
+by that row, as `tables.cells` has it for a table in memory.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from sys import float_info
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.bins import last_of, octave_starts, octaves, step_of
+from siloweave.tables.bins import last_of, number_at, octave_starts, octaves, step_of
 from siloweave.tables.cells import check_fit
-from siloweave.tables.codes import Clique, Domain, Encoder
-from siloweave.tables.database import Database, quoted
+from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
+from siloweave.tables.database import Database, DatabaseKind, as_text, quoted
 from siloweave.tables.forms import numbers_among
-from siloweave.tables.read import Table, check_numbers, digest_of, rows_of
+from siloweave.tables.parsing import DATETIME, LARGEST, texts_of
+from siloweave.tables.read import Table, check_numbers, digest_of, read, rows_of
 from siloweave.tables.schema import Column, check_columns
 
 _CELLS = 2**16  # of a grouping that answers several cliques
 _MOST_CELLS = 2**26  # of one clique
 _MOST_VALUES = 1_000_000  # different values of columns whose codes are looked up
 _CHAIN = 32  # bins up to which a code is found by halving
-_WRONG = ("-1", "-2", "-3", "-4")  # for a code: a value is missing, outside, not whole, infinite
-_NULLS = ("NULL",) * len(_WRONG)
+# In place of a code: a value is missing, outside, not whole or infinite where none may be; and a
+# cell of SQLite that is no number, and is looked up.
+_MISSING, _OUTSIDE, _BROKEN, _WILD, _ODD = -1, -2, -3, -4, -5
 _BINNED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("integer", "continuous"), ("whole", "number")), "datetime": ("datetime",)
-}  # fmt: skip
+    **dict.fromkeys(("integer", "continuous"), ("whole", "number", "cells")),
+    "datetime": ("datetime",),
+}
 """Kinds of columns, and of what families the database finds their bins itself."""
-_Sql = Callable[[Any], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +67,8 @@ class DatabaseCodes:
         num_rows: How many there were when they were checked.
         planned: Cliques that will be asked for, and are counted together with the first.
         known: What was counted.
+        moved: By column, how many cells were put where the schema declares, since they have no
+            place of their own. They are of the rows: for their owner alone.
     """
 
     database: Database
@@ -66,6 +79,7 @@ class DatabaseCodes:
     num_rows: int
     planned: tuple[Clique, ...] = ()
     known: dict[Clique, Ints] = field(default_factory=dict)
+    moved: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
         """Return how many rows are in every cell of each clique.
@@ -82,9 +96,7 @@ class DatabaseCodes:
 
     def digest(self) -> bytes:
         """Recognises the same rows: by what was asked for, and the counts of single columns."""
-        singles = self.count([(name,) for name in self.domain.names])
-        asked = (self.database.address, self.database.table, self.database.query)
-        return digest_of(asked, self.domain.names, *singles)
+        return _digest(self, self.database)
 
     def _count(self, cliques: Sequence[Clique]) -> None:
         size = self.domain.size
@@ -136,8 +148,13 @@ class DatabaseCodes:
         return f"CAST({' + '.join(terms)} AS BIGINT)"
 
 
-def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()) -> DatabaseCodes:
+def counted(
+    database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
+) -> DatabaseCodes | _RowsHere:
     """Check that a database's rows fit a schema, and return them as codes that stay there.
+
+    Where columns that are looked up have more than a million different values, the rows are read
+    here instead, some at a time, and only their codes are kept.
 
     Args:
         database: With every coded column of the schema, and none that it lacks.
@@ -145,161 +162,531 @@ def counted(database: Database, encoder: Encoder, planned: Sequence[Clique] = ()
         planned: Cliques that will be asked for.
 
     Raises:
-        SchemaError: As of `Encoder.encode`; or a column has too many different texts.
+        SchemaError: As of `Encoder.encode`.
         DataError: The database is away, or refuses the query.
     """
     check_columns(encoder.schema, rows_of(database, 0))
-    columns = encoder.schema.coded
-    checks = [_direct(one, encoder, database, _WRONG) for one in columns]
-    plain = [_plain(one.name, database) for one in columns]
-    frames = database.grouped(
-        [a or b for a, b in zip(checks, plain, strict=True)], most=_MOST_VALUES
-    )
+    codings = [_Coding(column, encoder, database) for column in encoder.schema.coded]
+    first = [one.direct(checked=True) if one.is_binned else one.key for one in codings]
+    frames = database.grouped(first, most=_MOST_VALUES)
+    if codings and not frames:
+        return _coded_here(database, encoder)
+
     maps: list[str] = []
     joins, values = [database.rows], dict[str, str]()
     known: dict[Clique, Ints] = {}
-    num_rows = 0 if columns else database.num_rows
-    for column, check, x, frame in zip(columns, checks, plain, frames, strict=True):
-        name, size, n = column.name, encoder.domain.size_of(column.name), frame["n"].to_numpy()
-        if check is not None:
-            codes = _checked(column, frame["v"].to_numpy(), n)
-            values[name] = str(_direct(column, encoder, database, _NULLS))
-        else:
-            table = Table.of_counts(name, frame)
-            codes = encoder.select([name]).encode(table).column(name).astype(np.int64)
-            values[name], pairs = _looked_up(column, size, x, table, codes, f"m{len(maps)}.c")
-            if pairs:
-                made = ", ".join(f"({_literal(v, database)}, {code})" for v, code in pairs)
-                joins.append(f"LEFT JOIN m{len(maps)} ON {x} = m{len(maps)}.v")
-                maps.append(f"m{len(maps)}(v, c) AS (VALUES {made})")
-        known[(name,)] = np.zeros(size, dtype=np.int64)
-        np.add.at(known[(name,)], codes, n.astype(np.int64))
-        num_rows = int(n.sum())
+    moved: dict[str, int] = {}
+    num_rows = 0 if codings else database.num_rows
+    for coding, frame in zip(codings, frames, strict=True):
+        name = coding.column.name
+        num_rows = int(frame["n"].cast(pl.Int64).sum())
+        known[(name,)] = np.zeros(coding.size, dtype=np.int64)
+        groups: pl.DataFrame | None = frame
+        if coding.is_binned:
+            moved[name] = coding.add_binned(frame, known[(name,)])
+            groups = coding.odd_groups(frame)
+            if groups is None:
+                return _coded_here(database, encoder)
+
+        # Cells whose different values are coded here, as a table's are, and joined to the rows.
+        looked_up = _look_up(coding, groups)
+        np.add.at(known[(name,)], looked_up.codes, groups["n"].cast(pl.Int64).to_numpy())
+        moved[name] = moved.get(name, 0) + looked_up.moved
+        code = coding.rest
+        if looked_up.pairs:
+            table = f"m{len(maps)}"
+            listed = ", ".join(f"({value}, {code})" for value, code in looked_up.pairs)
+            maps.append(f"{table}(v, c) AS (VALUES {listed})")
+            joins.append(f"LEFT JOIN {table} ON {coding.match(f'{table}.v')}")
+            code = f"COALESCE({table}.c, {code})"
+        values[name] = coding.direct(checked=False, odd=code) if coding.is_binned else code
     head, domain = f"WITH {', '.join(maps)} " if maps else "", encoder.domain
     rows = " ".join(joins)
-    return DatabaseCodes(database, domain, values, head, rows, num_rows, tuple(planned), known)
+    return DatabaseCodes(
+        database, domain, values, head, rows, num_rows, tuple(planned), known,
+        {name: count for name, count in moved.items() if count},
+    )  # fmt: skip
 
 
-def _checked(column: Column, codes: NDArray[Any], n: NDArray[Any]) -> Ints:
-    """Codes of groups of so many rows, once they are known to be codes."""
-    missing, outside, broken, wild = (int(n[codes == int(wrong)].sum()) for wrong in _WRONG)
-    check_numbers(column.name, wild, broken)
-    check_fit(column, outside, missing)
-    return codes.astype(np.int64)
+@dataclass(frozen=True, eq=False)
+class _RowsHere:
+    """The rows of a database as codes in memory; conforms to `codes.CountedRows`.
+
+    Args:
+        database: Where they are.
+        codes: Of each row.
+        moved: As of `DatabaseCodes`.
+    """
+
+    database: Database
+    codes: Codes
+    moved: Mapping[str, int]
+
+    @property
+    def domain(self) -> Domain:
+        """Of the codes."""
+        return self.codes.domain
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return self.codes.num_rows
+
+    def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
+        """Return how many rows are in every cell of each clique."""
+        return self.codes.count(cliques)
+
+    def digest(self) -> bytes:
+        """Recognises the same rows, in whatever order they come."""
+        return _digest(self, self.database)
 
 
-def _looked_up(
-    column: Column, size: int, x: str, table: Table, codes: Ints, joined: str
-) -> tuple[str, list[tuple[Any, int]]]:
-    """SQL of the code of a column, and values with the codes that are to be joined to them."""
-    missing = str(size - 1) if column.missing else "NULL"
-    other = None if column.other is None else column.categories.index(column.other)
-    held = zip(table.values(column.name).tolist(), codes.tolist(), strict=True)
-    gone = table.missing(column.name).tolist()
-    pairs = [one for one, absent in zip(held, gone, strict=True) if not absent and one[1] != other]
-    unknown = "NULL" if other is None else str(other)
-    rest = f"CAST(CASE WHEN {x} IS NULL THEN {missing} ELSE {unknown} END AS BIGINT)"
-    return f"COALESCE({joined}, {rest})" if pairs else rest, pairs
+def _digest(rows: CountedRows, database: Database) -> bytes:
+    """A digest of what was asked for, and of the counts of single columns."""
+    singles = rows.count([(name,) for name in rows.domain.names])
+    asked = (database.address, database.table, database.query)
+    return digest_of(asked, rows.domain.names, *singles)
+
+
+def _coded_here(database: Database, encoder: Encoder) -> _RowsHere:
+    """Rows as codes in memory, read some at a time."""
+    pieces = [encoder.read(read(piece)) for piece in database.pieces()]
+    pieces = pieces or [encoder.read(rows_of(database, 0))]
+    moved: Counter[str] = Counter()
+    for piece in pieces:
+        moved.update(piece.moved)
+    return _RowsHere(database, Codes.concat([piece.codes for piece in pieces]), dict(moved))
+
+
+@dataclass(frozen=True)
+class _LookedUp:
+    """Groups of equal cells, coded as a table's are.
+
+    Attributes:
+        codes: Of each group.
+        moved: How many rows' cells had no place of their own.
+        pairs: Values in SQL and their codes, without those that have the code of the rest.
+    """
+
+    codes: Ints
+    moved: int
+    pairs: list[tuple[str, int]]
+
+
+def _look_up(coding: _Coding, groups: pl.DataFrame) -> _LookedUp:
+    """Code the different values of a column, each by itself."""
+    name, size = coding.column.name, groups.height
+    codes, moved = np.zeros(size, dtype=np.int64), 0
+    encoder = coding.encoder.select([name])
+    for places, part in coding.parts(groups):
+        found = encoder.read(Table.of_counts(name, part))
+        codes[places] = found.codes.column(name)
+        moved += found.moved.get(name, 0)
+    keys, is_missing = groups["v"].to_list(), groups["v"].is_null().to_list()
+    rows = zip(keys, codes.tolist(), is_missing, strict=True)
+    pairs = [
+        (_literal(key, coding.database), code)
+        for key, code, absent in rows
+        if not absent and code != coding.homeless
+    ]
+    return _LookedUp(codes, moved, pairs)
 
 
 def _literal(value: Any, database: Database) -> str:
     if isinstance(value, bool):
         return str(value).upper()
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, bytes) and database.kind == "sqlite":
+        return f"X'{value.hex()}'"
+    if isinstance(value, str | bytes):
+        text = value if isinstance(value, str) else value.decode()
+        return "'" + text.replace("'", "''").replace("\0", "' || chr(0) || '") + "'"
     return database.sql.real(value) if isinstance(value, float) else str(value)
 
 
-def _plain(name: str, database: Database) -> str:
-    """A column's values in SQL, NULL where they are missing."""
-    x = f"siloweave.{quoted(name)}"
-    number = database.family(name) == "number"
-    return f"CASE WHEN NOT {database.sql.nan.format(x)} THEN {x} END" if number else x
+
+# A column in SQL
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """How the cells of one column become codes, in SQL.
+
+    Args:
+        column: It is coded.
+        encoder: How.
+        database: Where its cells are.
+    """
+
+    column: Column
+    encoder: Encoder
+    database: Database
+
+    @cached_property
+    def size(self) -> int:
+        """How many codes the column has."""
+        return self.encoder.domain.size_of(self.column.name)
+
+    @cached_property
+    def family(self) -> str:
+        """What sort of values it holds there."""
+        return self.database.family(self.column.name)
+
+    @property
+    def is_binned(self) -> bool:
+        """Whether the database finds its codes itself; those of SQLite's numbers only."""
+        return self.family in _BINNED.get(self.column.kind, ())
+
+    @property
+    def moves(self) -> bool:
+        """Whether what does not fit is put where the column declares."""
+        return self.column.outside == "move"
+
+    @property
+    def x(self) -> str:
+        """The column."""
+        return f"siloweave.{quoted(self.column.name)}"
+
+    @property
+    def is_missing(self) -> str:
+        """Whether a cell has no value, before spellings of a missing value are looked at."""
+        number = f" OR {self.database.sql.nan.format(self.x)}" if self.family == "number" else ""
+        return f"{self.x} IS NULL{number}"
+
+    @property
+    def key(self) -> str:
+        """What is equal where cells are, and only there; NULL where they are missing."""
+        sql = self.database.sql
+        if self.family in ("text", "cells"):
+            return sql.binary.format(self.x)
+        if self.family == "datetime":
+            return sql.microseconds.format(self.x)
+        if self.family == "number":  # and -0.0 is 0.0
+            return f"CASE WHEN NOT {sql.nan.format(self.x)} THEN {self.x} + 0.0 END"
+        return self.x
+
+    @property
+    def _is_odd(self) -> str:
+        return f"typeof({self.x}) IN ('text', 'blob')"
+
+    def match(self, value: str) -> str:
+        """Whether a cell's key is that of a value which was listed."""
+        text = self.family == "text"
+        return f"{self.key} = {self.database.sql.binary.format(value) if text else value}"
+
+    def parts(self, groups: pl.DataFrame) -> list[tuple[Ints, pl.DataFrame]]:
+        """Values of one type each, as a table in memory has them, with their places."""
+        everywhere = np.arange(groups.height)
+        if self.family == "text":
+            return [(everywhere, groups.with_columns(pl.col("v").cast(pl.String)))]
+        if self.family == "datetime":
+            return [(everywhere, groups.with_columns(pl.col("v").cast(DATETIME)))]
+        if self.family != "cells":
+            return [(everywhere, groups)]
+        cells = [_cell(key) for key in groups["v"].to_list()]
+        rows, found = groups["n"].to_numpy(), []
+        for kind in (type(None), int, float, str):
+            places = np.array([i for i, c in enumerate(cells) if isinstance(c, kind)], dtype=int)
+            if len(places):
+                held = pl.Series("v", [cells[i] for i in places])
+                found.append((places, pl.DataFrame([held, pl.Series("n", rows[places])])))
+        return found
+
+    # What becomes of a cell that does not fit
+
+    @cached_property
+    def _refuge(self) -> int | None:
+        """The code of a missing cell where none may be missing; None if it is refused."""
+        column = self.column
+        value = column.other if column.fallback is None else column.fallback
+        if not self.moves or value is None:
+            return None
+        if column.kind in _BINNED:
+            edges = self.encoder.edges(column.name)
+            return int(np.searchsorted(edges[1:-1], number_at(column, value), side="right"))
+        return column.options.index(value)
+
+    @cached_property
+    def homeless(self) -> int | None:
+        """The code of a cell that is no value of the column; None if it is refused."""
+        if self._refuge is not None:
+            return self._refuge
+        if self.column.other is not None:
+            return self.column.categories.index(self.column.other)
+        return self.size - 1 if self.moves and self.column.missing else None
+
+    @property
+    def _absent(self) -> int | None:
+        """The code of a missing cell; None if it is refused."""
+        return self.size - 1 if self.column.missing else self._refuge
+
+    @property
+    def rest(self) -> str:
+        """SQL of the code of a value that was not listed."""
+        return (
+            f"CAST(CASE WHEN {self.is_missing} THEN {_or_null(self._absent)} "
+            f"ELSE {_or_null(self.homeless)} END AS BIGINT)"
+        )
+
+    # Codes that the database finds
+
+    def add_binned(self, groups: pl.DataFrame, counts: Ints) -> int:
+        """Count groups of `direct(checked=True)`, and return how many rows' cells were moved.
+
+        Raises:
+            SchemaError: Cells do not fit.
+        """
+        codes, rows = (groups[one].cast(pl.Int64).to_numpy() for one in ("v", "n"))
+        wrong = (_MISSING, _OUTSIDE, _BROKEN, _WILD)
+        missing, outside, broken, wild = (int(rows[codes == one].sum()) for one in wrong)
+        check_numbers(self.column.name, wild, broken)
+        check_fit(self.column, outside, missing)
+        is_code = codes >= 0
+        np.add.at(counts, codes[is_code] % self.size, rows[is_code])
+        return int(rows[codes >= self.size].sum())
+
+    def odd_groups(self, groups: pl.DataFrame) -> pl.DataFrame | None:
+        """Different cells that are no number, if there are some; None if they are too many."""
+        if not groups["v"].cast(pl.Int64).is_in([_ODD]).any():
+            return groups.clear()
+        key = f"CASE WHEN {self._is_odd} THEN {self.key} END"
+        found = self.database.grouped([key], most=_MOST_VALUES)
+        return found[0].filter(pl.col("v").is_not_null()) if found else None
+
+    def direct(self, *, checked: bool, odd: str = "") -> str:
+        """Return SQL of the code of a number or a datetime.
+
+        Args:
+            checked: Whether a cell that does not fit has a number below 0 instead of a code, and
+                one that is moved a code that is larger by their number; without, NULL and the code.
+            odd: SQL of the code of cells of SQLite that are no number.
+        """
+        column, family = self.column, self.family
+        number, ends = self._number, self._ends
+        moved = self.size if checked and self.moves else 0
+        cases = []
+        if family == "cells":
+            cases.append(f"WHEN {self._is_odd} THEN {_ODD if checked else odd}")
+
+        # Missing cells.
+        absent = str(_MISSING) if checked else "NULL"
+        if self._absent is not None:
+            absent = str(self._absent + moved * (not column.missing))
+        cases.append(f"WHEN {self.is_missing}{self._marks} THEN {absent}")
+
+        # Cells that are no number of the column, unless it moves them.
+        learned = {"low", "high"} <= set(column.learned)
+        clips = self.moves or learned
+        if not self.moves and family in ("number", "cells"):
+            most = self._real(float_info.max)
+            wild = f"WHEN {self.x} > {most} OR {self.x} < -{most} THEN"
+            if not (learned and column.kind == "continuous"):
+                cases.append(f"{wild} {_WILD if checked else 'NULL'}")
+            if column.kind == "integer":
+                cases.append(f"WHEN NOT ({number.is_whole}) THEN {_BROKEN if checked else 'NULL'}")
+
+        # Cells beyond the bounds.
+        low, high = (str(_OUTSIDE) if checked else "NULL" for _ in range(2))
+        if clips:
+            edges = self.encoder.edges(column.name)
+            low, high = (
+                str(int(np.searchsorted(edges[1:-1], end, side="right")) + moved)
+                for end in (edges[0], last_of(column))
+            )
+        if column.kind == "integer" and family == "number" and self.moves:
+            cases.append(f"WHEN {self.x} < {self._real(-float(LARGEST))} THEN {low}")
+            cases.append(f"WHEN {self.x} > {self._real(float(LARGEST))} THEN {high}")
+        cases += [f"WHEN {ends[0]} THEN {low}", f"WHEN {ends[1]} THEN {high}"]
+
+        # All others, in bins.
+        code = _by_octaves(column, self.encoder, number)
+        if moved and column.kind == "integer" and family != "whole":
+            code = f"{code} + CASE WHEN {number.is_whole} THEN 0 ELSE {moved} END"
+        return f"CASE {' '.join(cases)} ELSE {code} END"
+
+    def _real(self, value: float) -> str:
+        return self.database.sql.real(value)
+
+    @cached_property
+    def _marks(self) -> str:
+        """Whether a cell is a declared spelling of a missing value; begins with OR."""
+        spellings = self.column.missing_values
+        if self.family == "datetime":
+            marks = [str(time) for time in _times_among(spellings)]
+            x = self.database.sql.microseconds.format(self.x)
+        else:
+            marks = [self._real(number) for number in _all_numbers_among(spellings)]
+            x = self.x
+        return f" OR {x} IN ({', '.join(marks)})" if marks else ""
+
+    @cached_property
+    def _number(self) -> _Number:
+        """A cell's number."""
+        x, kind, sql = self.x, self.column.kind, self.database.sql
+        if kind == "continuous":
+            y = f"CAST({x} AS DOUBLE PRECISION)"
+            return _Number(y, lambda edge: f"{y} < {sql.real(float(edge))}", "", 1, self.database)
+        if kind == "datetime":
+            step = step_of(self.column)
+            y = sql.microseconds.format(x)
+            if sql.time:
+                return _Number(
+                    y, lambda edge: f"{x} < {_time(sql, int(edge) * step)}", "", step, self.database
+                )
+            return _Number(y, lambda edge: f"{y} < {int(edge) * step}", "", step, self.database)
+        if self.family == "whole":
+            return _Number(x, lambda edge: f"{x} < {int(edge)}", "TRUE", 1, self.database)
+        y = f"CAST({x} AS BIGINT)"  # rounds half to even
+        if self.family == "number":
+            is_whole = f"{x} = ROUND({x}) AND {x} > {-LARGEST} AND {x} < {LARGEST}"
+            return _Number(y, lambda edge: f"{y} < {int(edge)}", is_whole, 1, self.database)
+        is_whole = f"{x} = {y}"
+        if not self.moves:
+            return _Number(y, lambda edge: f"{x} < {int(edge)}", is_whole, 1, self.database)
+        return _Number(
+            f"({y} + CASE WHEN {_rounds_to(x, y, 1)} THEN 1 WHEN {_rounds_to(x, y, -1)} THEN -1 "
+            "ELSE 0 END)",
+            lambda edge: _rounded_below(x, int(edge)),
+            is_whole,
+            1,
+            self.database,
+        )
+
+    @cached_property
+    def _ends(self) -> tuple[str, str]:
+        """Whether a number is below the column's lower bound, and above its upper one."""
+        number, edges = self._number, self.encoder.edges(self.column.name)
+        if self.column.kind == "continuous":
+            last = float(last_of(self.column))
+            return number.below(edges[0]), f"{number.y} > {self._real(last)}"
+        return number.below(edges[0]), f"NOT ({number.below(int(last_of(self.column)) + 1)})"
+
+
+def _time(sql: DatabaseKind, microseconds: int) -> str:
+    """SQL of a timestamp that is compared with others."""
+    return sql.time.format(np.datetime64(microseconds, "us"))
+
+
+def _or_null(code: int | None) -> str:
+    return "NULL" if code is None else str(code)
+
+
+def _cell(key: Any) -> Any:
+    """A cell of SQLite, by the key that it is grouped by: bytes are texts, and a text is bytes."""
+    if isinstance(key, bytes):
+        return key.decode(errors="replace")
+    if isinstance(key, str):
+        return as_text(b"")
+    if isinstance(key, float) and key.is_integer() and abs(key) < LARGEST:
+        return int(key)
+    return key
+
+
+def _all_numbers_among(spellings: Sequence[str]) -> list[float]:
+    """Numbers that texts stand for, or whose own text one is, such as 999 or 1e-07."""
+    found = numbers_among(spellings)
+    for text in spellings:
+        try:
+            value = float(text)
+        except ValueError:
+            continue
+        if value == value and texts_of(pl.Series([value])).item() == text:
+            found.append(value)
+    return list(dict.fromkeys(found))
+
+
+def _times_among(spellings: Sequence[str]) -> list[int]:
+    """Datetimes whose own text one of some texts is, in microseconds."""
+    found = []
+    for text in spellings:
+        try:
+            time = np.datetime64(text, "us")
+        except ValueError:
+            continue
+        own = texts_of(pl.Series([time.astype(object)], dtype=DATETIME)).item()
+        if own == text:
+            found.append(int(time.astype(np.int64)))
+    return found
+
+
+def _rounds_to(x: str, whole: str, side: int) -> str:
+    """Whether SQLite's number rounds (half to even) to the whole number beyond its integer part."""
+    half = f"{'>' if side > 0 else '<'} {side * 0.5}"
+    return f"{x} - {whole} {half} OR ({x} - {whole} = {side * 0.5} AND {whole} % 2 <> 0)"
+
+
+def _rounded_below(x: str, edge: int) -> str:
+    """Whether a number, rounded half to even, is below a whole one."""
+    if abs(edge) >= 2**52:  # where doubles are whole
+        return f"{x} < {edge}"
+    return f"{x} {'<=' if edge % 2 else '<'} {edge - 0.5!r}"
 
 
 # Bins in SQL
 
 
-def _direct(
-    column: Column, encoder: Encoder, database: Database, wrong: Sequence[str]
-) -> str | None:
-    """SQL of the code of a number or a datetime; None where values are looked up.
+@dataclass(frozen=True)
+class _Number:
+    """A number in SQL whose bin is sought.
 
-    `wrong` stands for a missing value where none may be, one outside the bounds, one that is not
-    whole, and one that is infinite.
+    Attributes:
+        y: Its value; of a datetime in microseconds.
+        below: Whether it is below an edge, in steps.
+        is_whole: Whether it is whole, in a column of whole numbers.
+        step: So many of `y` are a step.
+        database: Where it is.
     """
-    kind, family = column.kind, database.family(column.name)
-    if family not in _BINNED.get(kind, ()):
-        return None
-    x, edges, last = f"siloweave.{quoted(column.name)}", encoder.edges(column.name), last_of(column)
-    missing, outside, broken, wild = wrong
-    gone, marks = f"{_plain(column.name, database)} IS NULL", numbers_among(column.missing_values)
-    if marks and family in ("whole", "number"):
-        gone += f" OR {x} IN ({', '.join(map(database.sql.real, marks))})"
-    cases = [f"WHEN {gone} THEN {len(edges) - 1 if column.missing else missing}"]
-    learned = {"low", "high"} <= set(column.learned)
-    if family == "number" and not (learned and kind == "continuous"):
-        cases.append(f"WHEN ABS({x}) > {database.sql.real(float_info.max)} THEN {wild}")
-    if kind == "continuous":
-        y, real = f"CAST({x} AS DOUBLE PRECISION)", database.sql.real
-        ends = [real(float(end)) for end in (edges[0], last)]
-        code = _by_octaves(column, encoder, y, lambda part: _real_bin(y, part, database), real)
-    else:
-        step, y = 1, x
-        if kind == "datetime":
-            step, y = step_of(column), database.sql.microseconds.format(x)
-        elif family == "number":
-            cases.append(f"WHEN NOT ({x} = ROUND({x}) AND ABS({x}) < {2**62}) THEN {broken}")
-            y = f"CAST({x} AS BIGINT)"
-        ends = [str(int(edges[0]) * step), str((int(last) + 1) * step - 1)]
-        code = _by_octaves(column, encoder, y, lambda p: _whole_bin(y, p, step, database), str)
-    if learned:
-        inside = f"(CASE WHEN {y} < {ends[0]} THEN {ends[0]} WHEN {y} > {ends[1]} THEN {ends[1]} "
-        code = code.replace(y, f"{inside}ELSE {y} END)")
-    else:
-        cases.append(f"WHEN {y} < {ends[0]} OR {y} > {ends[1]} THEN {outside}")
-    return f"CASE {' '.join(cases)} ELSE {code} END"
+
+    y: str
+    below: Callable[[Any], str]
+    is_whole: str
+    step: int
+    database: Database
 
 
-def _by_octaves(column: Column, encoder: Encoder, y: str, bin_of: _Sql, literal: _Sql) -> str:
+def _by_octaves(column: Column, encoder: Encoder, number: _Number) -> str:
     """SQL of the bin of a number: within its octave, where the encoder's bins are `octaves`."""
+    bin_of = _real_bin if column.kind == "continuous" else _whole_bin
     edges, starts = encoder.edges(column.name), octave_starts(column, encoder.bins)
     if not starts or starts != tuple(edges[1:-1].tolist()):
-        return bin_of(edges)
+        return bin_of(number, edges)
     parts = octaves(column, encoder.bins)
     code, first = "CASE", 0
     for part in parts:
-        below = f"WHEN {y} < {literal(part[-1].item())} THEN" if part is not parts[-1] else "ELSE"
-        code, first = f"{code} {below} {first} + {bin_of(part)}", first + len(part) - 1
+        below = f"WHEN {number.below(part[-1].item())} THEN" if part is not parts[-1] else "ELSE"
+        code, first = f"{code} {below} {first} + {bin_of(number, part)}", first + len(part) - 1
     return f"{code} END"
 
 
-def _whole_bin(y: str, edges: NDArray[Any], step: int, database: Database) -> str:
+def _whole_bin(number: _Number, edges: NDArray[Any]) -> str:
     """SQL of the bin of a whole number that is within the edges, which are in steps."""
     first, count, bins = int(edges[0]), int(edges[-1] - edges[0]), len(edges) - 1
+    step, divided = number.step, number.database.sql.divided
     even = all(int(e) == first - (-i * count // bins) for i, e in enumerate(edges))
     if bins <= _CHAIN or not even or count * bins >= 2**62:
-        return _halved(y, [str(int(e) * step) for e in edges[1:-1]])
-    place = f"({y} - ({first * step}))"
-    place = place if step == 1 else f"({place} {database.sql.divided} {step})"
-    return place if count == bins else f"(({place} * {bins}) {database.sql.divided} {count})"
+        return _halved(number, edges[1:-1].tolist())
+    place = f"(CAST({number.y} AS BIGINT) - ({first * step}))"
+    place = place if step == 1 else f"({place} {divided} {step})"
+    return place if count == bins else f"(({place} * {bins}) {divided} {count})"
 
 
-def _real_bin(y: str, edges: NDArray[Any], database: Database) -> str:
+def _real_bin(number: _Number, edges: NDArray[Any]) -> str:
     """SQL of the bin of a number that is within the edges.
 
     Where bins are many and equally wide, a division guesses it, and the bin's own edges, computed
-    as numpy does, correct the guess.
+    as numpy does, correct the guess. PostgreSQL stops a query at a quotient that no double holds,
+    so numbers in the first bin are not divided.
     """
+    y, real = number.y, number.database.sql.real
     bins, low = len(edges) - 1, float(edges[0])
     width = float((edges[-1] - edges[0]) / bins)
     even = bool((np.arange(bins) * width + low == edges[:-1]).all())
     if bins <= _CHAIN or not even:
-        return _halved(y, [database.sql.real(float(edge)) for edge in edges[1:-1]])
-    w, start = database.sql.real(width), database.sql.real(low)
+        return _halved(number, edges[1:-1].tolist())
+    w, start = real(width), real(low)
     guess = f"CAST(FLOOR(({y} - {start}) / {w}) AS BIGINT)"
     guess = (
-        f"(CASE WHEN {guess} < 0 THEN 0 WHEN {guess} >= {bins} THEN {bins - 1} ELSE {guess} END)"
+        f"(CASE WHEN {y} - {start} < {w} THEN 0 WHEN {guess} >= {bins} THEN {bins - 1} "
+        f"ELSE {guess} END)"
     )
     edge = f"{guess} * {w} + {start}"
     above = f"({guess} + 1) * {w} + {start}"
@@ -309,13 +696,13 @@ def _real_bin(y: str, edges: NDArray[Any], database: Database) -> str:
     )
 
 
-def _halved(y: str, edges: Sequence[str], first: int = 0) -> str:
+def _halved(number: _Number, edges: Sequence[Any], first: int = 0) -> str:
     """SQL of how many edges are at or below a number, found by halving."""
     if not edges:
         return str(first)
     middle = len(edges) // 2
     below, above = edges[:middle], edges[middle + 1 :]
     return (
-        f"CASE WHEN {y} < {edges[middle]} THEN {_halved(y, below, first)} "
-        f"ELSE {_halved(y, above, first + middle + 1)} END"
+        f"CASE WHEN {number.below(edges[middle])} THEN {_halved(number, below, first)} "
+        f"ELSE {_halved(number, above, first + middle + 1)} END"
     )

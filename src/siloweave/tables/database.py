@@ -3,6 +3,10 @@
 DuckDB and PostgreSQL are reached through ADBC, SQLite through the standard library. An address has
 no password: libpq takes it from PGPASSWORD, ~/.pgpass or a service file. What a database says of an
 error is repeated where it is about the query or the connection, not where it may quote a row.
+
+A cell is read by itself: texts are compared byte by byte whatever a column's collation is, no cell
+stops a query that this file writes, and in SQLite, where every cell has a type of its own, no cell
+gets the type of another.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
-from math import frexp
+from math import frexp, isinf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -24,8 +28,8 @@ import polars as pl
 
 from siloweave.errors import DataError, InputError
 
-Family = Literal["whole", "number", "boolean", "datetime", "text", "nothing"]
-"""What sort of values a column of a database holds."""
+Family = Literal["whole", "number", "boolean", "datetime", "text", "nothing", "cells"]
+"""What sort of values a column of a database holds; "cells" of SQLite have a type each."""
 
 _MEMORY = "1GB"  # that DuckDB takes; what needs more goes to the system's temporary files
 _TOGETHER = 32  # groupings of one query
@@ -39,12 +43,37 @@ _FAMILIES: dict[str, Family] = {
     "BOOLEAN": "boolean",
     '"NULL"': "nothing",
 }
+# What no double holds is infinite or 0, where a plain cast would stop the query.
+_NUMERIC = (
+    "CASE WHEN {0} = 'NaN' THEN 'NaN' WHEN {0} > 1.7976931348623157e308 THEN 'Infinity' "
+    "WHEN {0} < -1.7976931348623157e308 THEN '-Infinity' "
+    "WHEN {0} > -5e-324 AND {0} < 5e-324 THEN 0 ELSE CAST({0} AS DOUBLE PRECISION) END"
+)
+_DOUBLE = "CAST({0} AS DOUBLE PRECISION)"
 # Other types are cast: to one of these, or to text.
 _CAST: dict[str, tuple[Family, str]] = {
-    **dict.fromkeys(("REAL", "FLOAT", "NUMERIC", "DECIMAL"), ("number", "DOUBLE PRECISION")),
-    **dict.fromkeys(("HUGEINT", "UBIGINT", "UHUGEINT"), ("number", "DOUBLE PRECISION")),
-    **dict.fromkeys(("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TIMESTAMP")),
+    **dict.fromkeys(("REAL", "FLOAT", "DECIMAL"), ("number", _DOUBLE)),
+    **dict.fromkeys(("HUGEINT", "UBIGINT", "UHUGEINT"), ("number", _DOUBLE)),
+    "NUMERIC": ("number", _NUMERIC),
+    **dict.fromkeys(
+        ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TRY_CAST({0} AS TIMESTAMP)")
+    ),
+    "zoned timestamp": ("datetime", "({0} AT TIME ZONE 'UTC')"),
 }
+_FIRST, _LAST = "0001-01-01", "9999-12-31"  # days that Python has; there are infinite ones, too
+_CELLS = "cells"  # the type of every column of SQLite
+# Texts come in UTF-8, and a backslash in one stands for itself.
+_SETTINGS = (
+    "SELECT set_config('client_encoding', 'UTF8', TRUE) AS a, "
+    "set_config('standard_conforming_strings', 'on', TRUE) AS b"
+)
+_ZONED = "zoned timestamp"  # PostgreSQL's, which is compared in UTC
+_BINARY = "binary text"  # that of texts which PostgreSQL compares byte by byte
+# Its collations for which texts are equal only if their bytes are; a database's own is so, too.
+_DETERMINISTIC = ('"default"', '"C"', '"POSIX"')
+_BYTES = "<bytes>"  # how a cell of bytes in SQLite is read: as a text that is no value
+_EXACT = 2**53  # whole numbers up to here are float64
+_PIECE = 200_000  # rows of a piece of a table that is read piece by piece
 _FRAMES: dict[Family, Any] = {
     "whole": pl.Int64,
     "number": pl.Float64,
@@ -52,6 +81,7 @@ _FRAMES: dict[Family, Any] = {
     "datetime": pl.Datetime("us"),
     "text": pl.String,
     "nothing": pl.Null,
+    "cells": pl.Null,
 }
 _DESCRIBED = "SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {} AS asked)"  # DuckDB
 # How PostgreSQL numbers, and DuckDB names, errors that are about a query, a connection or a server.
@@ -65,9 +95,10 @@ def quoted(name: str) -> str:
 
 
 class _Line(NamedTuple):
-    """An open connection: what a SELECT gives, and the names of the columns of one."""
+    """An open connection: what a SELECT gives, whole or in pieces, and its columns' names."""
 
     frame: Callable[[str], pl.DataFrame]
+    pieces: Callable[[str], Iterator[pl.DataFrame]]
     names: Callable[[str], list[str]]
 
 
@@ -152,7 +183,7 @@ class Database:
         return tuple(self._columns)
 
     @property
-    def sql(self) -> _Kind:
+    def sql(self) -> DatabaseKind:
         """What this kind of database writes in its own way."""
         return _KINDS[self.kind]
 
@@ -167,9 +198,17 @@ class Database:
 
     @property
     def rows(self) -> str:
-        """All rows in SQL, to be selected from; what has no plain type is text or a number."""
+        """All rows in SQL, to be selected from; what has no plain type is text or a number.
+
+        Texts are compared byte by byte, whatever collation their column has. No cell stops the
+        query: datetimes beyond the years 1 to 9999 are the nearest ones within, numbers that no
+        double holds are infinite or 0.
+        """
         columns = ", ".join(one for _, one in self._columns.values())
-        return f"(SELECT {columns} FROM {self._source} AS asked) AS siloweave"
+        # What is computed is computed once a row, and not at each place where it is compared.
+        plain = all(one == f"{quoted(n)} AS {quoted(n)}" for n, (_, one) in self._columns.items())
+        fence = "" if plain else self.sql.fence
+        return f"(SELECT {columns} FROM {self._source} AS asked{fence}) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
         """What a SELECT gives.
@@ -201,9 +240,7 @@ class Database:
 
         Returns:
             A frame for each expression: its values in column ``v``, and how many rows in ``n``.
-
-        Raises:
-            DataError: There are more groups; names the expression that has most of them.
+            There is none if there are more groups.
         """
         found: list[pl.DataFrame] = []
         limit = "" if most is None else f" LIMIT {most}"
@@ -226,18 +263,36 @@ class Database:
                     own = pl.col("v" if numbers else name).alias("v")
                     found.append(frame.filter(pl.col("g") == i).select(own, "n"))
                 if frame.height == most:
-                    widest = max(range(len(some)), key=lambda i: found[start + i].height)
-                    raise DataError(
-                        f"{some[widest].removeprefix('siloweave.')} has too many different values, "
-                        f"with others more than {most:,}; group or cast them in the query, or "
-                        "declare the column id or text"
-                    )
+                    return []
         return found
+
+    def pieces(self) -> Iterator[pl.DataFrame]:
+        """Return the rows in an order that is the same each time, some at a time."""
+        with self._opened() as line:
+            if self.sql.ordered:
+                line.frame(self.sql.ordered)
+            held: list[pl.DataFrame] = []
+            for piece in line.pieces(f"SELECT * FROM {self.rows}"):
+                held.append(piece)
+                if sum(part.height for part in held) >= _PIECE:
+                    yield _readable(pl.concat(held))
+                    held = []
+            if held:
+                yield _readable(pl.concat(held))
 
     def read(self, share: float = 1.0, secret: bytes = b"") -> pl.DataFrame:
         """The rows as the query orders them, each with a chance of its own; see `read.sampled`.
 
-        The database draws: a row is there if SHA-256 of the secret and of its place is small.
+        The database draws: a row is there if SHA-256 of the secret and of its place is small. A row
+        that is added moves the places of others, so with this secret other rows are drawn.
+
+        **Guarantee**: places have chances that are independent of each other and of the rows, as
+        far as nobody distinguishes SHA-256 under a secret key from random bits, and every row has a
+        place of its own. So whatever places the rows have, each is drawn with the chance `share`,
+        independently of all others: with one row more the drawn rows have the distribution of the
+        same draw with or without that row. That holds for one secret and one order of the rows. A
+        secret must be fresh for each run and never be used where the query gives its rows in
+        another order, since rows that meet at a place at two times are drawn together.
         """
         if not share:
             return pl.DataFrame(schema={n: _FRAMES[kind] for n, (kind, _) in self._columns.items()})
@@ -251,7 +306,7 @@ class Database:
         with self._opened() as line:
             if self.sql.ordered:
                 line.frame(self.sql.ordered)
-            return line.frame(rows)
+            return _readable(line.frame(rows))
 
     @property
     def _source(self) -> str:
@@ -269,10 +324,8 @@ class Database:
             types = self.sql.types(line.frame, self._source, names)
         found: dict[str, tuple[Family, str]] = {}
         for name, kind in types.items():
-            family, target = _CAST.get(kind.partition("(")[0], ("text", "TEXT"))
-            column = f"CAST({quoted(name)} AS {target}) AS {quoted(name)}"
-            plain = _FAMILIES.get(kind)
-            found[name] = (plain, quoted(name)) if plain else (family, column)
+            family, column = _in_sql(kind, quoted(name))
+            found[name] = family, f"{column} AS {quoted(name)}"
         return found
 
     @contextmanager
@@ -291,6 +344,35 @@ class Database:
                 yield line
         except caught as error:
             raise DataError(f"{self.address}: {_why(error)}") from None
+
+
+def _in_sql(kind: str, column: str) -> tuple[Family, str]:
+    """What a column of a type holds, and the column in SQL, where no cell stops a query."""
+    if kind == _CELLS:
+        # The sign takes away the type that the table declares, by which texts become numbers.
+        return "cells", f"+{column}"
+    bare = kind.partition("(")[0]
+    family, target = _CAST.get(bare, (_FAMILIES.get(kind, "text"), "{0}"))
+    if family == "text":
+        return family, column if kind == _BINARY else f'CAST({column} AS TEXT) COLLATE "C"'
+    column = target.format(column)
+    if family == "datetime":
+        first, last = _ends(kind)
+        column = (
+            f"CASE WHEN {column} < {first} THEN {first} WHEN {column} > {last} THEN {last} "
+            f"ELSE {column} END"
+        )
+    return family, column
+
+
+def _ends(kind: str) -> tuple[str, str]:
+    """The first and last datetime that is read, as a type has them."""
+    if kind == "DATE":
+        return f"DATE '{_FIRST}'", f"DATE '{_LAST}'"
+    first, last = f"{_FIRST} 00:00:00", f"{_LAST} 23:59:59.999999"
+    if kind == "TIMESTAMP WITH TIME ZONE":
+        return f"TIMESTAMPTZ '{first}+00'", f"TIMESTAMPTZ '{last}+00'"
+    return f"TIMESTAMP '{first}'", f"TIMESTAMP '{last}'"
 
 
 def source_of(word: str | Path) -> Path | Database:
@@ -342,16 +424,18 @@ def _dbapi() -> Any:
     return import_module("adbc_driver_manager.dbapi")
 
 
-class _Kind(NamedTuple):
+class DatabaseKind(NamedTuple):
     """How a kind of database is reached, and what it writes in its own way."""
 
     error: Callable[[], type[Exception]]  # what it raises; ModuleNotFoundError without its package
     connect: Callable[[Database], AbstractContextManager[_Line]]
     types: Callable[[Callable[[str], pl.DataFrame], str, Sequence[str]], dict[str, str]]
+    binary: str  # a text, or a cell of SQLite, as what is equal where bytes are
     microseconds: str  # a date or timestamp since 1970, UTC
     nan: str  # whether a number is NaN
     digest: str  # SHA-256 of a text, in hexadecimal
     ordered: str = ""  # a SELECT after which all of a table comes in one order each time
+    time: str = ""  # a timestamp by its text, where it is not compared faster in microseconds
     divided: str = "/"  # the sign of a division of whole numbers
     fence: str = ""  # ends a subquery that shall be computed once
     together: int = _TOGETHER  # groupings of a query
@@ -360,6 +444,8 @@ class _Kind(NamedTuple):
         """A float64, exactly; SQLite's own reading of decimals may err in the last bit."""
         if self.together > 1:
             return f"CAST('{value!r}' AS DOUBLE PRECISION)"
+        if isinf(value):
+            return "9e999" if value > 0 else "-9e999"
         mantissa, power = frexp(value)
         text, power = f"{int(mantissa * 2**53)}.0", power - 53
         while power:
@@ -391,6 +477,7 @@ def _postgresql(database: Database) -> Iterator[_Line]:
     connected = import_module("adbc_driver_postgresql.dbapi").connect(database.address)
     with connected as connection, connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute(_SETTINGS)
         yield _adbc(cursor)
 
 
@@ -399,11 +486,16 @@ def _adbc(cursor: Any) -> _Line:
         cursor.execute(sql)
         return pl.DataFrame(cursor.fetch_arrow())
 
+    def pieces(sql: str) -> Iterator[pl.DataFrame]:
+        cursor.execute(sql)
+        for batch in cursor.fetch_record_batch():
+            yield pl.DataFrame(batch)
+
     def names(sql: str) -> list[str]:
         cursor.execute(sql)
         return [one[0] for one in cursor.description or ()]
 
-    return _Line(frame, names)
+    return _Line(frame, pieces, names)
 
 
 @contextmanager
@@ -411,70 +503,142 @@ def _sqlite(database: Database) -> Iterator[_Line]:
     file = quote(str(Path(database.file or "").absolute()))
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
         connection.create_function("sha256", 1, lambda text: sha256(text.encode()).hexdigest())
+        # A byte that is no UTF-8 would stop the query.
+        connection.text_factory = lambda held: held.decode(errors="replace")
 
         def names(sql: str) -> list[str]:
             return [one[0] for one in connection.execute(sql).description or ()]
 
-        def frame(sql: str) -> pl.DataFrame:
-            cursor = connection.execute(sql)
+        def frame_of(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> pl.DataFrame:
             found = [one[0] for one in cursor.description]
-            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(found)
+            columns = list(zip(*rows, strict=True)) or [()] * len(found)
             return pl.DataFrame([_series(n, v) for n, v in zip(found, columns, strict=True)])
 
-        yield _Line(frame, names)
+        def pieces(sql: str) -> Iterator[pl.DataFrame]:
+            cursor = connection.execute(sql)
+            while rows := cursor.fetchmany(_PIECE):
+                yield frame_of(cursor, rows)
+
+        def frame(sql: str) -> pl.DataFrame:
+            cursor = connection.execute(sql)
+            return frame_of(cursor, cursor.fetchall())
+
+        yield _Line(frame, pieces, names)
 
 
 def _series(name: str, values: Sequence[Any]) -> pl.Series:
-    """A column of SQLite, where every value has a type of its own."""
+    """A column of SQLite, where every value has a type of its own; objects where these differ."""
     kinds = {type(value) for value in values} - {type(None)}
-    if kinds == {int, float}:
+    if kinds == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
         return pl.Series(name, values, dtype=pl.Float64, strict=False)
     if len(kinds) > 1 or bytes in kinds:
-        raise DataError(f"column {name!r} mixes types, or holds bytes; cast it in the query")
+        return pl.Series(name, values, dtype=pl.Object)
     return pl.Series(name, values, dtype=None if kinds else pl.Null)
 
 
+def _readable(frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame in which columns of several types are text, each cell as it is read by itself."""
+    mixed = [name for name, dtype in frame.schema.items() if dtype == pl.Object]
+    return frame.with_columns(
+        pl.Series(name, [as_text(cell) for cell in frame[name].to_list()], dtype=pl.String)
+        for name in mixed
+    )
+
+
+def as_text(cell: str | int | float | bytes | None) -> str | None:
+    """Return a cell of SQLite as text: a whole number by its digits, bytes as no value.
+
+    Example:
+        >>> as_text(3.0), as_text(0.5), as_text(b"3")
+        ('3', '0.5', '<bytes>')
+    """
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, bytes):
+        return _BYTES
+    whole = isinstance(cell, int) or cell.is_integer()
+    return str(int(cell)) if whole else repr(cell)
+
+
+def _duckdb_types(run: Any, source: str, _: Sequence[str]) -> dict[str, str]:
+    return dict(run(_DESCRIBED.format(source)).rows())
+
+
 def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    kinds = ", ".join(f"pg_typeof(s.{quoted(n)})::text AS {quoted(n)}" for n in names)
-    (row,) = run(f"SELECT {kinds} FROM (SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE").rows()
-    return {name: kind.upper() for name, kind in zip(names, row, strict=True)}
+    columns = [f"s.{quoted(name)}" for name in names]
+    empty = f"(SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE"
+    of_types = (f"pg_typeof({c})::text AS t{i}" for i, c in enumerate(columns))
+    encoding = "current_setting('server_encoding') AS encoding"
+    ((*row, encoding),) = run(f"SELECT {', '.join(of_types)}, {encoding} FROM {empty}").rows()
+    types = {name: kind.upper() for name, kind in zip(names, row, strict=True)}
+    types |= {name: _ZONED for name, kind in types.items() if kind == "TIMESTAMP WITH TIME ZONE"}
+
+    # Texts are grouped fastest as plain columns, where their collation is known to be binary.
+    texts = [name for name, kind in types.items() if kind in ("TEXT", "CHARACTER VARYING")]
+    if texts:
+        rules = (f"pg_collation_for(s.{quoted(t)}) AS t{i}" for i, t in enumerate(texts))
+        (found,) = run(f"SELECT {', '.join(rules)} FROM {empty}").rows()
+        binary = {t for t, rule in zip(texts, found, strict=True) if rule in _DETERMINISTIC}
+        types |= dict.fromkeys(binary, _BINARY)
+
+    # Without an encoding, one cell could hold bytes that are no text, and stop every query.
+    texts = [name for name, kind in types.items() if _in_sql(kind, name)[0] == "text"]
+    if encoding == "SQL_ASCII" and texts:
+        raise DataError(
+            f"column {texts[0]!r} is text in a database without an encoding (SQL_ASCII), where one "
+            "cell may hold bytes that are no text; copy the table to a database in UTF8"
+        )
+    return types
 
 
 def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    kinds = ", ".join(f"group_concat(DISTINCT typeof({quoted(n)})) AS {quoted(n)}" for n in names)
-    (row,) = run(f"SELECT {kinds} FROM {source} AS asked").rows()
-    found = {}
-    for name, seen in zip(names, row, strict=True):
-        kept = set((seen or "null").split(",")) - {"null"}
-        if len(kept - {"integer"}) > 1 or "blob" in kept or kept == {"text", "integer"}:
-            raise DataError(f"column {name!r} mixes types, or holds bytes; cast it in the query")
-        words = {"real": "REAL", "integer": "INTEGER", "text": "TEXT"}
-        found[name] = next((word for kind, word in words.items() if kind in kept), '"NULL"')
-    return found
+    for name in names:
+        column = quoted(name)
+        try:
+            run(f"SELECT {column} = {column} AS a FROM {source} AS asked LIMIT 0")
+        except sqlite3.OperationalError as error:
+            if "no such collation" not in str(error):
+                raise
+            raise DataError(
+                f"column {name!r} is compared by rules of the program that wrote the file "
+                f"({error}), so it cannot be grouped byte by byte; make it a plain text in the "
+                f"query: SELECT {column} || '' AS {column}"
+            ) from None
+    return dict.fromkeys(names, _CELLS)
 
 
 _KINDS = {
-    "duckdb": _Kind(
+    "duckdb": DatabaseKind(
         lambda: (import_module("adbc_driver_duckdb"), _dbapi().Error)[1],
         _duckdb,
-        lambda run, source, _: dict(run(_DESCRIBED.format(source)).rows()),
+        _duckdb_types,
+        "encode({})",
         "epoch_us({})",
         "isnan({})",
         "sha256({})",
         divided="//",
     ),
-    "sqlite": _Kind(
-        lambda: sqlite3.Error, _sqlite, _sqlite_types, "", "({} IS NULL)", "sha256({})", together=1
+    "sqlite": DatabaseKind(
+        lambda: sqlite3.Error,
+        _sqlite,
+        _sqlite_types,
+        "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) WHEN 'blob' THEN '' ELSE {0} END",
+        "",
+        "({} IS NULL)",
+        "sha256({})",
+        together=1,
     ),
-    "postgresql": _Kind(
+    "postgresql": DatabaseKind(
         lambda: (import_module("adbc_driver_postgresql"), _dbapi().Error)[1],
         _postgresql,
         _postgresql_types,
+        "{}",
         "CAST(EXTRACT(EPOCH FROM {}) * 1000000 AS BIGINT)",
         "({} = 'NaN')",
         "(encode(sha256(convert_to({}, 'UTF8')), 'hex') COLLATE \"C\")",
         "SELECT set_config('max_parallel_workers_per_gather', '0', TRUE) AS a, "
         "set_config('synchronize_seqscans', 'off', TRUE) AS b",
+        time="TIMESTAMP '{}'",
         fence=" OFFSET 0",
     ),
 }

@@ -1,0 +1,385 @@
+"""What in a query may let one row of a table move other rows of the result.
+
+A guarantee is for one row of what a query gives. A query that chooses and computes row by row
+(SELECT, WHERE, arithmetic, CASE) gives one row for one row of the table, or none, so the guarantee
+is for that row as well. LIMIT, a window, an aggregate or a join compare rows: one row more may then
+change several of the result. Such words are found here, by reading the query as words and marks;
+strings, quoted names and comments are passed over. Views that a query reads are queries, too.
+
+Nothing is proved about a query without such words: a function, a macro or a table function of the
+database's own may do the same, and is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from siloweave.errors import DataError
+from siloweave.tables.database import Database
+from siloweave.tables.display import listed
+
+Reason = Literal["choice", "values", "join", "several", "chance", "place", "stop"]
+"""How a word of a query lets a row have a say in others, or in the whole."""
+
+_WHY: dict[Reason, str] = {
+    "choice": "which rows it gives depends on other rows",
+    "values": "a value is computed from several rows",
+    "join": "rows are put together with others, so one row may be in several of the result",
+    "several": "one row may become several",
+    "chance": "it draws by chance, so each time other rows or values are counted",
+    "place": "a row's place may change when others do",
+    "stop": "one value that cannot be converted stops the query, so one row decides whether there "
+    "is a run",
+}
+_WORDS: dict[str, Reason] = {
+    **dict.fromkeys(("LIMIT", "TABLESAMPLE", "QUALIFY"), "choice"),
+    **dict.fromkeys(("DISTINCT", "HAVING"), "choice"),
+    **dict.fromkeys(("OVER", "SUMMARIZE", "PIVOT"), "values"),
+    **dict.fromkeys(("JOIN", "RECURSIVE", "UNION", "INTERSECT", "EXCEPT"), "join"),
+    **dict.fromkeys(("LATERAL", "UNPIVOT"), "several"),
+    **dict.fromkeys(("ROWID", "_ROWID_", "CTID"), "place"),
+}
+# Words that are often names of columns, by what must follow them.
+_FOLLOWED: dict[str, tuple[Reason, str]] = {
+    "OFFSET": ("choice", r"\d.*|\("),
+    "FETCH": ("choice", "FIRST|NEXT"),
+    "TOP": ("choice", r"\d.*|\("),
+    "SAMPLE": ("choice", r"\d.*|\(|RESERVOIR|SYSTEM|BERNOULLI"),
+    "GROUP": ("values", "BY"),
+}
+_AGGREGATES = frozenset(
+    """any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null
+    arg_min arg_min_null array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and bool_or corr
+    count count_if count_star countif covar_pop covar_samp entropy every favg first fsum geomean
+    geometric_mean group_concat histogram histogram_exact json_agg json_group_array
+    json_group_object json_group_structure json_object_agg jsonb_agg jsonb_group_array
+    jsonb_group_object jsonb_object_agg kahan_sum kurtosis kurtosis_pop last list listagg mad max
+    max_by mean median min min_by mode percentile_cont percentile_disc product quantile
+    quantile_cont quantile_disc range_agg range_intersect_agg regr_avgx regr_avgy regr_count
+    regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness
+    stddev stddev_pop stddev_samp string_agg sum sum_no_overflow sumkahan total var_pop var_samp
+    variance xmlagg""".split()
+)
+_SEVERAL = frozenset(
+    """explode generate_series generate_subscripts json_array_elements json_array_elements_text
+    json_each json_each_text json_object_keys json_populate_recordset json_to_recordset json_tree
+    jsonb_array_elements jsonb_array_elements_text jsonb_each jsonb_each_text jsonb_object_keys
+    jsonb_path_query jsonb_to_recordset regexp_matches regexp_split_to_table string_to_table unnest
+    """.split()
+)
+_CHANCE = frozenset(
+    """gen_random_uuid nextval normal_rand rand random random_normal randomblob setseed uuid
+    uuid_generate_v1 uuid_generate_v4 uuidv4 uuidv7""".split()
+)
+_PLACE = frozenset("changes last_insert_rowid total_changes".split())
+_STOP = frozenset("to_date to_number to_timestamp strptime".split())
+# Into these a value of any type is cast.
+_TEXTS = frozenset("text varchar character char bpchar string json jsonb name".split())
+_CLAUSES = frozenset(
+    """SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET WINDOW QUALIFY WITH UNION INTERSECT EXCEPT
+    FETCH FOR ON USING""".split()
+)
+_OF_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES")
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|--[^\n]*)
+    |(?P<comment>/\*)
+    |(?P<string>[eE]'(?:[^'\\]|\\.|'')*'?|'(?:[^']|'')*'?|\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z))
+    |(?P<name>"(?:[^"]|"")*"?|`[^`]*`?)
+    |(?P<word>[^\W\d][\w$]*)
+    |(?P<number>\.?\d[\w.]*)
+    |(?P<sign>::|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class _Token:
+    """A word, a quoted name, a number, a string or a sign of a query.
+
+    Attributes:
+        kind: Which of these.
+        text: Of a word in capitals, of a name without its marks.
+    """
+
+    kind: str
+    text: str
+
+    def is_word(self, *words: str) -> bool:
+        return self.kind == "word" and self.text in words
+
+    def is_sign(self, sign: str) -> bool:
+        return self.kind == "sign" and self.text == sign
+
+
+_NOTHING = _Token("sign", "")
+
+
+def _tokens(query: str, *, brackets: bool) -> list[_Token]:
+    """Return a query's words and signs in order; names stand in brackets in SQLite, too."""
+    tokens, place = [], 0
+    while place < len(query):
+        if brackets and query[place] == "[":
+            end = query.find("]", place)
+            end = len(query) if end < 0 else end
+            tokens.append(_Token("name", query[place + 1 : end]))
+            place = end + 1
+            continue
+        match = _TOKEN.match(query, place)
+        assert match is not None  # any character is a sign
+        place = match.end()
+        kind, text = str(match.lastgroup), match[0]
+        if match["string"] is not None:
+            kind = "string"
+        if kind == "comment":
+            place = _end_of_comment(query, place, nested=not brackets)
+        elif kind == "word":
+            tokens.append(_Token(kind, text.upper()))
+        elif kind == "name":
+            tokens.append(_Token(kind, text[1:].removesuffix(text[0]).replace('""', '"')))
+        elif kind != "space":
+            tokens.append(_Token(kind, text))
+    return tokens
+
+
+def _end_of_comment(query: str, place: int, *, nested: bool) -> int:
+    """Where a comment ends that begins before a place; others may stand in it, but in SQLite."""
+    depth = 1
+    for mark in re.finditer(r"/\*|\*/", query[place:]):
+        depth += 1 if mark[0] == "/*" and nested else -1 if mark[0] == "*/" else 0
+        if not depth:
+            return place + mark.end()
+    return len(query)
+
+
+@dataclass
+class _Frame:
+    """What stands in one pair of parentheses, as far as it was read.
+
+    Attributes:
+        opener: The word before them, in small letters.
+        is_query: Whether a query stands in them.
+        is_source: Whether a query in them is what another selects from, and no part of a condition.
+        clause: The clause that the last word is in.
+        commas: How many stand in them, inner ones excepted.
+    """
+
+    opener: str
+    is_query: bool
+    is_source: bool
+    clause: str = ""
+    commas: int = 0
+
+
+@dataclass
+class _Reading:
+    """What was found in a query.
+
+    Attributes:
+        words: Words by which a row may move others, each with the reason, in order.
+        sources: Names of what the query reads, in small letters.
+    """
+
+    words: dict[str, Reason] = field(default_factory=dict)
+    sources: list[str] = field(default_factory=list)
+
+
+def _read_query(query: str, kind: str) -> _Reading:
+    """Find words by which a row may move others, and what the query reads from."""
+    tokens = _tokens(query, brackets=kind == "sqlite")
+    reading = _Reading()
+    frames = [_Frame("", True, True)]
+    for i, token in enumerate(tokens):
+        before = tokens[i - 1] if i else _NOTHING
+        following = tokens[i + 1 : i + 3]
+        following += [_NOTHING] * (2 - len(following))
+        frame = frames[-1]
+        if token.is_sign("("):
+            frames.append(_opened_frame(frame, before, following[0], reading))
+        elif token.is_sign(")"):
+            if len(frames) > 1:
+                _close(frames.pop(), kind, reading)
+        elif token.is_sign(","):
+            frame.commas += 1
+            if frame.is_query and frame.clause == "FROM":
+                reading.words.setdefault("a comma in FROM", "join")
+        elif token.is_sign("::"):
+            _note_cast("::", following[0], kind, reading)
+        elif token.is_sign("/") and kind == "postgresql" and following[0].kind != "number":
+            reading.words.setdefault("/ (a division by 0)", "stop")
+        elif token.kind == "word" and not before.is_sign(".") and not following[0].is_sign("."):
+            _note_word(token.text, before, following, frame, reading)
+            if token.text == "AS" and frame.opener == "cast":
+                _note_cast("CAST", following[0], kind, reading)
+
+        # What is read: a name, or the last part of one, behind FROM, JOIN or a comma in FROM.
+        if token.kind in ("word", "name") and frame.is_query:
+            _note_source(tokens, i, frame, reading)
+    return reading
+
+
+def _opened_frame(frame: _Frame, before: _Token, first: _Token, reading: _Reading) -> _Frame:
+    """Return the frame of parentheses that open behind a word, before a first one."""
+    is_query = first.is_word(*_OF_A_QUERY)
+    in_from = frame.is_query and frame.clause == "FROM" and before.is_sign(",")
+    is_source = (
+        before.is_word("FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL")
+        or before.is_word("AS", "MATERIALIZED") and frame.clause in ("WITH", "")
+        or in_from
+        or (before in (_NOTHING, _Token("sign", "(")) and frame.is_source)
+    )  # fmt: skip
+    if is_query and not is_source and not first.is_word("VALUES"):
+        reading.words.setdefault("a query in a query", "join")
+    opener = before.text.lower() if before.kind in ("word", "name") else ""
+    return _Frame(opener, is_query, is_source)
+
+
+def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
+    """Note what a function does whose parentheses close."""
+    name = frame.opener
+    if name in ("min", "max") and kind == "sqlite" and frame.commas:
+        return  # of several columns of a row
+    reasons: tuple[tuple[frozenset[str], Reason], ...] = (
+        (_AGGREGATES, "values"),
+        (_SEVERAL, "several"),
+        (_CHANCE, "chance"),
+        (_PLACE, "place"),
+        (_STOP, "stop"),
+    )
+    for names, reason in reasons:
+        if name in names and not (reason == "stop" and kind == "sqlite"):
+            reading.words.setdefault(f"{name}()", reason)
+
+
+def _note_word(
+    word: str, before: _Token, following: Sequence[_Token], frame: _Frame, reading: _Reading
+) -> None:
+    """Note a word that is no part of a name, and the clause that it begins."""
+    if word in _CLAUSES and frame.is_query and not before.is_word("DISTINCT"):
+        frame.clause = word
+    if word == "DISTINCT" and before.is_word("IS", "NOT"):  # a comparison of two values
+        return
+    if word in _WORDS:
+        reading.words.setdefault(word, _WORDS[word])
+    elif word in _FOLLOWED:
+        reason, pattern = _FOLLOWED[word]
+        if re.fullmatch(pattern, following[0].text):
+            reading.words.setdefault("GROUP BY" if word == "GROUP" else word, reason)
+
+
+def _note_cast(word: str, target: _Token, kind: str, reading: _Reading) -> None:
+    """Note a cast to a type that not every value has; SQLite's never fails."""
+    if kind != "sqlite" and target.text.lower() not in _TEXTS:
+        reading.words.setdefault(word, "stop")
+
+
+def _note_source(tokens: Sequence[_Token], i: int, frame: _Frame, reading: _Reading) -> None:
+    """Note the name at a place, if it is the last part of what is read from."""
+    after = tokens[i + 1] if i + 1 < len(tokens) else _NOTHING
+    start = i
+    while start > 1 and tokens[start - 1].is_sign("."):
+        start -= 2
+    before = tokens[start - 1] if start else _NOTHING
+    in_list = frame.clause == "FROM" and before.is_sign(",")
+    if not after.is_sign(".") and (before.is_word("FROM", "JOIN") or in_list):
+        reading.sources.append(tokens[i].text.lower())
+
+
+def moving_words(query: str, kind: str = "") -> dict[str, Reason]:
+    """Return the words of a query by which one row may move others, each with the reason.
+
+    Args:
+        query: A SELECT.
+        kind: Of the database: duckdb, sqlite or postgresql.
+
+    Example:
+        >>> moving_words("SELECT age, 'LIMIT' AS note FROM stays -- DISTINCT")
+        {}
+        >>> moving_words("SELECT ward, COUNT(*) FROM stays GROUP BY ward LIMIT 9")
+        {'count()': 'values', 'GROUP BY': 'values', 'LIMIT': 'choice'}
+    """
+    return _read_query(query, kind).words
+
+
+# Views
+
+_VIEWS = {
+    "sqlite": "SELECT name, sql AS text FROM sqlite_master WHERE type = 'view'",
+    "duckdb": "SELECT view_name AS name, sql AS text FROM duckdb_views() WHERE NOT internal",
+    "postgresql": (
+        "SELECT viewname::text AS name, definition AS text FROM pg_views "
+        "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') "
+        "UNION ALL SELECT matviewname::text, definition FROM pg_matviews "
+        "UNION ALL SELECT relname::text, NULL FROM pg_class WHERE relkind = 'f'"
+    ),
+}
+
+
+def query_warnings(database: Database) -> list[str]:
+    """Return sentences about what may let one row move others, in a query and in its views.
+
+    Example:
+        >>> stays = Database("sqlite:///ward.db", query="SELECT DISTINCT age FROM stays")
+        >>> query_warnings(stays)[0]
+        'the query has DISTINCT: which rows it gives depends on other rows. ...'
+    """
+    found: list[str] = []
+    if database.query:
+        reading = _read_query(database.query, database.kind)
+        found += _sentences("the query", reading.words)
+        sources = reading.sources
+    else:
+        sources = [database.table.rpartition(".")[2].strip('"').lower()]
+    return [*found, *_view_warnings(database, sources)]
+
+
+def _view_warnings(database: Database, sources: Sequence[str]) -> Iterator[str]:
+    """Sentences about views among what is read, and about views that these read."""
+    try:
+        rows = database.frame(_VIEWS[database.kind]).rows()
+    except DataError:
+        yield (
+            "the database does not say which of its tables are views, so none was looked at. A "
+            "view is a query, too, by which one row may move others"
+        )
+        return
+    views = {str(name).lower(): text for name, text in rows}
+    waiting, seen = list(sources), set[str]()
+    while waiting:
+        name = waiting.pop(0)
+        if name not in views or name in seen:
+            continue
+        seen.add(name)
+        text = views[name]
+        if not text:
+            yield (
+                f"the text of the view {name!r} cannot be read, so it was not looked at. A view is "
+                "a query, too, by which one row may move others"
+            )
+            continue
+        reading = _read_query(text, database.kind)
+        yield from _sentences(f"the view {name!r}", reading.words)
+        waiting += reading.sources
+
+
+def _sentences(what: str, words: dict[str, Reason]) -> Iterator[str]:
+    """A sentence about each reason, and what it means for a guarantee."""
+    moving = [reason for reason in dict.fromkeys(words.values()) if reason != "stop"]
+    parts = [f"{_of(words, reason)}: {_WHY[reason]}" for reason in moving]
+    if parts:
+        yield (
+            f"{what} has {'; '.join(parts)}. The guarantee is for one row of what the query gives, "
+            "and one row of the tables behind it may move several of these: choose and compute row "
+            "by row (SELECT, WHERE, CASE), or be sure that one row or person makes one row"
+        )
+    if "stop" in words.values():
+        yield (
+            f"{what} has {_of(words, 'stop')}: {_WHY['stop']}. Leave such a column as it is, since "
+            "the schema reads numbers and dates in texts and has a place for what is none"
+        )
+
+
+def _of(words: dict[str, Reason], reason: Reason) -> str:
+    return listed([word for word, own in words.items() if own == reason], 6)
