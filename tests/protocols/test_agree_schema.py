@@ -277,8 +277,8 @@ def test_the_threshold_for_a_person_is_the_lowest_that_her_rows_allow(k):
 
 def test_a_person_with_all_her_rows_is_as_close_as_was_paid_for():
     """Record and replay with one person of three rows more, whose values others hold, too."""
-    limit = Budget(epsilon=2.0, delta=1e-5, unit="patient", rows_per_unit=3)
-    learning = replace(LEARNING, neighbours=limit.neighbours)
+    limit = Budget(epsilon=9.0, delta=1e-5, unit="patient", rows_per_unit=3)
+    learning = replace(LEARNING, rho=9 * LEARNING.rho, neighbours=limit.neighbours)
     background = clinics(seed=5, parties=1, number=300)[0]
     towns, ages = ["Ulm", "Bonn", None] * 4, list(range(12))
     base = rows(towns, ages, [1.0] * 12)
