@@ -324,8 +324,12 @@ def test_a_list_that_depends_on_a_single_row_is_noticed(monkeypatch):
         agree_schema(parties, SCHEMA, LEARNING)
 
 
+def of_one_row(neighbours, sigma, threshold):
+    return ThresholdGaussian(sigma, 1.0, threshold)
+
+
 def test_the_forgotten_square_root_of_two_is_noticed(monkeypatch):
-    monkeypatch.setattr(schemas_module, "marginal_sensitivity", lambda relation, norm: 1.0)
+    monkeypatch.setattr(schemas_module, "naming_event", of_one_row)
     base, other = [rows(["Ulm", "Bonn", t], [1] * 3, [1.0] * 3) for t in ("Ulm", "Bonn")]
     twin, ledger = pair(base, other, Relation.REPLACE_ONE)
     named = twin.distances("l2")[0]
