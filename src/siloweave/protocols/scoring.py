@@ -484,14 +484,15 @@ def score_parties(
     """
     encoder = schema if isinstance(schema, Encoder) else Encoder(schema, bins)
     judged, frame = _judged(synthetic, encoder)
-    parts, allowed = named_parties(data, names), _allowed(budget, total, after)
-    home = _of_parties(folder, parts)
-    job = Job(budget, seed, home, run, noise, progress, total=allowed)
+    parts = named_parties(data, names)
+    _check_budgets(budget, total)
+    job = Job(budget, seed, _of_parties(folder, parts), run, noise, progress)
     codes = _coded(parts, encoder, split, job)
     asked = _queries(queries, judged)
     before = _before(after, folder, run, codes)
+    allowed = _allowed(budget, total, after)
     stores = {name: _stores_after(name, entries, allowed) for name, entries in before.items()}
-    job = replace(job, stores=stores)
+    job = replace(job, stores=stores, total=allowed)
     found, entries = _run(codes, judged, asked, job, split)
     old = {name: before.get(name, ()) for name in entries}  # as they were charged then
     ledgers = {name: (*old[name], *es[len(old[name]) :]) for name, es in entries.items()}
@@ -532,13 +533,17 @@ def _run(
         return found, {name: site.ledger.entries for name, site in sites.items()}
 
 
-def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
-    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
+def _check_budgets(budget: Any, total: Any) -> None:
+    """Raise BudgetError for what is no budget, or has no bound."""
     for name, one in (("budget", budget), ("total", budget if total is None else total)):
         if not isinstance(one, Budget):
             raise BudgetError(f"{name}={one!r} is no Budget; give Budget(epsilon, delta)")
     if not budget.private:
         raise BudgetError("budget: a score adds noise and needs a finite epsilon; give one")
+
+
+def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
+    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
     others = {"total": total, "the budget of after": after.budget if after is not None else None}
     for name, other in others.items():
         if other is None or not other.private:  # what costs infinity adds up under any relation
