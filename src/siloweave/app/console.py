@@ -169,7 +169,8 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
         f"{count_of(len(found.parties), 'party', 'parties')}"
     )
     most = f"at most {words.epsilon(found.epsilon_per_party)}"
-    bound = (f"ε at δ = {words.small(found.delta)}", most)
+    whom = words.whom(found.unit, found.rows_per_unit)
+    bound = (f"ε of a {escape(whom)} at δ = {words.small(found.delta)}", most)
     if isinf(found.epsilon_per_party):
         bound = ("ε", "∞: nothing bounds it")
     traffic = ("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
@@ -266,7 +267,7 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
-        (f"ε of a row at δ = {words.small(plan.delta)}", bound),
+        (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
         ("bytes sent and received", f"about {words.size(plan.size)}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
@@ -288,6 +289,15 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         return
     call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
     console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def _whom_in(facts: Mapping[str, Any]) -> str:
+    """What a study protects, by its public facts."""
+    budget = facts["budget"] or {}
+    whom = words.whom(budget.get("unit", "row"), budget.get("rows_per_unit"))
+    if (parties := budget.get("parties_per_unit", 1)) > 1:
+        whom += f", which may have rows at {parties} parties,"
+    return escape(whom)
 
 
 def _planned(one: PlannedMessage) -> tuple[str, ...]:
