@@ -132,9 +132,9 @@ class RepeatedId:
 
     @property
     def proposed(self) -> int:
-        """The least bound that keeps nine rows of ten, or the largest."""
-        enough = (share.most for share in self.shares if share.rows >= _ENOUGH)
-        return next(enough, self.shares[-1].most)
+        """The least bound that keeps nine rows of ten, or all rows of nine ids of ten."""
+        kept = ((share.most, max(share.rows, share.whole)) for share in self.shares)
+        return next(most for most, share in kept if share >= _ENOUGH)
 
     def kept(self) -> Iterator[str]:
         """What each bound keeps, in words."""
@@ -146,7 +146,7 @@ class RepeatedId:
         return (
             f"{self.name}: one {self.name} has up to {self.most:,} rows in a file. If it is a "
             f"person, protect that and not a row: unit = {self.name!r} with rows_per_unit, which "
-            f"keeps, at {'; '.join(self.kept())}"
+            f"keeps, at {'; '.join(self.kept())}. The larger it is, the more noise"
         )
 
 
@@ -466,11 +466,9 @@ def _budget(units: Sequence[RepeatedId], parties: int) -> str:
         return _BUDGET
     first, *others = units
     lines = [
-        f"# One {first.name} has up to {first.most:,} rows in a file. Each party takes part with",
-        "# at most so many of them as rows_per_unit says, which keeps, at",
-        *(f"#   {text}" for text in first.kept()),
-        '# Noise grows with rows_per_unit. To protect a single row, write unit = "row" alone.',
-        *(f"# {one.name} has several rows, too, up to {one.most:,} in a file." for one in others),
+        f"# One {first.name} has several rows in a file. A party takes rows_per_unit of them at",
+        "# most; noise grows with that. To protect a single row, write 'row', and delete the rest.",
+        *(f"# One {one.name} has several rows, too." for one in others),
         f"unit = {_text(first.name)}",
         f"rows_per_unit = {first.proposed}",
     ]
