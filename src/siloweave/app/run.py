@@ -272,6 +272,7 @@ def _aligned(
     )
     summary = _summarised(study, found.report, found.cost)
     gone = {name for name in asked.on if name in schema.names and schema[name].kind == "id"}
+    gone -= {study.terms().unit}  # by which each party keeps the same rows of a person
     kept = {
         name: table.select([one for one in table.names if one not in gone])
         for name, table in found.tables.items()
@@ -444,10 +445,13 @@ def _summary(
             fitted.epsilon if fitted.unaccounted else 0.0,
         ),
         epsilon_to_parties=fitted.ledger.epsilon_to_parties,
+        epsilon_at_parties=fitted.ledger.epsilon_at_parties,
         epsilon_allowed=budget.epsilon,
         delta=budget.delta,
         unit=budget.unit,
         relation=str(budget.relation),
+        rows_per_unit=budget.rows_per_unit,
+        parties_per_unit=budget.parties_per_unit,
         rounds=fitted.cost.rounds,
         rows=rows,
         seconds=seconds,

@@ -40,8 +40,13 @@ from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.federation.records import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
-from siloweave.privacy.accountants import epsilon, epsilon_to_parties, of_one_person
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.accountants import (
+    epsilon,
+    epsilon_at_parties,
+    epsilon_to_parties,
+    of_one_person,
+)
+from siloweave.privacy.budget import ROW, Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.arrays import Floats, Ints, Matrix
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -356,12 +361,14 @@ class Ledgers:
         delta: At which epsilon is computed.
         split: What parties hold: with "columns", a row is in all ledgers.
         same_people: Whether parties hold the same people, and rows were added or removed ones.
+        parties_per_unit: At how many parties with split rows a unit may have rows.
     """
 
     entries: Mapping[str, tuple[Entry, ...]]
     delta: float
     split: str = "rows"
     same_people: bool = False
+    parties_per_unit: int = 1
 
     @property
     def epsilons(self) -> dict[str, float]:
@@ -380,6 +387,14 @@ class Ledgers:
         if not self.same_people or len(own) < 2 or len({e.run for es in own for e in es}) > 1:
             return None
         return epsilon_to_parties(([e.event for e in es] for es in own), self.delta)
+
+    @property
+    def epsilon_at_parties(self) -> float | None:
+        """Epsilon of a unit that has rows at several parties, if the budget allows that."""
+        if self.parties_per_unit == 1 or self.split != "rows" or len(self.entries) < 2:
+            return None
+        events = [[entry.event for entry in entries] for entries in self.entries.values()]
+        return epsilon_at_parties(events, self.parties_per_unit, self.delta)
 
     def __repr__(self) -> str:
         count, most = sum(map(len, self.entries.values())), _up(self.epsilon)
@@ -404,6 +419,11 @@ class Ledgers:
             lines.append(f"a row over all: epsilon {_up(self.epsilon)}, delta {self.delta:g}")
         if (most := self.epsilon_to_parties) is not None:
             lines.append(f"towards another party: epsilon {_up(most)}, delta {self.delta:g}")
+        if (most := self.epsilon_at_parties) is not None:
+            parties = min(self.parties_per_unit, len(self.entries))
+            lines.append(
+                f"a unit with rows at {parties} parties: epsilon {_up(most)}, delta {self.delta:g}"
+            )
         return "\n".join(lines)
 
 
@@ -478,6 +498,17 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, tuple[str, ...]]
     simulated: bool
     declared: str = ""  # a schema file's text
+    rows_per_unit: int | None = None  # None in fits of versions that bounded no unit but a row
+    parties_per_unit: int = 1
+
+    @property
+    def budget(self) -> Budget:
+        """What was allowed; before units were bounded, the unit was a word, and a row protected."""
+        bound = inf if self.epsilon is None else self.epsilon
+        unit = self.unit if self.rows_per_unit is not None else ROW
+        return Budget(
+            bound, self.delta, unit, self.relation, self.rows_per_unit, self.parties_per_unit
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -596,7 +627,8 @@ class Fit:
     def ledger(self) -> Ledgers:
         """What every party released and what that cost, for people to read."""
         same = self.info.same_people and self.budget.relation is Relation.ADD_REMOVE
-        return Ledgers(self.ledgers, self.budget.delta, self.info.split, same)
+        budget, split = self.budget, self.info.split
+        return Ledgers(self.ledgers, budget.delta, split, same, budget.parties_per_unit)
 
     def sample(
         self,
@@ -786,6 +818,8 @@ class Fit:
             delta=budget.delta,
             unit=budget.unit,
             relation=budget.relation,
+            rows_per_unit=budget.rows_per_unit,
+            parties_per_unit=budget.parties_per_unit,
             settings=dict(self.settings),
             ledgers=dict(self.ledgers),
             heads=dict(self.heads),
@@ -823,12 +857,11 @@ class Fit:
             model = loaders[saved.info.name](path)
         except (OSError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
-        bound = inf if saved.epsilon is None else saved.epsilon
         return cls(
-            model, saved.info, Budget(bound, saved.delta, saved.unit, saved.relation),
-            saved.private, saved.settings, saved.ledgers, saved.heads,
-            Cost(saved.traffic, saved.rounds, saved.phases), saved.num_rows, like, saved.columns,
-            saved.simulated, Schema.from_json(saved.declared) if saved.declared else None,
+            model, saved.info, saved.budget, saved.private, saved.settings, saved.ledgers,
+            saved.heads, Cost(saved.traffic, saved.rounds, saved.phases), saved.num_rows, like,
+            saved.columns, saved.simulated,
+            Schema.from_json(saved.declared) if saved.declared else None,
         )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ from siloweave.federation import records
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import Budget, Relation, rho_for
+from siloweave.privacy.budget import ROW, Budget, Relation, rho_for
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
@@ -72,14 +72,17 @@ from siloweave.progress import Progress, Stopwatch, shows_progress, silent
 from siloweave.tables.cells import moved_cells, moved_note
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
+from siloweave.tables.database import Database
 from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table, Unread, beside, digest_of, read, rows_of, sampled, unread
 from siloweave.tables.schema import Schema, outline
+from siloweave.tables.units import bounded_rows, check_unit
 
 _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 _BEGUN = "begun.mark"
+_UNITS = "units"  # there, too: what decides which rows of each unit take part
 _DRAWN = "sample"  # what a party draws its rows by, in its store
 _NEIGHBOURS = "neighbours"  # there, too: which ones its ledger's sensitivities are of
 _log = logging.getLogger("siloweave")
@@ -520,9 +523,12 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
         SchemaError, InputError: As of `Method.check_schema`; combinations are open and `learn` is
             0, the share of the budget that would pay for them; a setting names a column that is
             learned as a part of another; or a constraint needs rows of several parties, whose
-            columns are to stay apart, or rows that nobody could draw again.
+            columns are to stay apart, or rows that nobody could draw again; or the budget's unit is
+            no id column.
     """
     synth, modelled = setup.synth, setup.modelled
+    if not setup.budget.by_row:
+        check_unit(setup.budget.unit, setup.declared)
     if modelled is not None:
         modelled.check_open(learn)
         workload = getattr(synth, "workload", None) or ()
@@ -635,14 +641,18 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
 def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
     """A party's rows; where a method only counts them, what is large stays where it is."""
     if isinstance(part, Codes):
+        require_row(name, job.budget)
         return part
     with naming_party(name):
-        kept = unread(part)
-        if setup.counts:
-            rows = kept if kept and _ELSEWHERE.get() is None else read(part)
-        else:
-            home = _home(job, index)
-            rows = rows_to_learn(name, kept or read(part), setup.synth, job, index, home)
+        kept, home = unread(part), _home(job, index)
+        rows = kept or read(part)
+        if not setup.counts:
+            rows = rows_to_learn(name, rows, setup.synth, job, index, home)
+        elif kept and _ELSEWHERE.get() is not None:
+            rows = read(kept)
+        ordered = not isinstance(kept, Database)
+        split, schema = setup.synth.method.split, setup.declared
+        rows = rows_of_units(rows, split, schema, job, index, home, ordered=ordered)
         if isinstance(rows, Table):
             _note_moved(name, rows, setup)
         return rows
@@ -711,16 +721,79 @@ def rows_to_learn(
     share = share_drawn(kept, synth, job.budget.relation, job.sample)
     if share == 1 or (isinstance(part, Table) and part.drawn_of is not None):
         return read(part)
-    if job.noise == _SEEDED:
-        secret = SeededEntropy(f"{job.seed}/{index}/{_DRAWN}".encode()).bytes(32)
-    else:
-        store = FolderStore(home / "store", job.secret) if home else MemoryStore()
-        secret = store.get(_DRAWN) or OSEntropy().bytes(32)
-        store.put(_DRAWN, secret)
-    table = sampled(part, share, secret)
+    table = sampled(part, share, _secret_for(_DRAWN, job, index, home))
     taken = f"{table.num_rows:,} of {table.drawn_of:,}"
     _log.info("%s: a sample of %s rows takes part", name, taken)
     return table
+
+
+def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
+    """A party's own secret for a purpose; from its folder, so that it stays the same."""
+    if job.noise == _SEEDED:
+        return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(32)
+    store = FolderStore(home / "store", job.secret) if home else MemoryStore()
+    secret = store.get(purpose) or OSEntropy().bytes(32)
+    store.put(purpose, secret)
+    return secret
+
+
+def require_row(name: str, budget: Budget) -> None:
+    """Refuse a party's codes where the unit is not a row: they do not say whose they are."""
+    if not budget.by_row:
+        raise SchemaError(
+            f"party {name!r}: its rows are codes, which do not say whose they are; give its table "
+            f"with the column {budget.unit!r}"
+        )
+
+
+def rows_taking_part(part: Any, split: str, schema: Schema, job: Job, index: int) -> Table:
+    """Read a party's rows that take part; arguments and errors are those of `rows_of_units`."""
+    kept, home = unread(part), _home(job, index)
+    ordered = not isinstance(kept, Database)
+    return read(rows_of_units(read(part), split, schema, job, index, home, ordered=ordered))
+
+
+def rows_of_units(
+    rows: Table | Unread,
+    split: str,
+    schema: Schema,
+    job: Job,
+    index: int,
+    home: Path | None,
+    *,
+    ordered: bool = True,
+) -> Table | Unread:
+    """Keep the rows that take part: at most so many of each unit, where that is not a row.
+
+    Rows that were bounded before stay as they are. See `tables.units` for what is kept, and why it
+    may follow from a public key where parties hold different columns.
+
+    Args:
+        rows: A party's rows, with the id column.
+        split: How the table is spread over parties, as of `Method`.
+        schema: The declared schema.
+        job: The budget and the run.
+        index: Place of the party in the roster.
+        home: Its folder; a resumed run keeps the same rows.
+        ordered: Whether the rows have an order that lasts; not where a database gave them.
+
+    Raises:
+        SchemaError: The table lacks the id column, or rows lack an id that none may lack.
+    """
+    if job.budget.by_row:
+        return rows
+    if split == "columns":
+        secret = blake2b(job.run.encode(), digest_size=32, person=b"siloweave units").digest()
+    else:
+        secret = _secret_for(_UNITS, job, index, home)
+    most, table = job.budget.neighbours.rows, read(rows)
+    kept = bounded_rows(table, schema[job.budget.unit], most, secret, ordered=ordered)
+    if left_out := table.num_rows - kept.num_rows:
+        _log.info(
+            "%s of %s rows are left out: at most %d of each %s take part",
+            f"{left_out:,}", f"{table.num_rows:,}", most, job.budget.unit,
+        )  # fmt: skip
+    return kept
 
 
 def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
@@ -1176,18 +1249,21 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
 
 
 def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
-    """Refuse a limit of another unit or relation than that in which the entries were priced.
+    """Refuse a limit of other neighbours than those for which the entries were priced.
 
     An entry has a distance of neighbours, and not which neighbours these are.
     """
-    now, before = [limit.unit, str(limit.relation)], store.get(_NEIGHBOURS)
-    known = now if before is None else msgspec.json.decode(before)
+    now = [limit.unit, str(limit.relation), limit.rows_per_unit]
+    before = store.get(_NEIGHBOURS)
+    known: Any = now if before is None else msgspec.json.decode(before)
+    if len(known) == 2:  # written before units were bounded: a row was protected, by any name
+        known = [ROW, known[1], 1]
     if ledger.entries and known != now:
+        priced = Budget(1.0, limit.delta, known[0], Relation(known[1]), known[2])
         raise BudgetError(
-            f"budget: protects a {now[0]!r} under {now[1]!r}, and the ledger of party "
-            f"{ledger.owner!r} holds what a {known[0]!r} costs under {known[1]!r}, so these do not "
-            "add up. Nothing was released. Give a budget of the same unit and relation, or use a "
-            "folder of its own."
+            f"budget: protects {limit.protected}, and the ledger of party {ledger.owner!r} holds "
+            f"what {priced.protected} costs, so these do not add up. Nothing was released. Give a "
+            "budget of the same unit, rows_per_unit and relation, or use a folder of its own."
         )
     if before is None or known != now:
         store.put(_NEIGHBOURS, msgspec.json.encode(now))

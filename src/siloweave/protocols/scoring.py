@@ -43,7 +43,15 @@ from typing import Any, Literal
 import numpy as np
 
 from siloweave.core.fit import Fit, epsilon_of_row
-from siloweave.core.run import Job, PartyStores, coded_rows, in_process, named_parties
+from siloweave.core.run import (
+    Job,
+    PartyStores,
+    coded_rows,
+    in_process,
+    named_parties,
+    require_row,
+    rows_taking_part,
+)
 from siloweave.errors import (
     BudgetError,
     InputError,
@@ -61,7 +69,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import (
     Budget,
-    Relation,
+    Neighbours,
     gaussian_sigma,
     l1_score_sensitivity,
     rho_for,
@@ -77,6 +85,7 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.read import Frame, Table, frame_of, read
 from siloweave.tables.schema import Schema
+from siloweave.tables.units import check_unit
 
 GRID = 1024
 """Steps of a distance that make one count."""
@@ -192,12 +201,12 @@ def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
 
 def _events(request: ScoreTable, site: Site[ScoredRows]) -> list[Gaussian]:
     """What is going to be charged, once it is known that such noise can be drawn."""
-    relation = site.rows.budget.relation
-    if not size_sensitivity(relation) and request.size_rho != 0:
+    neighbours = site.rows.budget.neighbours
+    if not size_sensitivity(neighbours) and request.size_rho != 0:
         found = f"size_rho = {request.size_rho}"
         raise _malformed(site, found, "it must be 0, as the number of rows is public")
     try:
-        events = priced(request.size_rho, request.score_rho, relation)
+        events = priced(request.size_rho, request.score_rho, neighbours)
         for event in events:
             mechanisms.discrete_gaussian(event.sigma, 0, entropy=site.entropy)
     except (InputError, ArithmeticError) as error:
@@ -258,10 +267,10 @@ HANDLERS: Handlers = {KeyRequest: send_key, ScoreTable: judge}
 # What both sides compute
 
 
-def priced(size_rho: float, score_rho: float, relation: Relation) -> list[Gaussian]:
+def priced(size_rho: float, score_rho: float, neighbours: Neighbours) -> list[Gaussian]:
     """A score's events: the number of rows, where it is private, and the distance."""
-    units = [(score_rho, GRID * l1_score_sensitivity(relation) + 1)]  # rounding adds a step
-    if unit := size_sensitivity(relation):
+    units = [(score_rho, GRID * l1_score_sensitivity(neighbours) + 1)]  # rounding adds a step
+    if unit := size_sensitivity(neighbours):
         units.insert(0, (size_rho, unit))
     return [Gaussian(gaussian_sigma(rho, unit), unit) for rho, unit in units]
 
@@ -269,7 +278,7 @@ def priced(size_rho: float, score_rho: float, relation: Relation) -> list[Gaussi
 def price_for(budget: Budget, parties: int) -> tuple[float, float]:
     """The zCDP of a party's number of rows and of its score: its share of the budget."""
     rho = rho_for(budget) / parties
-    size = _SIZE_SHARE * rho if size_sensitivity(budget.relation) else 0.0
+    size = _SIZE_SHARE * rho if size_sensitivity(budget.neighbours) else 0.0
     return size, rho - size
 
 
@@ -367,7 +376,7 @@ def ask_scores(
     judged: Codes,
     asked: Sequence[Clique],
     price: tuple[float, float],
-    relation: Relation,
+    neighbours: Neighbours,
     progress: Progress = silent,
 ) -> dict[str, tuple[list[Clique], PartyScore]]:
     """Ask every party for its score; returns the queries that each one answered, and its score.
@@ -390,7 +399,7 @@ def ask_scores(
         queries = tuple(tuple(c for c in columns if c in q) for q in mine)  # in the party's order
         shares = tuple(Array.of(marginal(judged, q) / judged.num_rows, "<f4") for q in queries)
         (reply,) = session.ask(ScoreTable(queries, shares, *price), [name])
-        found[name] = (mine, _scored(name, columns, len(mine), reply, price, relation))
+        found[name] = (mine, _scored(name, columns, len(mine), reply, price, neighbours))
     progress("scored", 1.0)
     return found
 
@@ -401,11 +410,11 @@ def _scored(
     queries: int,
     reply: Judgement,
     price: tuple[float, float],
-    relation: Relation,
+    neighbours: Neighbours,
 ) -> PartyScore:
     rows = rows_sent(name, (*reply.noisy_rows, *reply.public_rows))
     error = reply.distance.value / GRID / rows
-    *size, distance = priced(*price, relation)
+    *size, distance = priced(*price, neighbours)
     noise = distance.sigma / GRID / rows
     unsure = size[0].sigma / rows if size else 0.0
     spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * unsure) ** 2)
@@ -475,13 +484,15 @@ def score_parties(
     """
     encoder = schema if isinstance(schema, Encoder) else Encoder(schema, bins)
     judged, frame = _judged(synthetic, encoder)
-    codes = _coded(named_parties(data, names), encoder, split)
+    parts = named_parties(data, names)
+    _check_budgets(budget, total)
+    job = Job(budget, seed, _of_parties(folder, parts), run, noise, progress)
+    codes = _coded(parts, encoder, split, job)
     asked = _queries(queries, judged)
     before = _before(after, folder, run, codes)
     allowed = _allowed(budget, total, after)
     stores = {name: _stores_after(name, entries, allowed) for name, entries in before.items()}
-    home = _of_parties(folder, codes)
-    job = Job(budget, seed, home, run, noise, progress, stores=stores, total=allowed)
+    job = replace(job, stores=stores, total=allowed)
     found, entries = _run(codes, judged, asked, job, split)
     old = {name: before.get(name, ()) for name in entries}  # as they were charged then
     ledgers = {name: (*old[name], *es[len(old[name]) :]) for name, es in entries.items()}
@@ -515,29 +526,32 @@ def _run(
                 apart = ([e.event for e in spent[other]] for other in spent if other != name)
                 others = tuple(of_one_person(apart))
                 site.rows = replace(site.rows, others=others)
-        price, relation = price_for(job.budget, together), job.budget.relation
+        price, neighbours = price_for(job.budget, together), job.budget.neighbours
         for site in sites.values():  # all of them before the first one pays
-            check_price(site, job.run, priced(*price, relation))
-        found = ask_scores(session, judged, asked, price, relation, job.progress)
+            check_price(site, job.run, priced(*price, neighbours))
+        found = ask_scores(session, judged, asked, price, neighbours, job.progress)
         return found, {name: site.ledger.entries for name, site in sites.items()}
 
 
-def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
-    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
+def _check_budgets(budget: Any, total: Any) -> None:
+    """Raise BudgetError for what is no budget, or has no bound."""
     for name, one in (("budget", budget), ("total", budget if total is None else total)):
         if not isinstance(one, Budget):
             raise BudgetError(f"{name}={one!r} is no Budget; give Budget(epsilon, delta)")
     if not budget.private:
         raise BudgetError("budget: a score adds noise and needs a finite epsilon; give one")
+
+
+def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
+    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
     others = {"total": total, "the budget of after": after.budget if after is not None else None}
     for name, other in others.items():
         if other is None or not other.private:  # what costs infinity adds up under any relation
             continue
-        if (other.relation, other.unit) != (budget.relation, budget.unit):
+        if not budget.protects_alike(other):
             raise BudgetError(
-                f"budget: protects a {budget.unit!r} under {str(budget.relation)!r}, and {name} a "
-                f"{other.unit!r} under {str(other.relation)!r}, so their costs do not add up. Give "
-                "a budget of the same unit and relation."
+                f"budget: protects {budget.protected}, and {name} {other.protected}, so their "
+                "costs do not add up. Give a budget of the same unit, rows_per_unit and relation."
             )
     return budget if total is None else total
 
@@ -574,14 +588,14 @@ def _stores_after(name: str, entries: Sequence[Entry], limit: Budget) -> PartySt
     return ledger, MemoryStore()
 
 
-def _of_parties(folder: Path | str | None, codes: Mapping[str, Codes]) -> Path | None:
+def _of_parties(folder: Path | str | None, parts: Mapping[str, Any]) -> Path | None:
     """The folder; raises RosterError if it holds ledgers of more parties than are scored."""
     if folder is None:
         return None
     number = len(list((Path(folder) / "parties").glob("*/ledger.jsonl")))
-    if number > len(codes):
+    if number > len(parts):
         raise RosterError(
-            f"{folder} holds the ledgers of {number} parties, and data has {len(codes)} tables; "
+            f"{folder} holds the ledgers of {number} parties, and data has {len(parts)} tables; "
             "give those of all parties, in the order of the fit"
         )
     return Path(folder)
@@ -595,15 +609,20 @@ def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:
     return codes, "file" if table is None else table.frame
 
 
-def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str) -> dict[str, Codes]:
+def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job) -> dict[str, Codes]:
+    """Every party's rows that take part, as codes."""
     if split not in ("rows", "columns"):
         raise InputError(f'split={split!r} must be "rows" or "columns"')
+    if not job.budget.by_row:
+        check_unit(job.budget.unit, encoder.schema)
     found, owner = dict[str, Codes](), dict[str, str]()
-    for name, part in parts.items():
+    for index, (name, part) in enumerate(parts.items()):
         mine, table = encoder, part
-        if not isinstance(part, Codes):
+        if isinstance(part, Codes):
+            require_row(name, job.budget)
+        else:
             with naming_party(name):
-                table = read(part)
+                table = rows_taking_part(part, split, encoder.schema, job, index)
         if split == "columns" and isinstance(table, Table):
             mine = encoder.select([n for n in encoder.schema.names if n in table.names])
         found[name] = coded_rows(name, table, mine)
