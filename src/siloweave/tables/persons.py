@@ -1,0 +1,155 @@
+"""Whose rows are whose: rows with one id in one or several tables are one unit's, a person's.
+
+The unit is "row", or the name of an id column. Ids are compared as `tables.ids` reads them, so that
+the number 7 and the text "7" are one person. A row without an id is a person of its own, since
+nothing says whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from siloweave.errors import DataError, InputError
+from siloweave.tables.arrays import Ints
+from siloweave.tables.ids import id_texts
+from siloweave.tables.read import Table
+
+ROW = "row"
+"""The unit that needs no column: every row is one."""
+
+
+def owners_in(tables: Mapping[str, Table], unit: str) -> dict[str, Ints]:
+    """Number the unit that each row belongs to, over several tables together.
+
+    Args:
+        tables: What each is called in messages, and its rows.
+        unit: "row", or the name of an id column that all of them have.
+
+    Returns:
+        Per table a number for each row, from 0; rows of any tables with one id have one number.
+
+    Raises:
+        InputError: `unit` is no text.
+        DataError: A table has no such column, or one that holds no ids.
+
+    Example:
+        >>> visits = Table.from_columns({"patient": (np.array([7, 8, 7]), None)})
+        >>> owners_in({"visits": visits}, "patient")["visits"].tolist()
+        [0, 1, 0]
+    """
+    check_unit(unit)
+    numbers: dict[str, int] = {}
+    found = {}
+    count = 0
+    for name, table in tables.items():
+        if unit == ROW:
+            found[name] = np.arange(count, count + table.num_rows)
+            count += table.num_rows
+            continue
+        owners = np.empty(table.num_rows, dtype=np.int64)
+        for row, text in enumerate(_texts(name, table, unit)):
+            number = count if text is None else numbers.setdefault(text, count)
+            count += number == count
+            owners[row] = number
+        found[name] = owners
+    return found
+
+
+def check_unit(unit: object) -> None:
+    """Refuse a unit that names nothing; raises InputError."""
+    if not isinstance(unit, str) or not unit:
+        raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
+
+
+def _texts(name: str, table: Table, unit: str) -> list[str | None]:
+    """The ids of a table's rows; None where one is missing."""
+    if unit not in table.names:
+        raise DataError(
+            f"{name} has no column {unit!r}, which unit={unit!r} names; it has "
+            f"{', '.join(table.names)}. Name the id column that all tables have, or use unit='row'"
+        )
+    try:
+        texts = id_texts(table, unit)
+    except DataError as error:
+        raise DataError(f"{name}: unit={unit!r}: {error}") from None
+    return [text or None for text in texts]
+
+
+def missing_ids(table: Table, unit: str) -> int:
+    """Count rows without an id, each of which is a person of its own."""
+    if unit == ROW:
+        return 0
+    return sum(text is None for text in _texts("the table", table, unit))
+
+
+def without_ids(table: Table, unit: str) -> Table:
+    """Leave out the column that says whose row it is: nobody is compared by an id."""
+    if unit == ROW or unit not in table.names:
+        return table
+    return table.select([name for name in table.names if name != unit])
+
+
+def refuse_shared(owners: Mapping[str, Ints], one: str, other: str, unit: str) -> None:
+    """Refuse two tables that share a person.
+
+    Raises:
+        DataError: With how many they share, and never which.
+    """
+    shared = len(np.intersect1d(owners[one], owners[other]))
+    if shared:
+        people = "person has" if shared == 1 else "persons have"
+        raise DataError(
+            f"{shared} {people} rows in both {one} and {other} (unit={unit!r}), so {other} holds "
+            f"people that the generator saw. Hold out persons and not rows: leave all their rows "
+            f"out of one of the two, as split_rows(..., unit={unit!r}) does"
+        )
+
+
+def places_of(owners: Ints, *, most: int) -> Ints:
+    """Gather the places of each unit's rows.
+
+    Args:
+        owners: The number of each row's unit, in any order.
+        most: Rows that a unit may have.
+
+    Returns:
+        (units, most): places in ascending order, -1 after a unit's last row. Units are in the order
+        of their numbers.
+
+    Raises:
+        InputError: A unit has more rows.
+
+    Example:
+        >>> places_of(np.array([4, 9, 4]), most=2).tolist()
+        [[0, 2], [1, -1]]
+    """
+    numbers, counts = np.unique(owners, return_counts=True)
+    longest = int(counts.max(initial=0))
+    if longest > most:
+        raise InputError(
+            f"most={most}: a unit has {longest} rows. Leave out what is above the bound before "
+            "rows are gathered"
+        )
+    order = np.argsort(owners, kind="stable")
+    ends = np.cumsum(counts)
+    column = np.arange(len(owners)) - np.repeat(ends - counts, counts)
+    places = np.full((len(numbers), most), -1, dtype=np.int64)
+    places[np.repeat(np.arange(len(numbers)), counts), column] = order
+    return places
+
+
+def relabelled(owners: Ints) -> tuple[Ints, Ints]:
+    """Number units from 0 without gaps.
+
+    Returns:
+        The new number of each row, and how many rows each unit has.
+    """
+    _, found, counts = np.unique(owners, return_inverse=True, return_counts=True)
+    return found.reshape(-1).astype(np.int64), counts.astype(np.int64)
+
+
+def rows_of_units(owners: Ints, units: Sequence[int] | Ints) -> Ints:
+    """Find the rows of some units, in ascending order."""
+    return np.flatnonzero(np.isin(owners, units))
