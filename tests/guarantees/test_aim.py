@@ -24,7 +24,7 @@ from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.method import AIM
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Relation, rho_for
+from siloweave.privacy.budget import Relation, l1_score_sensitivity, rho_for
 from siloweave.privacy.events import Exponential, SharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_sums
@@ -319,8 +319,8 @@ def masked_once(request, site, tables, what, *, contributes):
 MASKED = secure_sums.masked_reply
 
 
-def halved(relation):
-    return 0.5 if Relation(relation) is Relation.ADD_REMOVE else 1.0
+def halved(neighbours):
+    return l1_score_sensitivity(neighbours) / 2
 
 
 def patch_of(where, name, value):

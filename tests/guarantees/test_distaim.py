@@ -64,7 +64,7 @@ class Study:
             roster, self.handlers or party.HANDLERS, budget=self.budget, seed=seed,
             facts=facts_of(self),
         )  # fmt: skip
-        unit = marginal_sensitivity(self.budget.relation, norm="l2")
+        unit = marginal_sensitivity(self.budget.neighbours, norm="l2")
         run.model, run.rounds = coordinator.distaim(
             Session(tuple(roster), run.wire, run="r"), DOMAIN, list(self.workload),
             rho_for(self.budget), self.settings, unit=unit, key=seed, budget=self.budget,
@@ -114,7 +114,7 @@ def check(study, roster, other, tables, seed=0, asked=None):
     replayed += found
     second = study(other, seed)
     asked = opening(first) if asked is None else asked
-    moved = round(marginal_sensitivity(study.budget.relation, norm="l1"))
+    moved = round(marginal_sensitivity(study.budget.neighbours, norm="l1"))
     for name in roster:
         ledger = first.ledger(name)
         assert ledger.events == second.ledger(name).events

@@ -16,7 +16,7 @@ from siloweave.methods.flaim import coordinator as flaim_rounds
 from siloweave.methods.flaim import party as flaim_party
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Relation
+from siloweave.privacy.budget import Relation, l1_score_sensitivity
 from siloweave.privacy.events import Exponential
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_sums
@@ -81,8 +81,8 @@ def weighted_by_rows(request, site):
     return secure_sums.count(msgspec.structs.replace(request, share_sigma=share), site)
 
 
-def halved(relation):
-    return 0.5 if Relation(relation) is Relation.ADD_REMOVE else 1.0
+def halved(neighbours):
+    return l1_score_sensitivity(neighbours) / 2
 
 
 def one_party_less(self, size, cells):

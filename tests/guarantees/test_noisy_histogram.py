@@ -65,7 +65,7 @@ class Study:
             tolerated=self.tolerated,
         )  # fmt: skip
         rho = rho_for(self.budget)
-        event = histogram_event(FINE, self.budget.relation, rho, len(roster), self.tolerated)
+        event = histogram_event(FINE, self.budget.neighbours, rho, len(roster), self.tolerated)
         session = Session(tuple(roster), run.wire, run="r")
         keys = exchange_keys(session, FINE.domain)
         counts = noisy_histogram(session, keys, FINE, event, seed).columns

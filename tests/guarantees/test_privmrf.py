@@ -58,11 +58,11 @@ class Study:
 
     def __call__(self, roster, seed=0):
         run = run_of(roster, party.HANDLERS, budget=self.budget, seed=seed, facts=facts_of(self))
-        relation = self.budget.relation
+        neighbours = self.budget.neighbours
         run.model, run.rounds = coordinator.privmrf(
             Session(tuple(roster), run.wire, run="r"), next(iter(roster.values())).domain,
-            list(self.workload), rho_for(self.budget), self.settings, relation=relation,
-            unit=marginal_sensitivity(relation, norm="l2"),
+            list(self.workload), rho_for(self.budget), self.settings, neighbours=neighbours,
+            unit=marginal_sensitivity(neighbours, norm="l2"),
         )  # fmt: skip
         return run
 

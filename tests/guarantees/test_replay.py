@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Relation, marginal_sensitivity
+from siloweave.privacy.budget import Neighbours, Relation, marginal_sensitivity
 from siloweave.privacy.events import Exponential, Gaussian, Laplace
 from siloweave.privacy.ledger import Ledger
 from siloweave.privacy.mechanisms import OSEntropy, SeededEntropy
@@ -19,7 +19,7 @@ def release(rows, *, relation=Relation.ADD_REMOVE, ledger=None, claim=None, tabl
     """A small algorithm: count tables with noise, then select the worst-fitted cell."""
     ledger = Ledger("party") if ledger is None else ledger
     entropy, counts = SeededEntropy(0), np.bincount(rows, minlength=DOMAIN)
-    sensitivity = marginal_sensitivity(relation, norm="l2") if claim is None else claim
+    sensitivity = marginal_sensitivity(Neighbours(relation), norm="l2") if claim is None else claim
     noisy = counts
     for step in range(tables):
         event = Gaussian(sigma=4.0, sensitivity=sensitivity)
@@ -53,7 +53,7 @@ def test_replay_finds_the_sensitivities_exactly():
     worst = dict.fromkeys(Relation, 0.0)
     for rows, other, relation in neighbours(40):
         tape, twin, events = pair(rows, other, relation=relation)
-        twin.require(l2=marginal_sensitivity(relation, norm="l2"), score=1.0)
+        twin.require(l2=marginal_sensitivity(Neighbours(relation), norm="l2"), score=1.0)
         twin.require_paid(events)
         worst[relation] = max(worst[relation], *twin.distances("l2"))
         assert len(tape.charges) == 3

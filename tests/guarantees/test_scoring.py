@@ -37,7 +37,7 @@ class Study:
         run = run_of(rows, self.handlers or HANDLERS, budget=self.budget, seed=seed)
         parties = Session(tuple(roster), run.wire, run="r")
         price = scoring.price_for(self.budget, 1)
-        run.found = ask_scores(parties, JUDGED, QUERIES, price, self.budget.relation)
+        run.found = ask_scores(parties, JUDGED, QUERIES, price, self.budget.neighbours)
         return run
 
 

@@ -42,7 +42,7 @@ class Study:
             roster, self.handlers or HANDLERS, budget=self.budget, seed=seed,
             tolerated=self.settings.tolerated,
         )  # fmt: skip
-        unit = marginal_sensitivity(self.budget.relation, norm="l2")
+        unit = marginal_sensitivity(self.budget.neighbours, norm="l2")
         domain = next(iter(roster.values())).domain
         run.model, run.rounds = two_round.two_round(
             Session(tuple(roster), run.wire, run="r"), domain, list(WORKLOAD),

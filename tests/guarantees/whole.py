@@ -164,7 +164,7 @@ class AIMStudy:
             facts={**facts_of(self), "heaviest": self.heaviest},
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
-        unit = marginal_sensitivity(self.budget.relation, norm="l2")
+        unit = marginal_sensitivity(self.budget.neighbours, norm="l2")
         parties = Session(tuple(roster), run.wire, run="r")
         rho = rho_for(self.budget)
         run.model, run.rounds = aim(
@@ -191,7 +191,7 @@ class FLAIMStudy:
             entropy=self.entropy, tolerated=self.settings.tolerated, facts=facts_of(self),
         )  # fmt: skip
         domain = next(iter(roster.values())).domain
-        unit = marginal_sensitivity(self.budget.relation, norm="l2")
+        unit = marginal_sensitivity(self.budget.neighbours, norm="l2")
         run.model, run.rounds = flaim(
             Session(tuple(roster), run.wire, run="r"), domain, list(self.workload),
             rho_for(self.budget), self.settings, key=self.key, unit=unit,

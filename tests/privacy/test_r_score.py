@@ -6,7 +6,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from siloweave.privacy.budget import Relation, r_score_sensitivity
+from siloweave.privacy.budget import Neighbours, Relation, r_score_sensitivity
 from siloweave.statistics.marginals import r_score
 from siloweave.tables.codes import Codes, Domain
 
@@ -44,8 +44,8 @@ def test_no_neighbours_of_small_tables_are_further_apart():
         for table in combinations_with_replacement(CELLS, rows):
             more = [score_of([*table, cell]) for cell in CELLS]
             added = [abs(found - score_of(table)) for found in more]
-            assert max(added) <= r_score_sensitivity(Relation.ADD_REMOVE)
-            assert max(more) - min(more) <= r_score_sensitivity(Relation.REPLACE_ONE)
+            assert max(added) <= r_score_sensitivity(Neighbours(Relation.ADD_REMOVE))
+            assert max(more) - min(more) <= r_score_sensitivity(Neighbours(Relation.REPLACE_ONE))
 
 
 def test_the_bound_of_a_row_more_is_approached():
@@ -61,11 +61,14 @@ def test_the_bound_of_another_row_is_approached_and_is_not_that_of_a_row_more():
         return [[old, 0, some], [0, new, 0], [some, 0, many]]
 
     moved = exact(table(0, 1)) - exact(table(1, 0))
-    assert 2.99 < moved < r_score_sensitivity(Relation.REPLACE_ONE) == 3
+    assert 2.99 < moved < r_score_sensitivity(Neighbours(Relation.REPLACE_ONE)) == 3
 
 
 @pytest.mark.parametrize("relation", list(Relation))
 def test_sums_of_many_rows_stay_whole(relation):
     """Products of counts of 2^31 rows fit 64 bits: the largest are below 2 n^2."""
     assert 2 * (2**31 - 1) ** 2 < 2**63
-    assert r_score_sensitivity(relation) == {"add_remove": 2.0, "replace_one": 3.0}[str(relation)]
+    assert (
+        r_score_sensitivity(Neighbours(relation))
+        == {"add_remove": 2.0, "replace_one": 3.0}[str(relation)]
+    )

@@ -9,7 +9,7 @@ from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation.session import InProcess, Session
 from siloweave.privacy.accountants import Tally
-from siloweave.privacy.budget import Budget, Relation, marginal_sensitivity, rho_for
+from siloweave.privacy.budget import Budget, Neighbours, Relation, marginal_sensitivity, rho_for
 from siloweave.privacy.events import SharedGaussian, ThresholdGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import schema as schemas_module
@@ -205,7 +205,7 @@ def test_numbers_of_the_largest_size_still_give_bounds():
 def pair(table, other, relation):
     """How far the first party's inputs moved, and its ledger: same calls and same charges."""
     limit = Budget(epsilon=2.0, delta=1e-5, relation=relation)
-    learning = replace(LEARNING, unit=marginal_sensitivity(relation, norm="l2"))
+    learning = replace(LEARNING, unit=marginal_sensitivity(Neighbours(relation), norm="l2"))
     background = clinics(seed=5, parties=1, number=300)[0]
     ledgers = []
 

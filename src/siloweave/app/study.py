@@ -101,6 +101,8 @@ class BudgetTable(Section, frozen=True):
     delta: float | None = None
     relation: Relation = Relation.ADD_REMOVE
     unit: str = "row"
+    rows_per_unit: int | None = None
+    parties_per_unit: int = 1
 
 
 class DatabaseTable(Section, frozen=True):
@@ -355,7 +357,10 @@ class Study(Section, frozen=True):
                     "delta = 1e-6; `siloweave init` writes a file with every field."
                 )
             delta = UNBOUNDED.delta
-        return Budget(budget.epsilon, delta, budget.unit, budget.relation)
+        return Budget(
+            budget.epsilon, delta, budget.unit, budget.relation, budget.rows_per_unit,
+            budget.parties_per_unit,
+        )  # fmt: skip
 
     def read_schema(self) -> Schema:
         """The declared columns.

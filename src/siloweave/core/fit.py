@@ -41,7 +41,7 @@ from siloweave.federation.records import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.accountants import epsilon, epsilon_to_parties, of_one_person
-from siloweave.privacy.budget import Budget, Relation
+from siloweave.privacy.budget import ROW, Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.arrays import Floats, Ints, Matrix
 from siloweave.tables.codes import Clique, Codes, Encoder
@@ -478,6 +478,17 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, tuple[str, ...]]
     simulated: bool
     declared: str = ""  # a schema file's text
+    rows_per_unit: int | None = None  # None in fits of versions that bounded no unit but a row
+    parties_per_unit: int = 1
+
+    @property
+    def budget(self) -> Budget:
+        """What was allowed; before units were bounded, the unit was a word, and a row protected."""
+        bound = inf if self.epsilon is None else self.epsilon
+        unit = self.unit if self.rows_per_unit is not None else ROW
+        return Budget(
+            bound, self.delta, unit, self.relation, self.rows_per_unit, self.parties_per_unit
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -786,6 +797,8 @@ class Fit:
             delta=budget.delta,
             unit=budget.unit,
             relation=budget.relation,
+            rows_per_unit=budget.rows_per_unit,
+            parties_per_unit=budget.parties_per_unit,
             settings=dict(self.settings),
             ledgers=dict(self.ledgers),
             heads=dict(self.heads),
@@ -823,12 +836,11 @@ class Fit:
             model = loaders[saved.info.name](path)
         except (OSError, KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as a saved fit: {error}") from error
-        bound = inf if saved.epsilon is None else saved.epsilon
         return cls(
-            model, saved.info, Budget(bound, saved.delta, saved.unit, saved.relation),
-            saved.private, saved.settings, saved.ledgers, saved.heads,
-            Cost(saved.traffic, saved.rounds, saved.phases), saved.num_rows, like, saved.columns,
-            saved.simulated, Schema.from_json(saved.declared) if saved.declared else None,
+            model, saved.info, saved.budget, saved.private, saved.settings, saved.ledgers,
+            saved.heads, Cost(saved.traffic, saved.rounds, saved.phases), saved.num_rows, like,
+            saved.columns, saved.simulated,
+            Schema.from_json(saved.declared) if saved.declared else None,
         )  # fmt: skip
 
 

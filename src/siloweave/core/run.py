@@ -64,7 +64,7 @@ from siloweave.federation import records
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
-from siloweave.privacy.budget import Budget, Relation, rho_for
+from siloweave.privacy.budget import ROW, Budget, Relation, rho_for
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
 from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
@@ -1156,18 +1156,21 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
 
 
 def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
-    """Refuse a limit of another unit or relation than that in which the entries were priced.
+    """Refuse a limit of other neighbours than those for which the entries were priced.
 
     An entry has a distance of neighbours, and not which neighbours these are.
     """
-    now, before = [limit.unit, str(limit.relation)], store.get(_NEIGHBOURS)
-    known = now if before is None else msgspec.json.decode(before)
+    now = [limit.unit, str(limit.relation), limit.rows_per_unit]
+    before = store.get(_NEIGHBOURS)
+    known: Any = now if before is None else msgspec.json.decode(before)
+    if len(known) == 2:  # written before units were bounded: a row was protected, by any name
+        known = [ROW, known[1], 1]
     if ledger.entries and known != now:
+        priced = Budget(1.0, limit.delta, known[0], Relation(known[1]), known[2])
         raise BudgetError(
-            f"budget: protects a {now[0]!r} under {now[1]!r}, and the ledger of party "
-            f"{ledger.owner!r} holds what a {known[0]!r} costs under {known[1]!r}, so these do not "
-            "add up. Nothing was released. Give a budget of the same unit and relation, or use a "
-            "folder of its own."
+            f"budget: protects {limit.protected}, and the ledger of party {ledger.owner!r} holds "
+            f"what {priced.protected} costs, so these do not add up. Nothing was released. Give a "
+            "budget of the same unit, rows_per_unit and relation, or use a folder of its own."
         )
     if before is None or known != now:
         store.put(_NEIGHBOURS, msgspec.json.encode(now))

@@ -31,6 +31,61 @@ class Relation(StrEnum):
     REPLACE_ONE = "replace_one"
 
 
+class Neighbours(msgspec.Struct, frozen=True):
+    """Which two tables count as neighbours, and in how many rows they may differ.
+
+    Every sensitivity is a function of this value, so that none can be computed without the number
+    of rows.
+
+    Args:
+        relation: whether units come and go, or are replaced.
+        rows: most rows of one unit, >= 1; a party keeps no more (tables/units.py).
+
+    Raises:
+        BudgetError: `rows` is no whole number of at least 1, or is above 1 where units are
+            replaced.
+
+    Example:
+        >>> marginal_sensitivity(Neighbours(Relation.ADD_REMOVE, rows=5), norm="l2")
+        5.0
+    """
+
+    relation: Relation = Relation.ADD_REMOVE
+    rows: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.relation, Relation):
+            raise BudgetError(
+                f"Neighbours: relation = {self.relation!r} must be a Relation. "
+                "Use Relation.ADD_REMOVE or Relation.REPLACE_ONE."
+            )
+        _check_whole("Neighbours", "rows", self.rows)
+        if self.rows > 1 and self.replaces:
+            raise BudgetError(f"Neighbours: rows = {self.rows}, but {_NO_REPLACEMENT}")
+
+    @property
+    def replaces(self) -> bool:
+        """Whether one unit has other values, so that the number of rows is public."""
+        return self.relation is Relation.REPLACE_ONE
+
+
+ROW = "row"
+"""The unit that needs no column: one row."""
+
+_NO_REPLACEMENT = (
+    "a person who is replaced by another may have another number of rows, so the number of rows is "
+    "not public. Use Relation.ADD_REMOVE with a unit other than a row."
+)
+
+
+def _check_whole(owner: str, name: str, value: object) -> None:
+    """Raise BudgetError for what is no whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BudgetError(
+            f"{owner}: {name} = {value!r} must be a whole number of at least 1, for example 5."
+        )
+
+
 class Budget(msgspec.Struct, frozen=True):
     """The largest privacy loss a run may cause, and what it is measured against.
 
@@ -38,8 +93,13 @@ class Budget(msgspec.Struct, frozen=True):
         epsilon: bound on the privacy loss, > 0; ``math.inf`` for a method that keeps none.
         delta: probability with which ``epsilon`` may be exceeded, in (0, 1); well below one over
             the number of rows.
-        unit: what one neighbour differs in; free text that reports repeat.
-        relation: which tables are neighbours.
+        unit: what one neighbour differs in: "row", or the name of an id column of the schema. All
+            rows with one id are one unit.
+        relation: which tables are neighbours; only ``ADD_REMOVE`` with a unit other than a row.
+        rows_per_unit: most rows of one id that take part; each party leaves out the rest before
+            anything is counted. Required for a unit other than a row; 1 for a row.
+        parties_per_unit: at how many parties with split rows one id may have rows; 1 for a row.
+            Epsilon holds for the rows at one party, and reports show what several cost.
 
     Raises:
         BudgetError: a value is out of bounds.
@@ -47,12 +107,16 @@ class Budget(msgspec.Struct, frozen=True):
     Example:
         >>> Budget(epsilon=1.0, delta=1e-6).relation
         <Relation.ADD_REMOVE: 'add_remove'>
+        >>> Budget(epsilon=1.0, delta=1e-6, unit="patient_id", rows_per_unit=5).neighbours.rows
+        5
     """
 
     epsilon: float
     delta: float
-    unit: str = "row"
+    unit: str = ROW
     relation: Relation = Relation.ADD_REMOVE
+    rows_per_unit: int | None = None
+    parties_per_unit: int = 1
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
@@ -72,15 +136,69 @@ class Budget(msgspec.Struct, frozen=True):
                 f"Budget: delta = {self.delta} must lie strictly between 0 and 1. "
                 "Choose it well below 1 / number of rows, for example 1e-6."
             )
-        if not self.unit:
-            raise BudgetError(
-                "Budget: unit = '' must not be empty. Name what is protected, for example 'row'."
-            )
         if not isinstance(self.relation, Relation):
             raise BudgetError(
                 f"Budget: relation = {self.relation!r} must be a Relation. "
                 "Use Relation.ADD_REMOVE or Relation.REPLACE_ONE."
             )
+        if not self.unit:
+            raise BudgetError(
+                f"Budget: unit = {self.unit!r} must be 'row' or the name of an id column of the "
+                "schema."
+            )
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Refuse numbers of rows and of parties that do not fit the unit."""
+        _check_whole("Budget", "parties_per_unit", self.parties_per_unit)
+        if self.unit == ROW:
+            if self.rows_per_unit is None:
+                msgspec.structs.force_setattr(self, "rows_per_unit", 1)
+            _check_whole("Budget", "rows_per_unit", self.rows_per_unit)
+            for name in ("rows_per_unit", "parties_per_unit"):
+                if getattr(self, name) != 1:
+                    raise BudgetError(
+                        f"Budget: {name} = {getattr(self, name)}, but unit = 'row'. Leave it out, "
+                        "or set unit to the id column that names whose row it is."
+                    )
+            return
+        if self.rows_per_unit is None:
+            raise BudgetError(
+                f"Budget: rows_per_unit is missing, and unit = {self.unit!r} is not a row. Give "
+                "the most rows of one id that take part, for example rows_per_unit=5; each party "
+                "leaves out the rest."
+            )
+        _check_whole("Budget", "rows_per_unit", self.rows_per_unit)
+        if self.relation is Relation.REPLACE_ONE:
+            raise BudgetError(
+                f"Budget: relation = 'replace_one' with unit = {self.unit!r}, but {_NO_REPLACEMENT}"
+            )
+
+    @property
+    def by_row(self) -> bool:
+        """Whether the unit is a single row."""
+        return self.unit == ROW
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """What every sensitivity is a function of: the relation, and the rows of one unit."""
+        assert self.rows_per_unit is not None  # checked when it was made
+        return Neighbours(self.relation, self.rows_per_unit)
+
+    @property
+    def protected(self) -> str:
+        """What is protected, in words for errors.
+
+        Example:
+            >>> Budget(1.0, 1e-6, "patient_id", rows_per_unit=5).protected
+            "a 'patient_id' with at most 5 rows under 'add_remove'"
+        """
+        rows = "" if self.by_row else f" with at most {self.rows_per_unit} rows"
+        return f"a {self.unit!r}{rows} under {str(self.relation)!r}"
+
+    def protects_alike(self, other: Budget) -> bool:
+        """Whether costs under both are of the same neighbours, so that they add up."""
+        return (self.unit, self.neighbours) == (other.unit, other.neighbours)
 
     @property
     def private(self) -> bool:
@@ -92,56 +210,69 @@ UNBOUNDED = Budget(math.inf, 1e-6)
 """What a fit without a guarantee runs under: epsilon is infinite, and any delta is as good."""
 
 
-def marginal_sensitivity(relation: Relation, *, norm: Literal["l1", "l2"]) -> float:
+def _of(neighbours: Neighbours, function: str) -> Neighbours:
+    """Return the neighbours; InputError for a bare relation, which lacks the number of rows."""
+    if isinstance(neighbours, Neighbours):
+        return neighbours
+    raise InputError(
+        f"{function}: neighbours = {neighbours!r} must be a Neighbours, which has the number of "
+        "rows of one unit beside the relation. Use Budget.neighbours."
+    )
+
+
+def marginal_sensitivity(neighbours: Neighbours, *, norm: Literal["l1", "l2"]) -> float:
     """How far one unit moves a vector of counts in which every row falls into one cell.
 
     Args:
-        relation: which tables are neighbours.
+        neighbours: the relation, and how many rows one unit has at most.
         norm: the norm of the distance.
 
     Returns:
-        Rows: 1 for add/remove; for replace-one 2 ("l1") or the square root of 2 ("l2").
+        Rows: k for add/remove of k rows; for replace-one 2 ("l1") or the square root of 2 ("l2").
 
-    **Guarantee**: exact and tight for one count table of disjoint cells. Several tables of the same
-    rows are several releases, each charged.
+    **Guarantee**: exact and tight for one count table of disjoint cells. The k rows of a unit add
+    a vector of whole numbers with sum k, whose L2 norm is at most its L1 norm, k; both are reached
+    where all rows fall into one cell. Several tables of the same rows are several releases, each
+    charged.
 
     Example:
-        >>> marginal_sensitivity(Relation.REPLACE_ONE, norm="l1")
+        >>> marginal_sensitivity(Neighbours(Relation.REPLACE_ONE), norm="l1")
         2.0
     """
     if norm not in ("l1", "l2"):
         raise InputError(f"marginal_sensitivity: norm = {norm!r} must be 'l1' or 'l2'.")
-    if Relation(relation) is Relation.ADD_REMOVE:
-        return 1.0
+    if not _of(neighbours, "marginal_sensitivity").replaces:
+        return float(neighbours.rows)
     return 2.0 if norm == "l1" else math.sqrt(2.0)
 
 
-def size_sensitivity(relation: Relation) -> float:
-    """How far one unit moves the number of rows: 1 for add/remove, 0 for replace-one.
+def size_sensitivity(neighbours: Neighbours) -> float:
+    """How far one unit moves the number of rows: k for add/remove of k rows, 0 for replace-one.
 
     **Guarantee**: exact. Under replace-one the number of rows is public by definition.
     """
-    return 1.0 if Relation(relation) is Relation.ADD_REMOVE else 0.0
+    return 0.0 if _of(neighbours, "size_sensitivity").replaces else float(neighbours.rows)
 
 
-def l1_score_sensitivity(relation: Relation) -> float:
+def l1_score_sensitivity(neighbours: Neighbours) -> float:
     """How far one unit moves the L1 distance between a count table and a fixed vector.
 
     Returns:
-        Rows: 1 for add/remove, 2 for replace-one.
+        Rows: k for add/remove of k rows, 2 for replace-one.
 
     **Guarantee**: holds for counts compared with numbers that do not depend on the rows. It does
-    not hold when the vector is scaled by the private number of rows (then up to 2 for add/remove),
-    nor for counts divided by it.
+    not hold when the vector is scaled by the private number of rows (then up to 2 for each row that
+    is added or removed), nor for counts divided by it.
     """
-    return marginal_sensitivity(relation, norm="l1")
+    return marginal_sensitivity(neighbours, norm="l1")
 
 
-def r_score_sensitivity(relation: Relation) -> float:
+def r_score_sensitivity(neighbours: Neighbours) -> float:
     """How far one unit moves an R-score, (n / 2) ||P_ij - P_i x P_j||_1 in whole rows.
 
     Returns:
-        Rows: 2 for add/remove, 3 for replace-one; `statistics.marginals.r_score` rounds down.
+        Rows: 2 k for add/remove of k rows, 3 for replace-one; `statistics.marginals.r_score`
+        rounds down.
 
     **Guarantee**: holds although n is private and changes. Let c be the table of a pair, a and b
     its sums, p = a / n, q = b / n and M = c - a b' / n, so that the score is ||M||_1 / 2. With one
@@ -150,15 +281,18 @@ def r_score_sensitivity(relation: Relation) -> float:
         M_new - M = n / (n + 1) (e_x - p) (e_y - q)',                                    (1)
 
     because the left side is e_x e_y' - ((n p + e_x) (n q + e_y)' / (n + 1) - n p q'). Both factors
-    have an L1 norm of at most 2, so the score moves by at most 2 n / (n + 1) < 2.
+    have an L1 norm of at most 2, so the score moves by at most 2 n / (n + 1) < 2. A unit of k rows
+    is added row by row, each of which moves the score by less than 2, whatever rows are there
+    already: together by less than 2 k.
     Replacing the row (x, y) by (u, v) beside m others adds, by (1) twice, m / (m + 1) times
     (e_u e_v' - e_x e_y') - (e_u - e_x) q' - p (e_v - e_y)', three terms of norm 2 each: the score
     moves by at most 3 m / (m + 1) < 3. Rounded down, two scores less than k apart, k whole, are at
-    most k apart. Both bounds are approached: by a row (1, 1) beside n rows (0, 0), and by a row
-    that leaves one rare value pair for another one (tests/privacy/test_budget.py). The published
-    2 (as 2 / n of a distance) is that of add/remove, and too small where a row is replaced.
+    most k apart. The bounds for one row are approached: by a row (1, 1) beside n rows (0, 0), and
+    by a row that leaves one rare value pair for another one (tests/privacy/test_budget.py); that
+    for k rows by k rows (1, 1). The published 2 (as 2 / n of a distance) is that of add/remove, and
+    too small where a row is replaced.
     """
-    return 2.0 if Relation(relation) is Relation.ADD_REMOVE else 3.0
+    return 3.0 if _of(neighbours, "r_score_sensitivity").replaces else 2.0 * neighbours.rows
 
 
 _CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have

@@ -35,7 +35,7 @@ from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
-from siloweave.privacy.budget import Relation, marginal_sensitivity, rho_for
+from siloweave.privacy.budget import Neighbours, marginal_sensitivity, rho_for
 from siloweave.privacy.events import Gaussian, SharedGaussian
 from siloweave.protocols.schema import coded_part
 from siloweave.protocols.secure_sums import (
@@ -46,8 +46,8 @@ from siloweave.protocols.secure_sums import (
     SumNoise,
     exchange_keys,
     masked_reply,
+    neighbours_of,
     noisy_sums,
-    relation_of,
     release_noisy,
     send_key,
     with_openings,
@@ -165,13 +165,13 @@ def count_columns(request: CountColumns, site: Site[HistogramData]) -> Counts:
     rows = np.array([codes.num_rows], dtype=np.int64)
     what = f"counts of {len(codes.domain.names)} columns in {levels.number} tables, and of rows"
     tables = [levels.count(codes), rows]
-    moved = levels.number + (relation_of(site) is Relation.ADD_REMOVE)
+    moved = levels.number + (not neighbours_of(site).replaces)
     return masked_reply(request, site, tables, what, contributes=moved)
 
 
 def count_rows(request: CountRows, site: Site[HistogramData]) -> Known:
     """The number of rows, public where a row is replaced and refused elsewhere."""
-    if relation_of(site) is not Relation.REPLACE_ONE:
+    if not neighbours_of(site).replaces:
         raise WireError(f"party {site.name!r} hides its number of rows; it is counted with noise")
     return Known(Public(site.rows.codes.num_rows, "neighbours have the same number of rows"))
 
@@ -197,33 +197,33 @@ HANDLERS: Handlers = {
 # Coordinator
 
 
-def counts_event(relation: Relation, tables: int, sigma: float) -> Gaussian:
+def counts_event(neighbours: Neighbours, tables: int, sigma: float) -> Gaussian:
     """Of tables of counts, released together: every row is in one cell of each, or in none."""
-    unit = marginal_sensitivity(relation, norm="l2")
+    unit = marginal_sensitivity(neighbours, norm="l2")
     return Gaussian(sigma=sigma, sensitivity=sqrt(tables) * unit)
 
 
 def histogram_event(
     encoder: Encoder,
-    relation: Relation,
+    neighbours: Neighbours,
     rho: float,
     parties: int,
     tolerated: int,
     dropouts: int = 0,
 ) -> SharedGaussian:
-    """The event of a noisy histogram that costs a row `rho` zCDP.
+    """The event of a noisy histogram that costs a unit `rho` zCDP.
 
     Args:
         encoder: Columns, and the finest bins that are counted.
-        relation: Which tables are neighbours.
+        neighbours: Which tables are neighbours.
         rho: zCDP.
         parties: How many take part.
         tolerated: Of them, how many may pool what they know with the coordinator.
         dropouts: Of them, how many may vanish.
     """
     levels = ResolutionLevels(encoder)
-    moved = levels.number + (relation is Relation.ADD_REMOVE)  # else all rows are as many
-    unit = sqrt(moved) * marginal_sensitivity(relation, norm="l2")
+    moved = levels.number + (not neighbours.replaces)  # else all rows are as many
+    unit = sqrt(moved) * marginal_sensitivity(neighbours, norm="l2")
     cells = levels.cells + 1
     share, missed = SumNoise(unit / sqrt(2 * rho), tolerated, dropouts).share(parties, cells)
     return SharedGaussian(share, parties, missed, unit, cells)
@@ -315,12 +315,12 @@ def _cut(session: Session, task: Task) -> tuple[dict[str, Cuts], dict[str, bytes
     """Where to cut each column, by how its values are spread; and the parties' keys."""
     setup: Any = task.setup
     event = histogram_event(
-        setup.encoder, setup.budget.relation, task.rho, len(session.roster), session.tolerated,
+        setup.encoder, setup.budget.neighbours, task.rho, len(session.roster), session.tolerated,
         session.dropouts,
     )  # fmt: skip
     keys, fine = exchange_keys(session, setup.encoder.domain), setup.encoder
     found = noisy_histogram(session, keys, fine, event, task.seed)
-    rho, unit = rho_for(setup.budget), marginal_sensitivity(setup.budget.relation, norm="l2")
+    rho, unit = rho_for(setup.budget), marginal_sensitivity(setup.budget.neighbours, norm="l2")
     bins = bins_for(setup.schema, found.rows, rho / unit**2)
     wanted, counts = setup.synth.bins, found.columns
     cuts = {

@@ -194,7 +194,8 @@ def marginal_result(
     queries = queries_of(synth, encoder)
     mrf, measured = algorithm(
         session, encoder.domain, queries, task.rho, synth,
-        unit=marginal_sensitivity(setup.budget.relation, norm="l2"), progress=task.progress, **more,
+        unit=marginal_sensitivity(setup.budget.neighbours, norm="l2"),
+        progress=task.progress, **more,
     )  # fmt: skip
     if synth.chooses:
         met = {clique for one in measured for clique in one.cliques}
@@ -288,7 +289,7 @@ def _foreseen(
     """The encoder once columns are cut, if there are as many rows as is guessed; and a note."""
     if fine is None or synth.bins is not None:
         return encoder, ()
-    unit = marginal_sensitivity(case.budget.relation, norm="l2")
+    unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
     bins = bins_for(encoder.schema, case.rows, rho_for(case.budget) / unit**2)
     sizes = {c.name: bin_count(c, bins) for c in fine.schema.columns}
     note = (

@@ -46,14 +46,14 @@ from siloweave.models.junction_tree import cells_in, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import (
-    Relation,
+    Neighbours,
     l1_score_sensitivity,
     marginal_sensitivity,
     r_score_sensitivity,
 )
 from siloweave.privacy.events import Gaussian
 from siloweave.progress import Progress, silent
-from siloweave.protocols.secure_sums import relation_of, release_noisy
+from siloweave.protocols.secure_sums import neighbours_of, release_noisy
 from siloweave.statistics.marginals import marginal, r_score
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, CountedRows, Domain
@@ -120,8 +120,8 @@ class Answers(Protocol):
     """
 
     @property
-    def relation(self) -> Relation:
-        """That of the owner's budget."""
+    def neighbours(self) -> Neighbours:
+        """Those of the owner's budget."""
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
         """R-score of every pair, see `statistics.marginals.r_score`."""
@@ -184,14 +184,14 @@ class _Run:
         rows = max(1.0, float(self.measured[0].counts.sum()))
         if not pairs:
             return rows, {}
-        unit = r_score_sensitivity(self.answers.relation)
+        unit = r_score_sensitivity(self.answers.neighbours)
         scores = self.answers.scores(pairs, _width(unit, len(pairs), rho - part))
         return rows, dict(zip(pairs, scores.tolist(), strict=True))
 
     def refine(self, weights: dict[Clique, float], plan: _Plan, rng: np.random.Generator) -> MRF:
         """Measure what the model answers worst, in steps, and fit after each but the last."""
         model, left = self.fit(None, self.settings.sweeps), plan.refined
-        unit = l1_score_sensitivity(self.answers.relation)
+        unit = l1_score_sensitivity(self.answers.neighbours)
         for step in range(plan.steps, 0, -1):
             asked = _sampled(weights, self.settings.candidates, rng)
             sigma = _width(unit, len(asked), plan.errors_rho / plan.steps)
@@ -271,7 +271,7 @@ def private_field(
     Returns:
         The model, and what a larger model can be built from.
     """
-    unit = marginal_sensitivity(answers.relation, norm="l2")
+    unit = marginal_sensitivity(answers.neighbours, norm="l2")
     run = _Run(answers, domain, rho, settings, megabytes, unit)
     spent = settings.scores_share * rho
     progress("scoring pairs", 0.0)
@@ -319,7 +319,7 @@ def noisy_scores(pairs: Sequence[Clique], sigma: float, site: Site[CountedRows])
     **Guarantee**: one event for all of them, see the top of this file.
     """
     exact = np.array([r_score(site.rows, pair) for pair in pairs], dtype=np.int64)
-    unit = r_score_sensitivity(relation_of(site))
+    unit = r_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(pairs)) * unit)
     return release_noisy(site, event, f"R-scores of {len(pairs)} pairs of columns", exact)
 
@@ -337,7 +337,7 @@ def noisy_errors(
     exact = np.zeros(len(cliques), dtype=np.int64)
     for i, q in enumerate(cliques):  # one by one, as each may be as large as a model
         exact[i] = np.abs(marginal(site.rows, q) - np.rint(model.marginal(q, keep=False))).sum()
-    unit = l1_score_sensitivity(relation_of(site))
+    unit = l1_score_sensitivity(neighbours_of(site))
     event = Gaussian(sigma=sigma, sensitivity=sqrt(len(cliques)) * unit)
     return release_noisy(site, event, f"L1 errors of {len(cliques)} marginals", exact)
 
@@ -353,9 +353,9 @@ class OwnAnswers:
     site: Site[Any]
 
     @property
-    def relation(self) -> Relation:
-        """That of the party's budget."""
-        return relation_of(self.site)
+    def neighbours(self) -> Neighbours:
+        """Those of the party's budget."""
+        return neighbours_of(self.site)
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
         """See `noisy_scores`."""
@@ -369,7 +369,7 @@ class OwnAnswers:
         """Marginals in one event."""
         exact = [marginal(self.site.rows, q) for q in cliques]
         flat = np.concatenate([table.reshape(-1) for table in exact])
-        unit = marginal_sensitivity(self.relation, norm="l2")
+        unit = marginal_sensitivity(self.neighbours, norm="l2")
         event = Gaussian(sigma=sigma, sensitivity=sqrt(len(exact)) * unit)
         self.site.pay(event, f"{len(exact)} marginals")
         noisy = mechanisms.add_gaussian(flat, sigma, entropy=self.site.entropy).astype(np.float64)

@@ -60,8 +60,8 @@ from siloweave.protocols.secure_sums import (
     Cohort,
     Counts,
     masked_reply,
+    neighbours_of,
     noisy_sums,
-    relation_of,
     with_openings,
 )
 from siloweave.protocols.workload import first_encoder, queries_of
@@ -161,7 +161,7 @@ def name(request: Name, site: Site[OwnerData]) -> Named:
     _check_asked(request.columns, "categories", site)
     event = ThresholdGaussian(
         sigma=request.sigma,
-        sensitivity=marginal_sensitivity(relation_of(site), norm="l2"),
+        sensitivity=marginal_sensitivity(neighbours_of(site), norm="l2"),
         threshold=request.threshold,
     )
     found = {c.name: _values(site.rows.table, c) for c in request.columns}
@@ -477,7 +477,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
 
 def _learn(session: Session, task: Task) -> Schema:
     setup = task.setup
-    unit = marginal_sensitivity(setup.budget.relation, norm="l2")
+    unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
     delta = 0.1 * setup.budget.delta
     learning = Learning(task.rho, delta, session.tolerated, unit, session.dropouts)
     return agree_schema(session, setup.schema, learning)

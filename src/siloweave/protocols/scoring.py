@@ -61,7 +61,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import (
     Budget,
-    Relation,
+    Neighbours,
     gaussian_sigma,
     l1_score_sensitivity,
     rho_for,
@@ -192,12 +192,12 @@ def _shares(request: ScoreTable, site: Site[ScoredRows]) -> list[Floats]:
 
 def _events(request: ScoreTable, site: Site[ScoredRows]) -> list[Gaussian]:
     """What is going to be charged, once it is known that such noise can be drawn."""
-    relation = site.rows.budget.relation
-    if not size_sensitivity(relation) and request.size_rho != 0:
+    neighbours = site.rows.budget.neighbours
+    if not size_sensitivity(neighbours) and request.size_rho != 0:
         found = f"size_rho = {request.size_rho}"
         raise _malformed(site, found, "it must be 0, as the number of rows is public")
     try:
-        events = priced(request.size_rho, request.score_rho, relation)
+        events = priced(request.size_rho, request.score_rho, neighbours)
         for event in events:
             mechanisms.discrete_gaussian(event.sigma, 0, entropy=site.entropy)
     except (InputError, ArithmeticError) as error:
@@ -258,10 +258,10 @@ HANDLERS: Handlers = {KeyRequest: send_key, ScoreTable: judge}
 # What both sides compute
 
 
-def priced(size_rho: float, score_rho: float, relation: Relation) -> list[Gaussian]:
+def priced(size_rho: float, score_rho: float, neighbours: Neighbours) -> list[Gaussian]:
     """A score's events: the number of rows, where it is private, and the distance."""
-    units = [(score_rho, GRID * l1_score_sensitivity(relation) + 1)]  # rounding adds a step
-    if unit := size_sensitivity(relation):
+    units = [(score_rho, GRID * l1_score_sensitivity(neighbours) + 1)]  # rounding adds a step
+    if unit := size_sensitivity(neighbours):
         units.insert(0, (size_rho, unit))
     return [Gaussian(gaussian_sigma(rho, unit), unit) for rho, unit in units]
 
@@ -269,7 +269,7 @@ def priced(size_rho: float, score_rho: float, relation: Relation) -> list[Gaussi
 def price_for(budget: Budget, parties: int) -> tuple[float, float]:
     """The zCDP of a party's number of rows and of its score: its share of the budget."""
     rho = rho_for(budget) / parties
-    size = _SIZE_SHARE * rho if size_sensitivity(budget.relation) else 0.0
+    size = _SIZE_SHARE * rho if size_sensitivity(budget.neighbours) else 0.0
     return size, rho - size
 
 
@@ -367,7 +367,7 @@ def ask_scores(
     judged: Codes,
     asked: Sequence[Clique],
     price: tuple[float, float],
-    relation: Relation,
+    neighbours: Neighbours,
     progress: Progress = silent,
 ) -> dict[str, tuple[list[Clique], PartyScore]]:
     """Ask every party for its score; returns the queries that each one answered, and its score.
@@ -390,7 +390,7 @@ def ask_scores(
         queries = tuple(tuple(c for c in columns if c in q) for q in mine)  # in the party's order
         shares = tuple(Array.of(marginal(judged, q) / judged.num_rows, "<f4") for q in queries)
         (reply,) = session.ask(ScoreTable(queries, shares, *price), [name])
-        found[name] = (mine, _scored(name, columns, len(mine), reply, price, relation))
+        found[name] = (mine, _scored(name, columns, len(mine), reply, price, neighbours))
     progress("scored", 1.0)
     return found
 
@@ -401,11 +401,11 @@ def _scored(
     queries: int,
     reply: Judgement,
     price: tuple[float, float],
-    relation: Relation,
+    neighbours: Neighbours,
 ) -> PartyScore:
     rows = rows_sent(name, (*reply.noisy_rows, *reply.public_rows))
     error = reply.distance.value / GRID / rows
-    *size, distance = priced(*price, relation)
+    *size, distance = priced(*price, neighbours)
     noise = distance.sigma / GRID / rows
     unsure = size[0].sigma / rows if size else 0.0
     spread = _SURE * sqrt(noise**2 + ((1 + abs(error)) * unsure) ** 2)
@@ -515,10 +515,10 @@ def _run(
                 apart = ([e.event for e in spent[other]] for other in spent if other != name)
                 others = tuple(of_one_person(apart))
                 site.rows = replace(site.rows, others=others)
-        price, relation = price_for(job.budget, together), job.budget.relation
+        price, neighbours = price_for(job.budget, together), job.budget.neighbours
         for site in sites.values():  # all of them before the first one pays
-            check_price(site, job.run, priced(*price, relation))
-        found = ask_scores(session, judged, asked, price, relation, job.progress)
+            check_price(site, job.run, priced(*price, neighbours))
+        found = ask_scores(session, judged, asked, price, neighbours, job.progress)
         return found, {name: site.ledger.entries for name, site in sites.items()}
 
 
@@ -533,11 +533,10 @@ def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
     for name, other in others.items():
         if other is None or not other.private:  # what costs infinity adds up under any relation
             continue
-        if (other.relation, other.unit) != (budget.relation, budget.unit):
+        if not budget.protects_alike(other):
             raise BudgetError(
-                f"budget: protects a {budget.unit!r} under {str(budget.relation)!r}, and {name} a "
-                f"{other.unit!r} under {str(other.relation)!r}, so their costs do not add up. Give "
-                "a budget of the same unit and relation."
+                f"budget: protects {budget.protected}, and {name} {other.protected}, so their "
+                "costs do not add up. Give a budget of the same unit, rows_per_unit and relation."
             )
     return budget if total is None else total
 

@@ -206,7 +206,7 @@ class SecurePlan:
     @property
     def unit(self) -> float:
         """L2 sensitivity of a marginal."""
-        return marginal_sensitivity(self.budget.relation, norm="l2")
+        return marginal_sensitivity(self.budget.neighbours, norm="l2")
 
     @property
     def moved(self) -> int:
@@ -682,7 +682,9 @@ def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
         paid = (site.release(bound, "an upper bound of the number of rows", number),)
         site.remember("bound", str(paid[0].value).encode())
     if fine is not None:
-        event = counts_event(plan.budget.relation, ResolutionLevels(fine).number, plan.counts_sigma)
+        event = counts_event(
+            plan.budget.neighbours, ResolutionLevels(fine).number, plan.counts_sigma
+        )
         own = table.select(list(fine.schema.names))
         counts = (release_counts(site, fine, own, event),)
         site.remember("counts", counts[0].value.data)
@@ -1099,7 +1101,7 @@ def _foreseen(synth: Any, case: Case, encoder: Encoder, shared: int) -> tuple[in
         return 0, 0
     domain, queries = encoder.domain, queries_of(synth, encoder)
     pairs = sorted((q for q in closure(queries, domain) if len(q) == 2), key=domain.size)
-    rho = rho_for(case.budget) / marginal_sensitivity(case.budget.relation, norm="l2") ** 2
+    rho = rho_for(case.budget) / marginal_sensitivity(case.budget.neighbours, norm="l2") ** 2
     sigma = sqrt(max(1, len(pairs)) / (2 * synth.pairs_share * rho))
     found = np.zeros(2, dtype=np.int64)
     for number in (len(pairs), ceil(_PLANNED * len(pairs))) if pairs else ():

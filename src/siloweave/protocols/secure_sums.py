@@ -45,7 +45,7 @@ from siloweave.federation.site import Handlers, Site
 from siloweave.models.junction_tree import cells_in, tree_cells
 from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import Relation, marginal_sensitivity, share_sigma
+from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
 from siloweave.privacy.events import Gaussian, NonPrivate, SharedGaussian
 from siloweave.protocols.workload import known_weights, most_counted
 from siloweave.statistics.marginals import marginal
@@ -237,9 +237,9 @@ def send_key(request: KeyRequest, site: Site[CountedRows]) -> MaskKey:
     return MaskKey(site.mask_key(), Public(domain.names, why), Public(domain.sizes, why))
 
 
-def relation_of(site: Site[Any]) -> Relation:
-    """The neighbouring relation that this party's budget is stated in."""
-    return site.ledger.limit.relation if site.ledger.limit else Relation.ADD_REMOVE
+def neighbours_of(site: Site[Any]) -> Neighbours:
+    """The neighbours that this party's budget is stated in: the relation, and a unit's rows."""
+    return site.ledger.limit.neighbours if site.ledger.limit else Neighbours()
 
 
 def release_noisy(site: Site[Any], event: Gaussian, what: str, exact: Ints) -> Released[Array]:
@@ -275,7 +275,7 @@ def masked_reply(
         share_sigma=request.share_sigma,
         shares=len(request.keys),
         tolerated=request.tolerated,
-        sensitivity=sqrt(contributes) * marginal_sensitivity(relation_of(site), norm="l2"),
+        sensitivity=sqrt(contributes) * marginal_sensitivity(neighbours_of(site), norm="l2"),
         dimension=flat.size,
     )
     return Counts(site.release_masked(event, what, flat, request.keys, besides))

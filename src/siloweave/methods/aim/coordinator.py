@@ -79,7 +79,7 @@ def most_rounds(settings: AIM, columns: int, budget: Budget) -> int:
 
     A share of the budget goes to bins, perhaps; with less noise is wider, and rounds are fewer.
     """
-    unit = marginal_sensitivity(budget.relation, norm="l2")
+    unit = marginal_sensitivity(budget.neighbours, norm="l2")
     first = _Budget(rho_for(budget), settings.gaussian_share, unit)
     first.start(settings.rounds_per_column * columns)
     return ceil(first.rho / first.round_cost * (1 - _FLOATS))

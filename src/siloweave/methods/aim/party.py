@@ -14,7 +14,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
-from siloweave.protocols.secure_sums import ROUNDING, checked_weights, relation_of, unpacked
+from siloweave.protocols.secure_sums import ROUNDING, checked_weights, neighbours_of, unpacked
 from siloweave.protocols.workload import expected_l1
 from siloweave.tables.codes import CountedRows
 
@@ -37,7 +37,7 @@ def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
     sizes = map(model.domain.size, request.candidates)
     noise = [expected_l1(request.sigma, size) for size in sizes]
     scores = weights * (np.asarray([gaps[r] for r in request.candidates]) - noise)
-    unit = l1_score_sensitivity(relation_of(site))
+    unit = l1_score_sensitivity(neighbours_of(site))
     sensitivity = max(known) * unit * (1 + ROUNDING)
     chosen = site.release(
         Exponential(request.epsilon),

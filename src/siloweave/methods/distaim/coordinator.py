@@ -75,7 +75,7 @@ def check_coins(settings: DistAIM, budget: Budget, tables: int, share: float) ->
 
     `share` of the budget's zCDP is left for both measurements.
     """
-    unit = marginal_sensitivity(budget.relation, norm="l2")
+    unit = marginal_sensitivity(budget.neighbours, norm="l2")
 
     def sigma_of(one: Budget) -> float:
         price = price_of(one, share * rho_for(one), round(unit**2))

@@ -39,7 +39,7 @@ from siloweave.protocols.secure_sums import (
     KeyRequest,
     checked_queries,
     count_exactly,
-    relation_of,
+    neighbours_of,
     send_key,
 )
 from siloweave.statistics.marginals import closure, marginal
@@ -80,10 +80,10 @@ def share(request: ShareCounts, site: Site[CountedRows]) -> CountShare:
     """V = M - U: pay for everything that may be opened later, and send counts under a mask."""
     site.require_first()
     price, domain = request.price, site.rows.domain
-    if price.moved != marginal_sensitivity(relation_of(site), norm="l1"):
+    if price.moved != marginal_sensitivity(neighbours_of(site), norm="l1"):
         raise WireError(
             f"party {site.name!r} was asked to pay for rows that move {price.moved} cells of a "
-            f"table; its own budget is of {relation_of(site)}. Nothing was released"
+            f"table; its own budget is of {neighbours_of(site)}. Nothing was released"
         )
     server, _ = servers_of(site.terms.roster)
     secret = site.agree({server: request.server})[server]

@@ -39,7 +39,7 @@ def counts_event(setup: Setup) -> SharedGaussian:
     rho = synth.counts_share * rho_for(setup.budget)
     tolerated, dropouts = getattr(synth, "tolerated", 0), getattr(synth, "dropouts", 0)
     parties = len(setup.roster)
-    return histogram_event(encoder, setup.budget.relation, rho, parties, tolerated, dropouts)
+    return histogram_event(encoder, setup.budget.neighbours, rho, parties, tolerated, dropouts)
 
 
 def training_order(trainer: PrivateTrainer, setup: Setup) -> int | None:

@@ -31,7 +31,6 @@ from siloweave.methods.dp_sgd.messages import (
     TrainedDiffusion,
     TrainingReady,
 )
-from siloweave.privacy.budget import Relation
 from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
 from siloweave.privacy.shared_steps import WIDEST, moved, quantised, span
 from siloweave.protocols.histograms import (
@@ -43,7 +42,7 @@ from siloweave.protocols.histograms import (
 )
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
-from siloweave.protocols.secure_sums import OPENING, Counts, KeyRequest, relation_of, send_key
+from siloweave.protocols.secure_sums import OPENING, Counts, KeyRequest, neighbours_of, send_key
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
@@ -174,7 +173,7 @@ def _event(
         sensitivity=moved(begun.levels, width),
         dimension=width,
         sampling_rate=begun.rate,
-        replace_one=relation_of(site) is Relation.REPLACE_ONE,
+        replace_one=neighbours_of(site).replaces,
         order=UNSET if order is None else order,
     )
 

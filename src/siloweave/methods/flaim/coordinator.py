@@ -371,11 +371,11 @@ def tree_of_noise(
     pairs = [q for q in weights if len(q) > 1]
     if not chooses(synth) or not pairs:
         return sum(map(domain.size, weights))
-    relation, firsts = case.budget.relation, len(domain.names)
-    unit = marginal_sensitivity(relation, norm="l2")
+    neighbours, firsts = case.budget.neighbours, len(domain.names)
+    unit = marginal_sensitivity(neighbours, norm="l2")
     plan = FLAIMPlan(synth, firsts, unit, rho_for(case.budget))
     scores = np.array([-weights[q] * expected_l1(plan.sigma, domain.size(q)) for q in pairs])
-    sensitivity = 2 * max(weights[q] for q in pairs) * l1_score_sensitivity(relation)
+    sensitivity = 2 * max(weights[q] for q in pairs) * l1_score_sensitivity(neighbours)
     odds = np.exp((scores - scores.max()) * plan.epsilon / (2 * sensitivity))
     chosen = generator(0).choice(
         len(pairs), round(answers * synth.local_steps), p=odds / odds.sum()

@@ -32,7 +32,7 @@ from siloweave.protocols.secure_sums import (
     checked_weights,
     count_exactly,
     masked_reply,
-    relation_of,
+    neighbours_of,
     unpacked,
 )
 from siloweave.protocols.workload import expected_l1
@@ -61,7 +61,7 @@ def _distance(site: Site[CountedRows], q: Clique, expected: Floats) -> float:
 def _noisy_size(site: Site[CountedRows], sigma: float) -> float:
     """n_k with noise that is drawn once a run; exact where the relation makes it public."""
     n = site.rows.num_rows
-    unit = size_sensitivity(relation_of(site))
+    unit = size_sensitivity(neighbours_of(site))
     if unit == 0:
         return float(n)
     event = Gaussian(sigma=sigma, sensitivity=unit)
@@ -123,7 +123,7 @@ def select(request: Select, site: Site[CountedRows]) -> Chosen:
     model = unpacked(request.model, site.rows.domain)
     size = _noisy_size(site, request.size_sigma)
     terms = 2.0 if request.baseline else 1.0
-    unit = l1_score_sensitivity(relation_of(site))
+    unit = l1_score_sensitivity(neighbours_of(site))
     sensitivity = terms * max(weights) * unit * (1 + ROUNDING)
     chosen: list[Released[int]] = []
     for step in range(request.steps):
@@ -148,7 +148,7 @@ def select(request: Select, site: Site[CountedRows]) -> Chosen:
 
 def _local_step(site: Site[CountedRows], model: MRF, q: Clique, sigma: float, size: float) -> MRF:
     exact = marginal(site.rows, q)
-    unit = marginal_sensitivity(relation_of(site), norm="l2")
+    unit = marginal_sensitivity(neighbours_of(site), norm="l2")
     site.pay(Gaussian(sigma=sigma, sensitivity=unit), "local marginal that steers a later choice")
     noisy = mechanisms.add_gaussian(exact, sigma, entropy=site.entropy)
     scale = model.total / size

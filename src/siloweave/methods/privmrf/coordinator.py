@@ -16,7 +16,7 @@ from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.privmrf.messages import Distances, ModelErrors, ScorePairs
 from siloweave.models.mrf import MRF
-from siloweave.privacy.budget import Relation
+from siloweave.privacy.budget import Neighbours
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.random_fields import private_field
@@ -38,7 +38,7 @@ class _Asked:
     session: Session
     domain: Domain
     keys: Mapping[str, bytes]
-    relation: Relation
+    neighbours: Neighbours
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
         (reply,) = self.session.ask(ScorePairs(tuple(pairs), sigma))
@@ -64,20 +64,20 @@ def privmrf(
     rho: float,
     settings: PrivMRF,
     *,
-    relation: Relation = Relation.ADD_REMOVE,
+    neighbours: Neighbours,
     key: Key = 0,
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
     """Run PrivMRF with one party, the curator; returns the model and what each round measured.
 
-    Arguments are those of `aim` (methods/aim/coordinator.py), and the relation of the curator's
+    Arguments are those of `aim` (methods/aim/coordinator.py), and the neighbours of the curator's
     budget; `unit`, which every such method is given, follows from it and is not read. Pairs that no
     query holds are not scored.
     """
     require_curator(session, "PrivMRF")
     check_capacity(domain, workload, settings.max_model_mb)
-    answers = _Asked(session, domain, exchange_keys(session, domain), relation)
+    answers = _Asked(session, domain, exchange_keys(session, domain), neighbours)
     pairs = [q for q in closure(workload, domain) if len(q) == 2]
     found = private_field(
         answers, domain, pairs, rho, settings,

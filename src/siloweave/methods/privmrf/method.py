@@ -71,7 +71,7 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         paper="Cai, Lei, Wei & Xiao 2021, PrivMRF, VLDB 14(11)",
         handlers=lambda synth: HANDLERS,
         coordinate=lambda session, task: marginal_result(
-            privmrf, session, task, relation=task.setup.budget.relation, key=task.seed
+            privmrf, session, task, neighbours=task.setup.budget.neighbours, key=task.seed
         ),
         forecast=marginal_forecast(
             lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),

@@ -99,18 +99,19 @@ class VertiGANPlan:
         `parts` are every party's columns, in roster order. Raises BudgetError where it does not pay
         for the steps with noise that leaves any signal, whatever the number of rows.
         """
-        rho, relation = rho_for(budget), budget.relation
+        rho, neighbours = rho_for(budget), budget.neighbours
         tables = {
             n: ResolutionLevels(Encoder(p, synth.finest_bins)).number for n, p in parts.items()
         }
-        unit = counts_event(relation, sum(tables.values()), 1.0).sensitivity
+        unit = counts_event(neighbours, sum(tables.values()), 1.0).sensitivity
         counts_sigma = max(_LEAST_SIGMA, gaussian_sigma(synth.counts_share * rho, unit))
         before: dict[str, tuple[Gaussian, ...]] = {
-            name: (counts_event(relation, number, counts_sigma),) for name, number in tables.items()
+            name: (counts_event(neighbours, number, counts_sigma),)
+            for name, number in tables.items()
         }
         first = next(iter(before))
-        if sensitivity := size_sensitivity(relation):
-            sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, 1.0))
+        if sensitivity := size_sensitivity(neighbours):
+            sigma = max(_LEAST_SIGMA, gaussian_sigma(_ROWS_SHARE * rho, sensitivity))
             before[first] = (Gaussian(sigma=sigma, sensitivity=sensitivity), *before[first])
         left = rho - sum(event.rho for events in before.values() for event in events)
         steps = len(parts) * synth.steps

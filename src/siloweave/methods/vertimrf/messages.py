@@ -142,7 +142,7 @@ class VertiMRFPlan(_Shares):
         field = FieldSettings(theta=synth.theta, clique_cells=max(1.0, most))
         divide = _for_sketches if synth.encoding == "fm" else _for_answers
         own = divide(synth, values, len(parts), len(sizes), budget)
-        unit, sigma = marginal_sensitivity(budget.relation, norm="l2"), 0.0
+        unit, sigma = marginal_sensitivity(budget.neighbours, norm="l2"), 0.0
         if values:
             sigma = max(0.5, gaussian_sigma(own.values_rho, unit * sqrt(sum(wide.values()))))
         return cls(
@@ -183,9 +183,9 @@ def _for_sketches(
     """Epsilon and delta add up: half of delta is for the fields, and half for what is encoded."""
     epsilon, delta = budget.epsilon, budget.delta / (4 if values else 2)
     rows, left = None, 1 - synth.field_share - values
-    if size_sensitivity(budget.relation):
+    if unit := size_sensitivity(budget.neighbours):
         share = synth.rows_share * (1 - synth.field_share - synth.values_share)
-        rows = Laplace(scale=max(0.1, 1 / (epsilon * share)), sensitivity=1.0)
+        rows = Laplace(scale=max(0.1, unit / (epsilon * share)), sensitivity=unit)
         left -= share
     times = {"repetitions": synth.repetitions, "attributes": columns}
     noise = SketchNoise.published(epsilon * left, delta, **times)
