@@ -131,9 +131,7 @@ def test_rows_that_cancel_are_never_longer_than_they_are_booked():
     rows[:, 0] = [1e3, -1e3, 1e3, np.nextafter(np.float32(-1e3), np.float32(0))]
     members = np.arange(4).reshape(1, 4)
     for clip in (1e-6, 1e-3, CLIP):
-        found = summed(
-            pull, MODEL, rows, members, clip=clip, layer=Dense, entropy=SeededEntropy(0)
-        )
+        found = summed(pull, MODEL, rows, members, clip=clip, layer=Dense, entropy=SeededEntropy(0))
         assert np.linalg.norm(found) <= clip
 
 
@@ -216,9 +214,7 @@ def test_many_persons_are_summed_in_programs_of_one_shape():
     found = summed(
         twice_alike, MODEL, rows, members, clip=CLIP, layer=Dense, entropy=SeededEntropy(0)
     )
-    every = sum(
-        booked(twice_alike, rows, members[i : i + 50])[0] for i in range(0, persons, 50)
-    )
+    every = sum(booked(twice_alike, rows, members[i : i + 50])[0] for i in range(0, persons, 50))
     np.testing.assert_allclose(found, every, rtol=1e-9, atol=1e-9)
     none = summed(twice_alike, MODEL, rows, members[:0], clip=CLIP, layer=Dense,
                   entropy=SeededEntropy(0))  # fmt: skip
