@@ -272,6 +272,7 @@ def _aligned(
     )
     summary = _summarised(study, found.report, found.cost)
     gone = {name for name in asked.on if name in schema.names and schema[name].kind == "id"}
+    gone -= {study.terms().unit}  # by which each party keeps the same rows of a person
     kept = {
         name: table.select([one for one in table.names if one not in gone])
         for name, table in found.tables.items()

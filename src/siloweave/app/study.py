@@ -32,6 +32,7 @@ from siloweave.core.run import (
     check_sample,
     job_for,
     own_columns,
+    rows_of_units,
     rows_to_learn,
     settings_of,
     share_drawn,
@@ -271,9 +272,13 @@ class Study(Section, frozen=True):
     ) -> Table | Unread:
         """A party's rows as the method takes them: counted where they are, all, or a sample."""
         part, index = party.rows(source), self.names.index(party.name)
-        if self.counts:
-            return part
-        return rows_to_learn(party.name, part, self.synthesizer(), job, index, home)
+        synth, ordered = self.synthesizer(), not isinstance(part, Database)
+        rows: Table | Unread = part
+        if not self.counts:
+            rows = rows_to_learn(party.name, part, synth, job, index, home)
+        if self.alignment is not None:  # all parties keep the same of their common rows
+            return rows
+        return rows_of_units(rows, synth, self.read_schema(), job, index, home, ordered=ordered)
 
     def share(self, source: Path | Database) -> float:
         """The chance with which each row of a party takes part."""

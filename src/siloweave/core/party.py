@@ -299,6 +299,12 @@ class Host:
             return self._table if modelled is None else modelled.inside(read(self._table))
         run, schema = self._job.named(ALIGNMENT), self._setup.declared
         found = common_rows(self._alignment(run), run)
+        found = read(
+            runs.rows_of_units(
+                found, self._setup.synth, schema, self._job,
+                self._setup.roster.index(self.name), self._home,
+            )
+        )  # fmt: skip
         gone = {c for c in self._aligned.columns if c not in schema.names or schema[c].kind == "id"}
         found = found.select([name for name in found.names if name not in gone])
         return found if modelled is None else modelled.inside(found)

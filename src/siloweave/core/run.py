@@ -71,14 +71,17 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, Stopwatch, shows_progress, silent
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum
+from siloweave.tables.database import Database
 from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table, Unread, beside, digest_of, read, rows_of, sampled, unread
 from siloweave.tables.schema import Schema, outline
+from siloweave.tables.units import bounded_rows, check_unit
 
 _SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 _BEGUN = "begun.mark"
+_UNITS = "units"  # there, too: what decides which rows of each unit take part
 _DRAWN = "sample"  # what a party draws its rows by, in its store
 _NEIGHBOURS = "neighbours"  # there, too: which ones its ledger's sensitivities are of
 _log = logging.getLogger("siloweave")
@@ -519,9 +522,12 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
         SchemaError, InputError: As of `Method.check_schema`; combinations are open and `learn` is
             0, the share of the budget that would pay for them; a setting names a column that is
             learned as a part of another; or a constraint needs rows of several parties, whose
-            columns are to stay apart, or rows that nobody could draw again.
+            columns are to stay apart, or rows that nobody could draw again; or the budget's unit is
+            no id column.
     """
     synth, modelled = setup.synth, setup.modelled
+    if not setup.budget.by_row:
+        check_unit(setup.budget.unit, setup.declared)
     if modelled is not None:
         modelled.check_open(learn)
         workload = getattr(synth, "workload", None) or ()
@@ -634,12 +640,21 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
 def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
     """A party's rows; where a method only counts them, what is large stays where it is."""
     if isinstance(part, Codes):
+        if not job.budget.by_row:
+            raise SchemaError(
+                f"party {name!r}: its rows are codes, which do not say whose they are; give its "
+                f"table with the column {job.budget.unit!r}"
+            )
         return part
     with naming_party(name):
-        kept = unread(part)
-        if setup.counts:
-            return kept if kept and _ELSEWHERE.get() is None else read(part)
-        return rows_to_learn(name, kept or read(part), setup.synth, job, index, _home(job, index))
+        kept, home = unread(part), _home(job, index)
+        rows = kept or read(part)
+        if not setup.counts:
+            rows = rows_to_learn(name, rows, setup.synth, job, index, home)
+        elif kept and _ELSEWHERE.get() is not None:
+            rows = read(kept)
+        ordered = not isinstance(kept, Database)
+        return rows_of_units(rows, setup.synth, setup.declared, job, index, home, ordered=ordered)
 
 
 def check_sample(name: str, sample: float) -> None:
@@ -691,16 +706,63 @@ def rows_to_learn(
     share = share_drawn(kept, synth, job.budget.relation, job.sample)
     if share == 1 or (isinstance(part, Table) and part.drawn_of is not None):
         return read(part)
-    if job.noise == _SEEDED:
-        secret = SeededEntropy(f"{job.seed}/{index}/{_DRAWN}".encode()).bytes(32)
-    else:
-        store = FolderStore(home / "store", job.secret) if home else MemoryStore()
-        secret = store.get(_DRAWN) or OSEntropy().bytes(32)
-        store.put(_DRAWN, secret)
-    table = sampled(part, share, secret)
+    table = sampled(part, share, _secret_for(_DRAWN, job, index, home))
     taken = f"{table.num_rows:,} of {table.drawn_of:,}"
     _log.info("%s: a sample of %s rows takes part", name, taken)
     return table
+
+
+def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
+    """A party's own secret for a purpose; from its folder, so that it stays the same."""
+    if job.noise == _SEEDED:
+        return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(32)
+    store = FolderStore(home / "store", job.secret) if home else MemoryStore()
+    secret = store.get(purpose) or OSEntropy().bytes(32)
+    store.put(purpose, secret)
+    return secret
+
+
+def rows_of_units(
+    rows: Table | Unread,
+    synth: Synthesizer,
+    schema: Schema,
+    job: Job,
+    index: int,
+    home: Path | None,
+    *,
+    ordered: bool = True,
+) -> Table | Unread:
+    """Keep the rows that take part: at most so many of each unit, where that is not a row.
+
+    Rows that were bounded before stay as they are. See `tables.units` for what is kept, and why it
+    may follow from a public key where parties hold different columns.
+
+    Args:
+        rows: A party's rows, with the id column.
+        synth: The method and its settings.
+        schema: The declared schema.
+        job: The budget and the run.
+        index: Place of the party in the roster.
+        home: Its folder; a resumed run keeps the same rows.
+        ordered: Whether the rows have an order that lasts; not where a database gave them.
+
+    Raises:
+        SchemaError: The table lacks the id column, or rows lack an id that none may lack.
+    """
+    if job.budget.by_row:
+        return rows
+    if synth.method.split == "columns":
+        secret = blake2b(job.run.encode(), digest_size=32, person=b"siloweave units").digest()
+    else:
+        secret = _secret_for(_UNITS, job, index, home)
+    most, table = job.budget.neighbours.rows, read(rows)
+    kept = bounded_rows(table, schema[job.budget.unit], most, secret, ordered=ordered)
+    if left_out := table.num_rows - kept.num_rows:
+        _log.info(
+            "%s of %s rows are left out: at most %d of each %s take part",
+            f"{left_out:,}", f"{table.num_rows:,}", most, job.budget.unit,
+        )  # fmt: skip
+    return kept
 
 
 def _like(tables: Mapping[str, Any], setup: Setup) -> Table:

@@ -1,0 +1,219 @@
+"""At most k rows of each person: which of them take part, before anything is counted or trained.
+
+A *unit* is what a budget protects. Where it is a person, all rows with one id are hers, and only
+the first k take part, in an order that a keyed hash gives them. Every sensitivity is that of k rows
+(`privacy.budget.Neighbours`).
+
+**Guarantee**: a table with one person more has the same rows that take part, and at most k of hers,
+for every key. Whether a row takes part is a function of the key, of its id, of how many rows with
+this id stand above it, and in a database also of what it holds: so of the rows of one person alone,
+in their own order, which no other person's rows change. That holds for a key that everybody knows.
+Parties that hold different columns of the same rows therefore use one public key, from the run's
+name: each keeps the same rows without a word to the others. Where a party holds whole rows, the key
+is its own secret, so that nobody can write a row such that it takes part. In a database rows have
+no order that lasts: there a row's text comes before its place, and rows with the same text are as
+good as each other. Ids are compared as `ids.id_texts` reads them. A row without an id is a person
+of its own where the schema says that an id may be missing; else the table is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b, shake_256
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from siloweave.errors import SchemaError
+from siloweave.tables.arrays import Bools
+from siloweave.tables.display import count_of
+from siloweave.tables.ids import id_texts
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Column, Schema
+
+_PURPOSE = b"siloweave unit"
+_SIZE = 32  # bytes of a row's hash: two rows of one person do not have the same one
+
+
+def check_unit(unit: str, schema: Schema) -> None:
+    """Check that a unit is an id column of a schema.
+
+    Raises:
+        SchemaError: It is not; names the id columns that there are.
+
+    Example:
+        >>> check_unit("age", Schema((Column("patient", "id"), Column("age", "integer"))))
+        Traceback (most recent call last):
+        ...
+        siloweave.errors.SchemaError: unit = 'age' is a column of kind integer, not id; ...
+    """
+    ids = [column.name for column in schema.columns if column.kind == "id"]
+    if unit in ids:
+        return
+    known = f"name one of {', '.join(map(repr, ids))}" if ids else "the schema has no id column"
+    if unit in schema.names:
+        what = f"is a column of kind {schema[unit].kind}, not id"
+    else:
+        what = "is no column of the schema"
+    raise SchemaError(
+        f"unit = {unit!r} {what}; {known}, declare the column that says whose row it is as an id, "
+        "or protect a single row with unit = 'row'"
+    )
+
+
+def rows_by_unit(table: Table, column: Column) -> list[str | None]:
+    """Read whose each row is; None for a row that is a person of its own.
+
+    Raises:
+        SchemaError: The table lacks the column, or rows lack an id that none may lack.
+        DataError: The column holds booleans, or numbers that are not whole.
+    """
+    name = column.name
+    if name not in table.names:
+        raise SchemaError(
+            f"the table lacks the id column {name!r}, which says whose row each is; add it, or "
+            "protect a single row with unit = 'row'"
+        )
+    texts = id_texts(table.blanked(name, column.missing_values), name)
+    ids = [text or None for text in texts]
+    absent = ids.count(None)
+    if absent and not column.missing:
+        raise SchemaError(
+            f"{count_of(absent, 'row has', 'rows have')} no id in {name!r}, so that it is not "
+            "known whose rows these are; fill them in, leave such rows out, or declare the column "
+            "with missing = true: then each is a person of its own"
+        )
+    return ids
+
+
+def rows_kept(
+    ids: Sequence[str | None], most: int, secret: bytes, texts: Sequence[str] | None = None
+) -> Bools:
+    """Decide which rows take part: at most some of each id, and all rows without one.
+
+    Args:
+        ids: Whose each row is.
+        most: Rows of one id that take part, at most; 1 or more.
+        secret: Key of the hash, up to 64 bytes.
+        texts: What each row holds, where rows have no order that lasts.
+
+    Returns:
+        One boolean for each row.
+
+    **Guarantee**: see the top of this file.
+
+    Example:
+        >>> ids = ["ana", "ben", "ana", None, "ana", None]
+        >>> kept = rows_kept(ids, 1, bytes(32))
+        >>> kept.sum(), kept[[1, 3, 5]].tolist()
+        (np.int64(4), [True, True, True])
+    """
+    rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String)}).with_row_index("row")
+    if texts is not None:
+        rows = rows.with_columns(pl.Series("text", texts, dtype=pl.String))
+    crowded = rows.filter(pl.col("id").is_not_null() & (pl.len().over("id") > most))
+    # Rows of one id stand together from here on, in the order that they had.
+    crowded = crowded.sort("id", maintain_order=True)
+    hashes = _by_place(crowded, secret) if texts is None else _by_text(crowded, secret)
+    ranked = crowded.with_columns(hashes.alias("hash")).sort("id", "hash", maintain_order=True)
+    ranks = ranked.select("row", pl.int_range(pl.len()).over("id").alias("rank"))
+    kept = np.ones(len(ids), dtype=bool)
+    kept[ranks.filter(pl.col("rank") >= most)["row"].to_numpy()] = False
+    return kept
+
+
+def _by_place(rows: pl.DataFrame, secret: bytes) -> pl.Series:
+    """A word for each row, from the key, its id, and how many rows of this id stand above it."""
+    people = rows.group_by("id", maintain_order=True).len()
+    words = (shake_256(_hash(secret, one)).digest(8 * count) for one, count in people.iter_rows())
+    return pl.Series(np.frombuffer(b"".join(words), "<u8"))
+
+
+def _by_text(rows: pl.DataFrame, secret: bytes) -> pl.Series:
+    """A hash for each row, from the key, its id, its text, and its place among equal rows."""
+    place = pl.int_range(pl.len()).over("id", "text")
+    return pl.Series(
+        [_hash(secret, *parts) for parts in rows.select("id", "text", place.alias("n")).iter_rows()]
+    )
+
+
+def _hash(secret: bytes, *parts: object) -> bytes:
+    """A keyed hash of texts and numbers, of their lengths, too."""
+    digest = blake2b(key=secret, digest_size=_SIZE, person=_PURPOSE)
+    for part in parts:
+        data = str(part).encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.digest()
+
+
+def bounded_rows(
+    table: Table, column: Column, most: int, secret: bytes, *, ordered: bool = True
+) -> Table:
+    """Keep at most some rows of each id of a table, and all that have none.
+
+    Args:
+        table: All rows, with the id column.
+        column: The id column.
+        most: Rows of one id that take part, at most; 1 or more.
+        secret: Key of the hash.
+        ordered: Whether the rows have an order that lasts; not where a database gave them.
+
+    Raises:
+        SchemaError: The table lacks the column, or rows lack an id that none may lack.
+        DataError: The column holds booleans, or numbers that are not whole.
+
+    **Guarantee**: see the top of this file.
+
+    Example:
+        >>> table = Table.from_columns({"patient": (np.array([7, 7, 7, 8]), None)})
+        >>> bounded_rows(table, Column("patient", "id"), 2, bytes(32)).num_rows
+        3
+    """
+    ids = rows_by_unit(table, column)
+    texts = None if ordered else _texts(table)
+    kept = rows_kept(ids, most, secret, texts)
+    return table if kept.all() else table.take(np.flatnonzero(kept))
+
+
+def _texts(table: Table) -> list[str]:
+    """What each row holds, as one text: every value with its length before it.
+
+    All numbers are written alike, as SQLite's type of a column may depend on another row.
+    """
+    columns = []
+    for name in sorted(table.names):
+        values = table.values(name)
+        if values.dtype.kind in "iu":
+            values = values.astype(np.float64)
+        missing = table.missing(name).tolist()
+        texts = ["" if gone else str(v) for v, gone in zip(values.tolist(), missing, strict=True)]
+        pairs = zip(texts, missing, strict=True)
+        columns.append(["-" if gone else f"{len(text)}:{text}" for text, gone in pairs])
+    return ["".join(row) for row in zip(*columns, strict=True)]
+
+
+class Share(NamedTuple):
+    """What is left of a table where each id has at most so many rows."""
+
+    most: int
+    rows: float  # share of all rows that take part
+    whole: float  # share of persons of whom no row is left out
+
+
+def shares_kept(ids: Sequence[str | None], bounds: Sequence[int]) -> list[Share]:
+    """Compute what each bound keeps; for the owner of the rows alone.
+
+    Example:
+        >>> [tuple(share) for share in shares_kept(["a", "a", "a", "b"], [1, 3])]
+        [(1, 0.5, 0.5), (3, 1.0, 1.0)]
+    """
+    counts = Counter(one for one in ids if one is not None)
+    alone = ids.count(None)
+    rows = np.array([*counts.values(), *[1] * alone])
+    return [
+        Share(most, float(np.minimum(rows, most).sum() / rows.sum()), float((rows <= most).mean()))
+        for most in bounds
+        if rows.size
+    ]
