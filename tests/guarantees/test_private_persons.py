@@ -189,7 +189,9 @@ def test_the_mutant_that_clips_rows_is_caught(monkeypatch):
 
 
 def test_the_mutant_that_draws_rows_instead_of_persons_is_caught(monkeypatch):
-    monkeypatch.setattr(party, "_members", lambda table, budget: np.arange(table.num_rows)[:, None])
+    monkeypatch.setattr(
+        party, "_members_of", lambda site: np.arange(site.rows.table.num_rows)[:, None]
+    )
     with pytest.raises(AssertionError, match="above the declared"):
         twins(Study(changes=(("batch", 99),)), *neighbours()).check()
 
@@ -221,7 +223,8 @@ def test_a_person_with_more_rows_than_are_paid_for_is_refused_before_anything_is
 def test_rows_without_an_id_are_persons_of_their_own():
     data = visits(most=2)
     data["patient"] = None
-    members = party._members(read(data), budget_of(1))
+    optional = Schema((Column("patient", "id", missing=True), *SCHEMA.columns[1:]))
+    members = party._members(read(data), optional, budget_of(1))
     assert members.tolist() == [[i] for i in range(len(data))]
 
 

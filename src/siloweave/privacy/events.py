@@ -356,10 +356,10 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     In every step each unit of a party, a row or a person with all her rows, is drawn independently
     with probability ``sampling_rate``, unknown to everyone but the party itself; the units drawn
     make a vector of ``dimension`` integers that moves by at most ``sensitivity`` in L2 when a unit
-    is added or removed, with or without the others; each of ``shares`` parties adds discrete Gaussian noise of parameter
-    ``share_sigma`` to its own vector before masking, and only the sum is seen. The claim holds
-    although ``tolerated`` shares of the noise are missing or known. Nothing else that depends on
-    the number of units or rows drawn is divided by or released.
+    is added or removed, with or without the others; each of ``shares`` parties adds discrete
+    Gaussian noise of parameter ``share_sigma`` to its own vector before masking, and only the sum
+    is seen. The claim holds although ``tolerated`` shares of the noise are missing or known.
+    Nothing else that depends on the number of units or rows drawn is divided by or released.
 
     Args:
         share_sigma: parameter of one share, >= 1.

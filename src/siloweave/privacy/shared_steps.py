@@ -20,9 +20,10 @@ rounding moves each by at most sqrt(dimension) / 2). Cutting off at plus and min
 two numbers further apart. `moved` adds a 1024th of `levels` for the arithmetic that led to the sum:
 products and sums in 64-bit floats, of which a batch of n rows loses less than 2 n^2 2^-52 (and 100
 times as much where the rows of a person pull against each other: what cancels is at most 100 clips
-long, since her norm is taken for at least a hundredth of it), and last bits of a row's own gradient that may depend on its place in a batch. n rows that move a place
-each may change by 2^-10 / n of the clip: on CPUs not one bit was seen to change; of GPUs nothing is
-known, and no such claim is made.
+long, since her norm is taken for at least a hundredth of it), and last bits of a row's own gradient
+that may depend on its place in a batch. n rows that move a place each may change by 2^-10 / n of
+the clip: on CPUs not one bit was seen to change; of GPUs nothing is known, and no such claim is
+made.
 """
 
 from __future__ import annotations

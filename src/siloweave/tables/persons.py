@@ -15,23 +15,54 @@ from siloweave.errors import DataError, InputError
 from siloweave.tables.arrays import Ints
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+from siloweave.tables.units import check_unit
 
 ROW = "row"
 """The unit that needs no column: every row is one."""
 
 
-def owners_in(tables: Mapping[str, Table], unit: str) -> dict[str, Ints]:
+def numbered(
+    ids: Sequence[str | None], known: dict[str, int] | None = None, first: int = 0
+) -> Ints:
+    """Number whose each row is; a row without an id has a number of its own.
+
+    Args:
+        ids: Whose each row is, as `units.rows_by_unit` reads it.
+        known: Numbers of ids of earlier tables; those of new ids are added.
+        first: The least number that is free.
+
+    Example:
+        >>> numbered(["ana", "ben", "ana", None, None]).tolist()
+        [0, 1, 0, 2, 3]
+    """
+    numbers = {} if known is None else known
+    found = np.empty(len(ids), dtype=np.int64)
+    free = first
+    for row, one in enumerate(ids):
+        number = free if one is None else numbers.setdefault(one, free)
+        if number == free:  # an id that was not seen before, or none
+            free += 1
+        found[row] = number
+    return found
+
+
+def owners_in(
+    tables: Mapping[str, Table], unit: str, schema: Schema | None = None
+) -> dict[str, Ints]:
     """Number the unit that each row belongs to, over several tables together.
 
     Args:
         tables: What each is called in messages, and its rows.
         unit: "row", or the name of an id column that all of them have.
+        schema: Says how a missing id is written; without one only an empty cell is missing.
 
     Returns:
-        Per table a number for each row, from 0; rows of any tables with one id have one number.
+        Per table a number for each row; rows of any tables with one id have one number.
 
     Raises:
         InputError: `unit` is no text.
+        SchemaError: The schema declares the column as something else than an id.
         DataError: A table has no such column, or one that holds no ids.
 
     Example:
@@ -39,49 +70,40 @@ def owners_in(tables: Mapping[str, Table], unit: str) -> dict[str, Ints]:
         >>> owners_in({"visits": visits}, "patient")["visits"].tolist()
         [0, 1, 0]
     """
-    check_unit(unit)
-    numbers: dict[str, int] = {}
+    if not isinstance(unit, str) or not unit:
+        raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
+    if schema is not None and unit != ROW:
+        check_unit(unit, schema)
+    known: dict[str, int] = {}
     found = {}
-    count = 0
+    first = 0
     for name, table in tables.items():
         if unit == ROW:
-            found[name] = np.arange(count, count + table.num_rows)
-            count += table.num_rows
-            continue
-        owners = np.empty(table.num_rows, dtype=np.int64)
-        for row, text in enumerate(_texts(name, table, unit)):
-            number = count if text is None else numbers.setdefault(text, count)
-            count += number == count
-            owners[row] = number
+            owners = np.arange(first, first + table.num_rows)
+        else:
+            owners = numbered(ids_in(name, table, unit, schema), known, first)
         found[name] = owners
+        first = max(first, int(owners.max(initial=-1)) + 1)
     return found
 
 
-def check_unit(unit: object) -> None:
-    """Refuse a unit that names nothing; raises InputError."""
-    if not isinstance(unit, str) or not unit:
-        raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
+def ids_in(name: str, table: Table, unit: str, schema: Schema | None = None) -> list[str | None]:
+    """Read whose the rows of a named table are; None where an id is missing.
 
-
-def _texts(name: str, table: Table, unit: str) -> list[str | None]:
-    """The ids of a table's rows; None where one is missing."""
+    DataError where there is no such column, or it holds no ids.
+    """
     if unit not in table.names:
         raise DataError(
             f"{name} has no column {unit!r}, which unit={unit!r} names; it has "
             f"{', '.join(table.names)}. Name the id column that all tables have, or use unit='row'"
         )
+    if schema is not None:
+        table = table.blanked(unit, schema[unit].missing_values)
     try:
         texts = id_texts(table, unit)
     except DataError as error:
         raise DataError(f"{name}: unit={unit!r}: {error}") from None
     return [text or None for text in texts]
-
-
-def missing_ids(table: Table, unit: str) -> int:
-    """Count rows without an id, each of which is a person of its own."""
-    if unit == ROW:
-        return 0
-    return sum(text is None for text in _texts("the table", table, unit))
 
 
 def without_ids(table: Table, unit: str) -> Table:

@@ -49,9 +49,10 @@ from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
-from siloweave.tables.persons import owners_in, places_of
+from siloweave.tables.persons import numbered, places_of
 from siloweave.tables.read import Table
-from siloweave.tables.schema import check_columns
+from siloweave.tables.schema import Schema, check_columns
+from siloweave.tables.units import rows_by_unit
 
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
@@ -94,7 +95,9 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
     synth: Any = setup.synth
     check_columns(setup.schema, table)
     encoder = Encoder(setup.schema, synth.finest_bins)
-    _members(table, setup.budget)  # refuses rows that the budget does not bound, before it pays
+    _members(
+        table, setup.schema, setup.budget
+    )  # refuses rows that the budget does not bound, before it pays
     return HistogramData(table, encoder, encoder.encode(table))
 
 
@@ -218,12 +221,12 @@ def _state(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> Pr
 def _members_of(site: Site[HistogramData]) -> Ints:
     """Gather the places of each unit's rows; WireError where its budget does not bound them."""
     try:
-        return _members(site.rows.table, site.ledger.limit)
+        return _members(site.rows.table, site.rows.encoder.schema, site.ledger.limit)
     except DataError as error:
         raise WireError(f"party {site.name!r}: {error}") from None
 
 
-def _members(table: Table, budget: Budget | None) -> Ints:
+def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
     """Gather the places of each unit's rows, by the unit that the party's own budget names.
 
     DataError where a unit has more rows than the budget says: its counts would cost more than is
@@ -232,7 +235,7 @@ def _members(table: Table, budget: Budget | None) -> Ints:
     if budget is None or budget.by_row:
         return np.arange(table.num_rows)[:, None]
     most = budget.neighbours.rows
-    owners = owners_in({"a party's table": table}, budget.unit)["a party's table"]
+    owners = numbered(rows_by_unit(table, schema[budget.unit]))
     try:
         return places_of(owners, most=most)
     except InputError:  # whose text names how many rows somebody has
