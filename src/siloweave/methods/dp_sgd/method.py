@@ -66,13 +66,13 @@ on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them. What the bu
 is refused before anything is read; the noise is the least for which ledgers read at most the
 budget.
 
-Departures from Zhu et al.: gradients are clipped per unit and not per batch (which bounds nothing by
-itself: one row swings a clipped mean by two clips, whatever the batch), one clip holds for encoder
-and decoder together, both stages of DP-TLDM are paid, batches are Poisson samples, noise is whole
-numbers on a grid, and the price is read from the ledger with the accountant of its events instead
-of a limit theorem. `DPTLDM(scope="autoencoder")` is the paper's scope: its second stage reads every
-row without noise, which is no post-processing, so its guarantee is `partial`, its epsilon infinite,
-and its ledger holds an event that says so.
+Departures from Zhu et al.: gradients are clipped per unit and not per batch (which bounds nothing
+by itself: one row swings a clipped mean by two clips, whatever the batch), one clip holds for
+encoder and decoder together, both stages of DP-TLDM are paid, batches are Poisson samples, noise is
+whole numbers on a grid, and the price is read from the ledger with the accountant of its events
+instead of a limit theorem. `DPTLDM(scope="autoencoder")` is the paper's scope: its second stage
+reads every row without noise, which is no post-processing, so its guarantee is `partial`, its
+epsilon infinite, and its ledger holds an event that says so.
 """
 
 from __future__ import annotations
