@@ -48,9 +48,9 @@ def test_a_schema_says_how_a_missing_id_is_written():
 
 def test_a_unit_that_is_no_id_column_is_refused():
     table = read(visits())
-    with pytest.raises(DataError, match="t has no column 'person'.*patient, age, ward"):
+    with pytest.raises(DataError, match=r"t has no column 'person'.*patient, age, ward"):
         owners_in({"t": table}, "person")
-    with pytest.raises(DataError, match="t: unit='age'.*not whole"):
+    with pytest.raises(DataError, match=r"t: unit='age'.*not whole"):
         owners_in({"t": table}, "age")
     for wrong in ("", None, 3):
         with pytest.raises(InputError, match="unit="):
