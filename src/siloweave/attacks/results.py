@@ -318,8 +318,8 @@ def _membership_line(found: Membership, counted: str) -> str:
     )
     return (
         f"{found.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), {points}; risk "
-        f"{guess.risk:.3f} on {guess.test_sets} test {counted}, where coins show {found.noise:.3f}; "
-        f"{found.above_all.count} members above all others"
+        f"{guess.risk:.3f} on {guess.test_sets} test {counted}, where coins show "
+        f"{found.noise:.3f}; {found.above_all.count} members above all others"
     )
 
 
