@@ -72,6 +72,10 @@ class WireError(SiloweaveError):
     """A message is malformed, too large, or carries a field nobody paid for."""
 
 
+class UnitError(BudgetError, NotImplementedError):
+    """A method does not yet protect several rows of one unit; says what is missing."""
+
+
 NAMES_NO_ROW = (BudgetError, LedgerError, StudyError, WireError)
 """Classes whose texts name no value of a row and count no rows, so that a party may send them."""
 

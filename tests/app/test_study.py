@@ -351,7 +351,8 @@ def test_a_second_line_of_names_and_a_total_are_pointed_out(tmp_path: Path):
     )
     rows += ["Total,5,7,x", "Total,1,2,x"]  # which may be a category
     (tmp_path / "a.csv").write_text("\n".join(["k,age,dose,z", *rows]))
-    assert propose([tmp_path / "a.csv"]).cautions == ()
+    (only,) = propose([tmp_path / "a.csv"]).cautions  # an id that repeats, and no total
+    assert only.startswith("k: one k has up to 2 rows in a file")
 
 
 @pytest.mark.parametrize("first", [10001, 11001, 99500])

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from siloweave.privacy.coins import cost_of
+from siloweave.privacy.events import UnitSharedCoins
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 
@@ -65,10 +67,20 @@ def opening(before=None):
         secure._closed, products.opened = _CLOSED, _OPENED
 
 
+def _cost_of_person(event, gap):
+    """Truncated zCDP of one table, whose cells move by a person's rows."""
+    moved = np.abs(gap)[gap != 0].tolist()
+    assert sum(moved) <= event.rows, f"{sum(moved)} rows moved, {event.rows} were charged"
+    cost = sum(cost_of(event.coins, event.largest_order, event.tail, a).rho for a in moved)
+    assert cost <= event.rho * (1 + 1e-9), f"{event} was charged for {cost}"
+    return cost
+
+
 def cost_of_opened(first, second):
     """Truncated zCDP by which neighbours differ; fails if a table moves further than it may.
 
-    In every table as many numbers move as its event says, by 1 each, and those of a row's part.
+    In every table as many numbers move as its event says, by 1 each, and those of a row's part; of
+    a person with several rows by as many in all.
     """
     assert len(first) == len(second)
     spent = 0.0
@@ -77,6 +89,10 @@ def cost_of_opened(first, second):
         if not one.clear:
             continue
         gaps = np.split(two.counts - one.counts, np.cumsum(one.sizes)[:-1])
+        if isinstance(one.event, UnitSharedCoins):
+            spent += sum(_cost_of_person(one.event, gap) for gap in gaps)
+            assert len(gaps) <= one.event.count, "a table was not charged"
+            continue
         assert max(np.abs(gap).max() for gap in gaps) <= 1, f"a count moved further: {one.event}"
         moved = sum(int(np.abs(gap).sum()) for gap in gaps)
         assert moved <= one.event.count, f"{moved} numbers moved, {one.event.count} were charged"

@@ -37,6 +37,8 @@ from siloweave.privacy.events import (
     SampledSharedGaussian,
     SharedGaussian,
     ThresholdGaussian,
+    UnitThresholdGaussian,
+    UnitUpperBound,
     UpperBound,
 )
 from siloweave.privacy.mechanisms import SeededEntropy
@@ -50,6 +52,7 @@ DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 WORKLOAD = [("a", "b"), ("b", "c")]
 BUDGET = Budget(epsilon=4.0, delta=1e-5)
 Roster = Mapping[str, Codes]
+OwnNoise = Gaussian | ThresholdGaussian | UnitThresholdGaussian | UpperBound | UnitUpperBound
 MaskedSum = SharedGaussian | SampledSharedGaussian
 
 
@@ -237,9 +240,7 @@ def _same_noise(event: Any, call: Call) -> None:
         assert isinstance(event, Exponential), f"a choice was charged as {event}"
         drawn, charged = call.settings["epsilon"], event.epsilon
     else:
-        assert isinstance(event, Gaussian | ThresholdGaussian | UpperBound | MaskedSum), (
-            f"noise was charged as {event}"
-        )
+        assert isinstance(event, OwnNoise | MaskedSum), f"noise was charged as {event}"
         drawn = call.settings["sigma"]
         charged = event.share_sigma if isinstance(event, MaskedSum) else event.sigma
     assert drawn == charged, f"{call.name} ran at {drawn}, and {charged} was charged"

@@ -12,8 +12,14 @@ from siloweave.errors import BudgetError, InputError
 from siloweave.privacy import accountants
 from siloweave.privacy import coins as coins_module
 from siloweave.privacy.budget import Budget, Relation, rho_for
-from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, cost_of, masses
-from siloweave.privacy.events import Gaussian, SharedCoins, UpperBound
+from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, cost_of, cost_of_rows, masses
+from siloweave.privacy.events import (
+    Gaussian,
+    SharedCoins,
+    UnitSharedCoins,
+    UnitUpperBound,
+    UpperBound,
+)
 
 TAIL = 2.0**-40
 DELTA = 1 / 45_222
@@ -137,6 +143,49 @@ def test_a_width_that_no_coins_have_is_refused(sigma):
         coins_for(sigma, 8, TAIL)
 
 
+# Several rows of a person
+
+
+def spread_over_cells(total, most=None):
+    """All ways to write a number as a sum of numbers that fall."""
+    if total == 0:
+        yield ()
+    for first in range(min(total, most or total), 0, -1):
+        yield from ((first, *rest) for rest in spread_over_cells(total - first, first))
+
+
+@pytest.mark.parametrize(("coins", "order", "tail"), CASES[1:5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_the_cost_of_a_person_covers_every_way_to_spread_her_rows_over_cells(
+    coins, order, tail, rows
+):
+    """Divergences and escapes of numbers that move by a, from the masses, added up over cells."""
+    cost, every = cost_of_rows(coins, order, tail, rows), masses(coins)
+    alphas = 1 + np.geomspace(1e-3, order - 1, 60)
+    found, escapes = {}, {}
+    for a in range(1, rows + 1):
+        ends = max(a, int((np.cumsum(every) <= tail).sum()))
+        q, p = np.append(every, np.zeros(a)), np.append(np.zeros(a), every)
+        inside = slice(ends, len(q) - ends)
+        found[a] = np.array([divergence(p[inside], q[inside], alpha) for alpha in alphas])
+        escapes[a] = max(1 - p[inside].sum(), 1 - q[inside].sum())
+    spreads = list(spread_over_cells(rows))
+    worst = max(float((sum(found[a] for a in one) / alphas).max()) for one in spreads)
+    assert worst <= cost.rho * (1 + 1e-9) < 1.2 * worst
+    assert max(sum(escapes[a] for a in one) for one in spreads) <= cost.escape * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 10])
+def test_coins_for_a_person_cost_what_a_gaussian_of_all_her_rows_does(rows):
+    coins = coins_for(95.0 * rows, 41, TAIL, rows)
+    made = UnitSharedCoins(coins.weights, coins.copies, 41, TAIL, "pairs", rows=rows)
+    gaussian = Gaussian(95.0 * rows, float(rows))
+    assert 0.97 * gaussian.rho < made.rho <= gaussian.rho
+    assert made.delta <= 2 * rows * TAIL * (1 + 1e-6)
+    forgotten = SharedCoins(coins.weights, coins.copies, 41, TAIL, "pairs")
+    assert forgotten.rho * rows**2 == pytest.approx(made.rho, rel=0.03)
+
+
 # In a ledger
 
 
@@ -216,10 +265,14 @@ def test_coins_that_cannot_be_are_refused(wrong, words):
 # An upper bound of a number
 
 
+@pytest.mark.parametrize("person", [1, 2, 5])
 @pytest.mark.parametrize("sigma", [1.0, 2.5, 7.0])
 @pytest.mark.parametrize("margin", [9, 12])
-def test_an_upper_bound_of_rows_costs_no_more_than_is_said(sigma, margin):
+def test_an_upper_bound_of_rows_costs_no_more_than_is_said(sigma, margin, person):
     bound = UpperBound(sigma, int(margin * sigma))
+    if person > 1:
+        sigma *= person
+        bound = UnitUpperBound(sigma, int(margin * sigma) + person - 1, person)
     reach = np.arange(-int(40 * sigma), int(40 * sigma) + 1)
     noise = np.exp(-(reach**2) / (2 * sigma**2))
     noise /= noise.sum()
@@ -229,15 +282,15 @@ def test_an_upper_bound_of_rows_costs_no_more_than_is_said(sigma, margin):
         np.add.at(found, np.maximum(rows, rows + bound.margin + reach), noise)
         return found
 
-    p, q = of(5), of(6)
-    inside = (np.arange(len(p)) > 6) & (p > 0) & (q > 0)
+    p, q = of(5), of(5 + person)
+    inside = (np.arange(len(p)) > 5 + person) & (p > 0) & (q > 0)
     shown = [1 - x[inside].sum() for x in (p, q)]
     assert max(shown) <= bound.delta + 1e-15
     for one, other in ((p, q), (q, p)):
         for alpha in 1 + np.geomspace(1e-6, 60, 200):
             found = divergence(one[inside], other[inside], alpha)
             assert found <= alpha * bound.rho * (1 + 1e-7) + 1e-9
-    assert bound.rho < 1.01 / (2 * sigma**2)
+    assert bound.rho < 1.01 * person**2 / (2 * sigma**2)
     epsilon = accountants.epsilon([bound], 1e-6)
     for one, other in ((p, q), (q, p)):
         assert np.maximum(one - exp(epsilon) * other, 0).sum() <= 1e-6

@@ -30,6 +30,9 @@ EVERY = [
     ev.SharedCoins((1, 2, 5), 12, 16, 2.0**-40, "run/2/north+south/pairs/0", count=3),
     ev.UpperBound(sigma=4.0, margin=36),
     ev.PaidAhead(total=0.1, escape=2.0**-40, largest_order=16, moved=1),
+    ev.UnitThresholdGaussian(sigma=6.0, sensitivity=3.0, threshold=60, rows=3, count=2),
+    ev.UnitSharedCoins((1, 2, 4, 8), 64, 16, 2.0**-40, "run/2/pairs/0", count=3, rows=3),
+    ev.UnitUpperBound(sigma=4.0, margin=38, rows=3),
 ]
 
 
@@ -67,6 +70,15 @@ def test_the_bytes_of_events_never_change():
             b'{"type":"paid_ahead","total":0.1,"escape":9.094947017729282e-13,"largest_order":16,'
             b'"moved":1}'
         ),
+        (
+            b'{"type":"unit_threshold_gaussian","sigma":6.0,"sensitivity":3.0,"threshold":60,'
+            b'"rows":3,"count":2}'
+        ),
+        (
+            b'{"type":"unit_shared_coins","weights":[1,2,4,8],"copies":64,"largest_order":16,'
+            b'"tail":9.094947017729282e-13,"release":"run/2/pairs/0","count":3,"rows":3}'
+        ),
+        b'{"type":"unit_upper_bound","sigma":4.0,"margin":38,"rows":3}',
     ]
     assert [ev.encode(event) for event in EVERY] == written
 
@@ -165,7 +177,10 @@ def test_a_threshold_that_names_single_rows_is_refused():
 
 def test_only_thresholds_bounds_and_coins_escape_their_zcdp():
     escaping = [type(event) for event in EVERY if event.delta > 0]
-    assert escaping == [ThresholdGaussian, ev.SharedCoins, ev.UpperBound, ev.PaidAhead]
+    assert escaping == [
+        ThresholdGaussian, ev.SharedCoins, ev.UpperBound, ev.PaidAhead,
+        ev.UnitThresholdGaussian, ev.UnitSharedCoins, ev.UnitUpperBound,
+    ]  # fmt: skip
     event = ThresholdGaussian(sigma=2.0, sensitivity=1.0, threshold=9)
     assert event.rho == 1 / 8
     assert event.pure == math.inf
@@ -181,6 +196,45 @@ def test_the_escape_is_at_least_the_exact_tail_of_the_noise(sigma, threshold):
     assert exact <= bound
     tight = ThresholdGaussian(sigma=sigma, sensitivity=1.0, threshold=threshold + 1)
     assert tight.delta <= exact or exact < 1e-300
+
+
+def partitions(total, most=None):
+    """All ways to write a number as a sum of numbers that fall."""
+    if total == 0:
+        yield ()
+    for first in range(min(total, most or total), 0, -1):
+        yield from ((first, *rest) for rest in partitions(total - first, first))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5, 7.0, 40.0])
+@pytest.mark.parametrize("beyond", [1, 2, 7, 60])
+def test_the_escape_of_a_person_covers_every_way_to_spread_her_rows_over_new_values(
+    rows, sigma, beyond
+):
+    threshold = rows + beyond
+    reach = range(-1000, 1001)
+    masses = {k: math.exp(-(k**2) / (2 * sigma**2)) for k in reach}
+    whole = math.fsum(masses.values())
+    named = [
+        math.fsum(masses[k] for k in reach if a + k >= threshold) / whole for a in range(rows + 1)
+    ]
+    worst = max(math.fsum(named[a] for a in spread) for spread in partitions(rows))
+    bound = ev.UnitThresholdGaussian(sigma, float(rows), threshold, rows)
+    assert min(worst, 1.0) <= bound.delta
+    higher = ev.UnitThresholdGaussian(sigma, float(rows), threshold + 1, rows).delta
+    assert higher <= 2 * worst or worst < 1e-300
+    if rows == 1:
+        assert bound.delta == pytest.approx(ThresholdGaussian(sigma, 1.0, threshold).delta)
+
+
+def test_a_person_alone_may_not_pass_a_threshold_or_a_bound():
+    with pytest.raises(InputError, match="threshold = 5 must be above rows = 5"):
+        ev.UnitThresholdGaussian(sigma=3.0, sensitivity=5.0, threshold=5, rows=5)
+    with pytest.raises(InputError, match="rows = 0 must be at least 1"):
+        ev.UnitThresholdGaussian(sigma=3.0, sensitivity=5.0, threshold=5, rows=0)
+    with pytest.raises(InputError, match=r"margin = 11 must be at least 8 sigma \+ rows - 1 = 12"):
+        ev.UnitUpperBound(sigma=1.0, margin=11, rows=5)
 
 
 def test_a_threshold_far_away_still_has_an_escape():

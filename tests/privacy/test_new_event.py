@@ -28,6 +28,9 @@ from siloweave.privacy.events import (
     SharedCoins,
     SharedGaussian,
     ThresholdGaussian,
+    UnitSharedCoins,
+    UnitThresholdGaussian,
+    UnitUpperBound,
     UpperBound,
 )
 from siloweave.privacy.ledger import Ledger
@@ -63,6 +66,27 @@ PRICES = [
     ),
     (UpperBound(30.0, 270), 0.0005555555770937855, math.inf, 2.0668092895796042e-19, 0.1144848),
     (PaidAhead(0.02, 1e-8, 40, 1), 0.02, math.inf, 1e-8, 0.7943795),
+    (
+        UnitThresholdGaussian(30.0, 5.0, 260, 5, 3),
+        0.013888888888888888,
+        math.inf,
+        1.992902481426089e-17,
+        1.184211,
+    ),
+    (
+        UnitSharedCoins(*COINS, "r", 20, 3),
+        0.0005128391881111239,
+        math.inf,
+        4.766104394235773e-12,
+        0.5533447,
+    ),
+    (
+        UnitUpperBound(150.0, 1354, 5),
+        0.000555555572466988,
+        math.inf,
+        1.274210490764179e-19,
+        0.1144848,
+    ),
     (NonPrivate("x"), math.inf, math.inf, 0.0, math.inf),
 ]
 

@@ -1,6 +1,7 @@
 """Parties agree on a schema: they compare what they declare, and pay for what they learn."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from siloweave.core.run import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.federation.session import InProcess, Session
 from siloweave.privacy.accountants import Tally
-from siloweave.privacy.budget import Budget, Neighbours, Relation, marginal_sensitivity, rho_for
+from siloweave.privacy.budget import Budget, Neighbours, Relation, rho_for
 from siloweave.privacy.events import SharedGaussian, ThresholdGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import schema as schemas_module
@@ -19,6 +20,7 @@ from siloweave.protocols.schema import (
     agree_schema,
     clipped,
     magnitudes,
+    naming_event,
     open_facts,
 )
 from siloweave.tables import Column, Encoder, Schema, Table
@@ -205,7 +207,7 @@ def test_numbers_of_the_largest_size_still_give_bounds():
 def pair(table, other, relation):
     """How far the first party's inputs moved, and its ledger: same calls and same charges."""
     limit = Budget(epsilon=2.0, delta=1e-5, relation=relation)
-    learning = replace(LEARNING, unit=marginal_sensitivity(Neighbours(relation), norm="l2"))
+    learning = replace(LEARNING, neighbours=Neighbours(relation))
     background = clinics(seed=5, parties=1, number=300)[0]
     ledgers = []
 
@@ -259,6 +261,45 @@ def test_a_value_that_one_neighbour_lacks_passes_with_at_most_delta():
     assert tail <= Tally([event]).delta <= LEARNING.delta
 
 
+@pytest.mark.parametrize("k", [2, 5, 20])
+def test_the_threshold_for_a_person_is_the_lowest_that_her_rows_allow(k):
+    """Her k rows may bring k new values, or one value k times, or anything between."""
+    learning = replace(LEARNING, neighbours=Neighbours(rows=k))
+    for sigma, columns in product((1.0, 3.0, 40.0), (1, 4)):
+        threshold = learning.threshold(sigma, columns)
+        assert threshold > LEARNING.threshold(sigma, columns)
+        event = naming_event(learning.neighbours, sigma, threshold)
+        assert event.sensitivity == k
+        assert event.delta <= LEARNING.delta / columns
+        lower = naming_event(learning.neighbours, sigma, threshold - 1)
+        assert lower.delta > LEARNING.delta / columns
+
+
+def test_a_person_with_all_her_rows_is_as_close_as_was_paid_for():
+    """Record and replay with one person of three rows more, whose values others hold, too."""
+    limit = Budget(epsilon=9.0, delta=1e-5, unit="patient", rows_per_unit=3)
+    learning = replace(LEARNING, rho=9 * LEARNING.rho, neighbours=limit.neighbours)
+    background = clinics(seed=5, parties=1, number=300)[0]
+    towns, ages = ["Ulm", "Bonn", None] * 4, list(range(12))
+    base = rows(towns, ages, [1.0] * 12)
+    more = rows([*towns, "Ulm", "Ulm", "Ulm"], [*ages, 9, 9, 9], [1.0] * 15)
+    ledgers = []
+
+    def run(mine):
+        parties, sites = study([mine, background], limit=limit)
+        ledgers.append(sites["p0"].ledger)
+        agree_schema(parties, SCHEMA, learning)
+
+    tape = record(lambda: run(base))
+    twin = replay(tape, lambda: run(more))
+    assert ledgers[0].events == ledgers[1].events
+    named, _, sized, _ = twin.distances("l2")
+    assert (named, sized) == (3.0, pytest.approx(3.0 * 2**0.5))
+    spent = [event.rho for event in ledgers[0].events]
+    assert named**2 / (2 * ledgers[0].events[0].sigma ** 2) <= spent[0] * (1 + 1e-9)
+    assert sized**2 / (2 * ledgers[0].events[1].sigma_total ** 2) <= spent[1] * (1 + 1e-9)
+
+
 def test_only_values_that_occur_get_noise():
     """Noise on all of a public list would name values that nobody holds."""
     table = rows(["Ulm"] * 50 + ["new"], [40] * 51, [1.0] * 51)
@@ -283,8 +324,12 @@ def test_a_list_that_depends_on_a_single_row_is_noticed(monkeypatch):
         agree_schema(parties, SCHEMA, LEARNING)
 
 
+def of_one_row(neighbours, sigma, threshold):
+    return ThresholdGaussian(sigma, 1.0, threshold)
+
+
 def test_the_forgotten_square_root_of_two_is_noticed(monkeypatch):
-    monkeypatch.setattr(schemas_module, "marginal_sensitivity", lambda relation, norm: 1.0)
+    monkeypatch.setattr(schemas_module, "naming_event", of_one_row)
     base, other = [rows(["Ulm", "Bonn", t], [1] * 3, [1.0] * 3) for t in ("Ulm", "Bonn")]
     twin, ledger = pair(base, other, Relation.REPLACE_ONE)
     named = twin.distances("l2")[0]

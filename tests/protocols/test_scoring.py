@@ -40,6 +40,12 @@ def people(number, seed=0, share=0.5):
     )
 
 
+def with_patients(table, number=10):
+    """The rows with an id of ten people, who have them in turn."""
+    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    return Table.from_columns({**columns, "patient": (np.arange(table.num_rows) % number, None)})
+
+
 QUERIES = [("sex",), ("sex", "age"), ("town", "age")]
 
 
@@ -160,10 +166,28 @@ def test_what_is_priced_for_other_neighbours_is_not_added_up(other, kept, tmp_pa
     fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET, **home)
     asked = {"budget": HALF, "total": BOTH} | (home or {"after": fitted})
     asked |= {name: structs.replace(asked[name], **other) for name in ("budget", "total")}
+    encoder = Encoder(Schema((*SCHEMA.columns, Column("patient", "id"))), 8)
+    parts = {name: with_patients(table) for name, table in TWO.items()}
     before = [file.read_bytes() for file in tmp_path.glob("parties/*/ledger.jsonl")]
     with pytest.raises(BudgetError, match="do not add up"):
-        score_parties(TWO, fitted.sample_table(9), ENCODER, **asked)
+        score_parties(parts, fitted.sample_table(9), encoder, **asked)
     assert before == [file.read_bytes() for file in tmp_path.glob("parties/*/ledger.jsonl")]
+
+
+def test_a_score_is_of_the_rows_of_each_person_that_take_part(tmp_path):
+    """Ten people with 30 rows each, of whom three count: the score sees 30 rows, and pays for 3."""
+    encoder = Encoder(Schema((*SCHEMA.columns, Column("patient", "id"))), 8)
+    budget = Budget(9.0, 1e-3, unit="patient", rows_per_unit=3)
+    parts = {"north": with_patients(people(300)), "south": with_patients(people(300, 1))}
+    found = score_parties(parts, people(50), encoder, budget=budget, folder=tmp_path)
+    assert [one.rows for one in found.parties] == pytest.approx([30, 30], abs=20)
+    for entries in found.ledgers.values():
+        size, distance = (entry.event for entry in entries)
+        assert (size.sensitivity, distance.sensitivity) == (3.0, 3 * 1024 + 1)
+    with pytest.raises(SchemaError, match="codes, which do not say whose"):
+        score_parties([ENCODER.encode(people(9))], people(9), encoder, budget=budget)
+    with pytest.raises(SchemaError, match="unit = 'patient' is no column"):
+        score_parties(parts, people(50), ENCODER, budget=budget)
 
 
 def test_scores_continue_where_a_fit_in_memory_ended():

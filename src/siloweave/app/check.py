@@ -62,6 +62,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
 
     Attributes:
         epsilon_per_party: What each party will have spent at the end, at `delta`.
+        unit, rows_per_unit, parties_per_unit: What that is of, see `Budget`.
         rounds: Questions one after the other, without those of the alignment.
         messages_per_party: Questions to a party in all, at most.
         seconds_on_engine, seconds_on_sockets: Of a run over a network, at 1 s, and at 0.05 s, a
@@ -101,6 +102,9 @@ class StudyForecast(msgspec.Struct, frozen=True):
     alignment: plans.AlignmentForecast | None = None
     columns: tuple[tuple[str, str, str], ...] = ()
     rows: RowsRead | None = None
+    unit: str = "row"
+    rows_per_unit: int = 1
+    parties_per_unit: int = 1
 
 
 class RowsRead(msgspec.Struct, frozen=True):
@@ -193,6 +197,9 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         parties=names,
         epsilon_per_party=found.epsilon_per_party if info.guarantee == "dp" else inf,
         delta=budget.delta,
+        unit=budget.unit,
+        rows_per_unit=budget.neighbours.rows,
+        parties_per_unit=budget.parties_per_unit,
         rounds=plan.rounds - aligning.rounds,
         messages_per_party=plan.count,
         memory_mb=found.memory_mb + sum(memory for memory, _ in places),
@@ -208,6 +215,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         notes=(
             *found.notes,
             *_of_columns(schema),
+            *_of_unit(schema, synth, budget),
             *(note for _, note in places if note),
             *[_NOT_READ] * (alike > 1),
         ),
@@ -259,6 +267,10 @@ def _place(
 ) -> tuple[float, str]:
     """A party's rows: MB that they take in memory; what to say unless they are in a small file."""
     synth, kept, most = study.synthesizer(), unread(source), study.study.sample
+    if study.counts and kept and not study.terms().by_row:
+        where = kept.kind if isinstance(kept, Database) else "its file"
+        taken = rows * columns * _VALUE / 1e6
+        return taken, f"{name}: all rows are read from {where}, to leave out what a unit has beyond"
     if study.counts and isinstance(kept, Database):
         read = "columns with open facts are read" if study.schema.learn else "no row is loaded"
         return _DUCKDB_MB, f"{name}: counted in {kept.kind}, {read}"
@@ -438,6 +450,21 @@ def _of_columns(schema: Schema) -> Iterator[str]:
         yield f"drawn anew, not modelled: {listed(left)}"
     if rules := [rule.words for rule in schema.constraints]:
         yield f"every drawn row keeps: {'; '.join(rules)}"
+
+
+def _of_unit(schema: Schema, synth: Synthesizer, budget: Budget) -> Iterator[str]:
+    """A sentence about ids of which one may have several rows, if a row is protected."""
+    ids = [column.name for column in schema.columns if column.kind == "id"]
+    if budget.by_row and ids and synth.method.needs_budget(synth):
+        yield (
+            f"one row is protected; if one {listed(ids, 3)} may have several, name it as the unit "
+            "in [budget], with rows_per_unit"
+        )
+    if (parties := budget.parties_per_unit) > 1:
+        yield (
+            f"ε is that of the rows of a {budget.unit} at one party; the report has what it is at "
+            f"{parties} of them"
+        )
 
 
 def few_rows(study: Study) -> list[str]:

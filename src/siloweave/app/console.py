@@ -81,8 +81,8 @@ def print_summary(summary: RunSummary, folder: Path, *, json: bool, before: bool
     if summary.sample:
         console.print(f"Trained from a sample: {escape(summary.sample)}")
     console.print(_promise(summary))
-    if (most := summary.epsilon_to_parties) is not None:
-        console.print(_towards(most))
+    for line in _besides(summary):
+        console.print(line)
     asked = f"{count_of(summary.rounds, 'question', 'questions')} to the parties"
     if summary.alignment is not None:
         asked = f"{asked}, {summary.alignment.rounds:,} before to align their rows,"
@@ -113,15 +113,30 @@ def _more_rows(summary: RunSummary, folder: Path) -> str:
 def _promise(summary: RunSummary) -> str:
     if summary.guarantee == "none" and isinf(summary.epsilon_allowed):
         return "Privacy: none was asked for and none is given (ε = ∞)"
+    whom = words.whom(summary.unit, summary.rows_per_unit)
     return (
         f"Privacy: ε = {words.epsilon(summary.epsilon)} of {words.epsilon(summary.epsilon_allowed)}"
-        f" at δ = {words.small(summary.delta)} for each {escape(summary.unit)} "
+        f" at δ = {words.small(summary.delta)} for each {escape(whom)} "
         f"({summary.relation.replace('_', '/')} neighbours, guarantee: {summary.guarantee})"
     )
 
 
 def _towards(most: float) -> str:
     return f"Towards another party, which knows whose rows these are: ε = {words.epsilon(most)}"
+
+
+def _at_parties(most: float, unit: str, parties: int) -> str:
+    where = count_of(parties, "party", "parties")
+    return f"For a {escape(unit)} with rows at up to {where}: ε = {words.epsilon(most)}"
+
+
+def _besides(summary: RunSummary) -> Iterator[str]:
+    """What else ε is, beside that of one party's rows towards everyone who sees the result."""
+    if (most := summary.epsilon_to_parties) is not None:
+        yield _towards(most)
+    if (most := summary.epsilon_at_parties) is not None:
+        parties = min(summary.parties_per_unit, len(summary.parties))
+        yield _at_parties(most, summary.unit, parties)
 
 
 def _print_parties(console: Console, summary: RunSummary) -> None:
@@ -154,7 +169,8 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
         f"{count_of(len(found.parties), 'party', 'parties')}"
     )
     most = f"at most {words.epsilon(found.epsilon_per_party)}"
-    bound = (f"ε at δ = {words.small(found.delta)}", most)
+    whom = words.whom(found.unit, found.rows_per_unit)
+    bound = (f"ε of a {escape(whom)} at δ = {words.small(found.delta)}", most)
     if isinf(found.epsilon_per_party):
         bound = ("ε", "∞: nothing bounds it")
     traffic = ("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
@@ -251,7 +267,7 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
-        (f"ε of a row at δ = {words.small(plan.delta)}", bound),
+        (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
         ("bytes sent and received", f"about {words.size(plan.size)}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
@@ -273,6 +289,15 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         return
     call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
     console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def _whom_in(facts: Mapping[str, Any]) -> str:
+    """What a study protects, by its public facts."""
+    budget = facts["budget"] or {}
+    whom = words.whom(budget.get("unit", "row"), budget.get("rows_per_unit"))
+    if (parties := budget.get("parties_per_unit", 1)) > 1:
+        whom += f", which may have rows at {parties} parties,"
+    return escape(whom)
 
 
 def _planned(one: PlannedMessage) -> tuple[str, ...]:
@@ -389,6 +414,12 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
     if trail.to_parties is not None:
         console.print(_towards(trail.to_parties))
+    if trail.whole_row is not None and trail.whom != "row":
+        console.print(f"Each ε is that of one {escape(trail.whom)}.")
+    if trail.at_parties is not None:
+        whose = escape(trail.whom.partition(" ")[0])
+        most = words.epsilon(trail.at_parties)
+        console.print(f"For a {whose} with rows at as many parties as the study says: ε = {most}")
     if any(ledger.stage == "alignment" for ledger in trail.ledgers):
         console.print("No ε covers the alignment, which found the rows that all parties have.")
     if entries or len(trail.ledgers) == 1:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -22,18 +22,23 @@ from siloweave.app.study import plain_name
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
+from siloweave.report import words
 from siloweave.tables.bins import BINNED
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
 from siloweave.tables.display import count_of, listed
+from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Dialect, Table, read, readings, rows_of, stacked, unread, write
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema, describe
+from siloweave.tables.units import Share, shares_kept
 
 _FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
 _TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
 _SHOWN = 3  # stray texts of a column
+_BOUNDS = (1, 2, 5, 10, 20, 50, 100)  # rows of one id
+_ENOUGH = 0.9  # share of the rows that the proposed bound keeps
 _MOST = 1_000_000  # rows of a database or a Parquet file that are read
 
 
@@ -97,9 +102,11 @@ def propose(
     schema = _detected(list(tables.values()), on)
     where = {party: _named(source, target) for party, source in zip(tables, sources, strict=True)}
     review = tuple((c.name, ", ".join(_learned(c))) for c in schema.columns if c.from_data)
-    study = _study(_title(name, target), where, on, tables)
+    units = repeated_ids(tables, schema) if on is None else ()
+    study = _study(_title(name, target), where, on, tables, units)
     said = tuple(f"{party}: {text}" for party, table in tables.items() if (text := _said(table)))
     found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
+    found += map(str, units)
     for party, table in tables.items():
         found += [*_strays(party, table, schema), *_total(party, table)]
     if on is None and len(tables) > 1:
@@ -107,6 +114,63 @@ def propose(
         found += [one.said() for one in overlaps(tables)]
     kept = tuple(map(_said_of, schema.constraints))
     return Proposal(study, schema, review, said, kept, tuple(found))
+
+
+@dataclass(frozen=True)
+class RepeatedId:
+    """An id column that names several rows of a file, and what bounds on these keep.
+
+    Attributes:
+        name: The column's.
+        most: Rows of one id in one file.
+        shares: What each bound keeps, of all files together.
+    """
+
+    name: str
+    most: int
+    shares: tuple[Share, ...]
+
+    @property
+    def proposed(self) -> int:
+        """The least bound that keeps nine rows of ten, or all rows of nine ids of ten."""
+        kept = ((share.most, max(share.rows, share.whole)) for share in self.shares)
+        return next(most for most, share in kept if share >= _ENOUGH)
+
+    def kept(self) -> Iterator[str]:
+        """What each bound keeps, in words."""
+        for share in self.shares:
+            rows, whole = words.percent(share.rows), words.percent(share.whole)
+            yield f"{share.most}: {rows} of the rows, and all rows of {whole} of them"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: one {self.name} has up to {self.most:,} rows in a file. If it is a "
+            f"person, protect that and not a row: unit = {self.name!r} with rows_per_unit, which "
+            f"keeps, at {'; '.join(self.kept())}. The larger it is, the more noise"
+        )
+
+
+def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedId, ...]:
+    """Find id columns of which one id has several rows in a file, that of most ids first.
+
+    What bounds keep is of these rows: for someone who may see them all.
+    """
+    found: list[tuple[int, RepeatedId]] = []
+    for column in schema.columns:
+        if column.kind != "id":
+            continue
+        marked = [t.blanked(column.name, column.missing_values) for t in tables.values()]
+        texts = [[text or None for text in id_texts(t, column.name)] for t in marked]
+        counts = [Counter(one for one in own if one is not None) for own in texts]
+        most = max((max(own.values(), default=0) for own in counts), default=0)
+        if most > 1:
+            # One id at two parties is two units: a party bounds its own rows.
+            own = [None if t is None else f"{i}/{t}" for i, ts in enumerate(texts) for t in ts]
+            shares = shares_kept(own, [k for k in _BOUNDS if k < most] + [most])
+            repeated = RepeatedId(column.name, most, tuple(shares))
+            found.append((sum(map(len, counts)), repeated))
+    found.sort(key=lambda pair: -pair[0])
+    return tuple(repeated for _, repeated in found)
 
 
 def _read(source: Path | Database, dialect: Dialect) -> Table:
@@ -140,8 +204,8 @@ def _said(table: Table) -> str:
     more = "; what lies above it is skipped" if above else ""
     if table.left_out:
         more += f"; {table.left_out} empty columns at the end without a name are left out"
-    if words := readings(table):
-        word = " or, in mac-roman, ".join(map(repr, words))
+    if read_as := readings(table):
+        word = " or, in mac-roman, ".join(map(repr, read_as))
         more += f"; a word of it reads {word}: if that is wrong, give --encoding"
     return f"fields divided by {separator}, {dialect.encoding}, {header}{more}"
 
@@ -373,10 +437,14 @@ def _shared_id(tables: Sequence[Table], name: str) -> Column:
 
 
 def _study(
-    name: str, where: Mapping[str, str], on: Sequence[str] | None, tables: Mapping[str, Table]
+    name: str,
+    where: Mapping[str, str],
+    on: Sequence[str] | None,
+    tables: Mapping[str, Table],
+    units: Sequence[RepeatedId] = (),
 ) -> str:
     """The text of a study file, for files and the ids that align their columns, if these differ."""
-    method = _BUDGET + (_ROWS if len(where) > 1 else _AIM)
+    method = _budget(units, len(where)) + (_ROWS if len(where) > 1 else _AIM)
     alignment = ""
     if on is not None:
         method, alignment = _COLUMNS, _ORDER
@@ -390,6 +458,23 @@ def _study(
     )
     head = _HEAD.format(name=_text(name))
     return head + method + _PARTIES + parties + alignment + _OUTPUT
+
+
+def _budget(units: Sequence[RepeatedId], parties: int) -> str:
+    """The budget of a study, which protects the id of most rows where one has several."""
+    if not units:
+        return _BUDGET
+    first, *others = units
+    lines = [
+        f"# One {first.name} has several rows in a file. A party takes rows_per_unit of them at",
+        "# most; noise grows with that. To protect a single row, write 'row', and delete the rest.",
+        *(f"# One {one.name} has several rows, too." for one in others),
+        f"unit = {_text(first.name)}",
+        f"rows_per_unit = {first.proposed}",
+    ]
+    if parties > 1:
+        lines.append("parties_per_unit = 1       # at how many parties one of them may have rows")
+    return _BUDGET.replace(_UNIT, "\n".join(lines) + "\n")
 
 
 def _written(dialect: Dialect | None) -> str:
@@ -427,13 +512,15 @@ file = "schema.json"
 #                          # are not there, categories of which only "other" is named
 
 """
-_BUDGET = """\
+_UNIT = """\
+unit = "row"               # or an id column, whose rows are one person's; with rows_per_unit = 5
+"""
+_BUDGET = f"""\
 [budget]
 epsilon = 1.0              # the most that anyone can learn about one unit; smaller is safer
 delta = 1e-6               # far below 1 / number of rows
 relation = "add_remove"    # or "replace_one": the number of rows is public then
-unit = "row"               # in words, for the report: what one row stands for
-
+{_UNIT}
 """
 _WORKLOAD = """\
 # target = "..."           # a column that is to be predicted: triples with it are asked for, too

@@ -22,6 +22,7 @@ from siloweave.errors import InputError, LedgerError, number
 from siloweave.federation import records
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, spelled_key
+from siloweave.report import words
 from siloweave.report.record import Overhead, spelled
 
 T = TypeVar("T")
@@ -63,9 +64,11 @@ class RunSummary(msgspec.Struct, frozen=True):
     """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row.
 
     Parties that `vanished` from it may have sent no ledger; `epsilon` is then the study's whole
-    budget, to which their own ledgers hold them. `sample` says in words which rows took part,
-    where these were drawn from all. `epsilon_to_parties` is that towards another party, where it
-    differs. `overhead` is where the coordinator's time went, where the parties were elsewhere.
+    budget, to which their own ledgers hold them. `sample` says in words which rows took part, where
+    these were drawn from all. `epsilon_to_parties` is that towards another party, where it differs,
+    and `epsilon_at_parties` that of a unit with rows at several parties, where it may be so.
+    `rows_per_unit` is None in runs of versions that bounded no unit but a row. `overhead` is where
+    the coordinator's time went, where the parties were elsewhere.
     """
 
     run: str
@@ -89,6 +92,9 @@ class RunSummary(msgspec.Struct, frozen=True):
     vanished: tuple[str, ...] = ()
     sample: str = ""
     epsilon_to_parties: float | None = None
+    epsilon_at_parties: float | None = None
+    rows_per_unit: int | None = None
+    parties_per_unit: int = 1
     overhead: Overhead | None = None
     version: int = 1
 
@@ -312,7 +318,8 @@ class Trail(msgspec.Struct, frozen=True):
 
     `whole_row` is the epsilon of a row over all parties, without an alignment, which no epsilon
     covers; None where not all ledgers were asked for. `to_parties` is that towards another party,
-    where it differs.
+    where it differs, and `at_parties` that of a unit with rows at several, where it may be so.
+    `whom` says what is protected, where the run is known.
     """
 
     delta: float
@@ -320,6 +327,8 @@ class Trail(msgspec.Struct, frozen=True):
     split: str = "rows"
     whole_row: float | None = None
     to_parties: float | None = None
+    at_parties: float | None = None
+    whom: str = "row"
 
 
 def read_ledgers(
@@ -376,9 +385,15 @@ def read_ledgers(
     due = {one.name for one in summary.parties} | set(summary.vanished) if summary else set()
     if summary is None or len(of_rows) < len(due):
         return Trail(at, tuple(readings))
-    towards = Ledgers(of_rows, at, same_people=summary.epsilon_to_parties is not None)
+    own = Ledgers(
+        of_rows, at, summary.split, summary.epsilon_to_parties is not None, summary.parties_per_unit
+    )
     whole_row = epsilon_of_row(of_rows, summary.split, at)
-    return Trail(at, tuple(readings), summary.split, whole_row, towards.epsilon_to_parties)
+    whom = words.whom(summary.unit, summary.rows_per_unit)
+    return Trail(
+        at, tuple(readings), summary.split, whole_row, own.epsilon_to_parties,
+        own.epsilon_at_parties, whom,
+    )  # fmt: skip
 
 
 def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:

@@ -95,6 +95,14 @@ class Overlap(msgspec.Struct, frozen=True):
 
 def costs(times: int, budget: Budget | None) -> str:
     """What several rows of a person at different parties mean, in a sentence."""
+    if budget is not None and not budget.by_row:
+        if times <= budget.parties_per_unit:
+            return f"The study says so: parties_per_unit = {budget.parties_per_unit}."
+        return (
+            f"The study says that a {budget.unit} has rows at no more than "
+            f"{count_of(budget.parties_per_unit, 'party', 'parties')}: ε does not hold for more. "
+            f"Leave them out, or set parties_per_unit = {times}."
+        )
     rows = f"A person with a row at each of {times} parties"
     if budget is None or not budget.private:
         return f"{rows} has {times} times the ε of a row, at a larger δ."

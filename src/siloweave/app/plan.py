@@ -107,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True):
         guarantee: What the method promises, in words.
         sees: Who sees what, and what protects that.
         messages: In the order of the stages.
-        epsilon: Most that a row will have cost at the end, at `delta`.
+        epsilon: Most that a unit will have cost at the end, at `delta`.
         size: Bytes that the party sends and receives, roughly.
         rounds: Questions of the whole run, one after the other, at most.
         seconds: That it computes, roughly; None where that is not known.
@@ -222,7 +222,9 @@ def plan_of(
     (entry,) = (one for one in study.parties if one.name == party)
     stages = {one.stage for one in messages} - {"closing"}  # each begins with facts of the study
     begun = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
-    ids = study.alignment.on if study.alignment else ()
+    ids = [*study.alignment.on] if study.alignment else []
+    if not setup.budget.by_row:
+        ids.append(setup.budget.unit)
     return Plan(
         party=party,
         facts=facts,

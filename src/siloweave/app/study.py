@@ -278,7 +278,9 @@ class Study(Section, frozen=True):
             rows = rows_to_learn(party.name, part, synth, job, index, home)
         if self.alignment is not None:  # all parties keep the same of their common rows
             return rows
-        return rows_of_units(rows, synth, self.read_schema(), job, index, home, ordered=ordered)
+        return rows_of_units(
+            rows, synth.method.split, self.read_schema(), job, index, home, ordered=ordered
+        )
 
     def share(self, source: Path | Database) -> float:
         """The chance with which each row of a party takes part."""

@@ -40,7 +40,12 @@ from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.federation.records import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
-from siloweave.privacy.accountants import epsilon, epsilon_to_parties, of_one_person
+from siloweave.privacy.accountants import (
+    epsilon,
+    epsilon_at_parties,
+    epsilon_to_parties,
+    of_one_person,
+)
 from siloweave.privacy.budget import ROW, Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.arrays import Floats, Ints, Matrix
@@ -356,12 +361,14 @@ class Ledgers:
         delta: At which epsilon is computed.
         split: What parties hold: with "columns", a row is in all ledgers.
         same_people: Whether parties hold the same people, and rows were added or removed ones.
+        parties_per_unit: At how many parties with split rows a unit may have rows.
     """
 
     entries: Mapping[str, tuple[Entry, ...]]
     delta: float
     split: str = "rows"
     same_people: bool = False
+    parties_per_unit: int = 1
 
     @property
     def epsilons(self) -> dict[str, float]:
@@ -380,6 +387,14 @@ class Ledgers:
         if not self.same_people or len(own) < 2 or len({e.run for es in own for e in es}) > 1:
             return None
         return epsilon_to_parties(([e.event for e in es] for es in own), self.delta)
+
+    @property
+    def epsilon_at_parties(self) -> float | None:
+        """Epsilon of a unit that has rows at several parties, if the budget allows that."""
+        if self.parties_per_unit == 1 or self.split != "rows" or len(self.entries) < 2:
+            return None
+        events = [[entry.event for entry in entries] for entries in self.entries.values()]
+        return epsilon_at_parties(events, self.parties_per_unit, self.delta)
 
     def __repr__(self) -> str:
         count, most = sum(map(len, self.entries.values())), _up(self.epsilon)
@@ -404,6 +419,11 @@ class Ledgers:
             lines.append(f"a row over all: epsilon {_up(self.epsilon)}, delta {self.delta:g}")
         if (most := self.epsilon_to_parties) is not None:
             lines.append(f"towards another party: epsilon {_up(most)}, delta {self.delta:g}")
+        if (most := self.epsilon_at_parties) is not None:
+            parties = min(self.parties_per_unit, len(self.entries))
+            lines.append(
+                f"a unit with rows at {parties} parties: epsilon {_up(most)}, delta {self.delta:g}"
+            )
         return "\n".join(lines)
 
 
@@ -607,7 +627,8 @@ class Fit:
     def ledger(self) -> Ledgers:
         """What every party released and what that cost, for people to read."""
         same = self.info.same_people and self.budget.relation is Relation.ADD_REMOVE
-        return Ledgers(self.ledgers, self.budget.delta, self.info.split, same)
+        budget, split = self.budget, self.info.split
+        return Ledgers(self.ledgers, budget.delta, split, same, budget.parties_per_unit)
 
     def sample(
         self,

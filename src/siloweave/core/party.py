@@ -301,7 +301,7 @@ class Host:
         found = common_rows(self._alignment(run), run)
         found = read(
             runs.rows_of_units(
-                found, self._setup.synth, schema, self._job,
+                found, self._setup.synth.method.split, schema, self._job,
                 self._setup.roster.index(self.name), self._home,
             )
         )  # fmt: skip

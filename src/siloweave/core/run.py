@@ -640,11 +640,7 @@ def _run(setup: Setup, job: Job, parties: Parties, *, coded: bool = False) -> tu
 def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
     """A party's rows; where a method only counts them, what is large stays where it is."""
     if isinstance(part, Codes):
-        if not job.budget.by_row:
-            raise SchemaError(
-                f"party {name!r}: its rows are codes, which do not say whose they are; give its "
-                f"table with the column {job.budget.unit!r}"
-            )
+        require_row(name, job.budget)
         return part
     with naming_party(name):
         kept, home = unread(part), _home(job, index)
@@ -654,7 +650,8 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
         elif kept and _ELSEWHERE.get() is not None:
             rows = read(kept)
         ordered = not isinstance(kept, Database)
-        return rows_of_units(rows, setup.synth, setup.declared, job, index, home, ordered=ordered)
+        split, schema = setup.synth.method.split, setup.declared
+        return rows_of_units(rows, split, schema, job, index, home, ordered=ordered)
 
 
 def check_sample(name: str, sample: float) -> None:
@@ -722,9 +719,25 @@ def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
     return secret
 
 
+def require_row(name: str, budget: Budget) -> None:
+    """Refuse a party's codes where the unit is not a row: they do not say whose they are."""
+    if not budget.by_row:
+        raise SchemaError(
+            f"party {name!r}: its rows are codes, which do not say whose they are; give its table "
+            f"with the column {budget.unit!r}"
+        )
+
+
+def rows_taking_part(part: Any, split: str, schema: Schema, job: Job, index: int) -> Table:
+    """Read a party's rows that take part; arguments and errors are those of `rows_of_units`."""
+    kept, home = unread(part), _home(job, index)
+    ordered = not isinstance(kept, Database)
+    return read(rows_of_units(read(part), split, schema, job, index, home, ordered=ordered))
+
+
 def rows_of_units(
     rows: Table | Unread,
-    synth: Synthesizer,
+    split: str,
     schema: Schema,
     job: Job,
     index: int,
@@ -739,7 +752,7 @@ def rows_of_units(
 
     Args:
         rows: A party's rows, with the id column.
-        synth: The method and its settings.
+        split: How the table is spread over parties, as of `Method`.
         schema: The declared schema.
         job: The budget and the run.
         index: Place of the party in the roster.
@@ -751,7 +764,7 @@ def rows_of_units(
     """
     if job.budget.by_row:
         return rows
-    if synth.method.split == "columns":
+    if split == "columns":
         secret = blake2b(job.run.encode(), digest_size=32, person=b"siloweave units").digest()
     else:
         secret = _secret_for(_UNITS, job, index, home)

@@ -47,6 +47,8 @@ _UNIT = 2**100  # one nat of loss, in the integers that totals are kept in
 _FLOAT_SLACK = 1e-12  # relative; what adding floats may lose, far below the printed digits
 _ORDERS = 378
 _PLD_LARGEST = 30.0  # nats; beyond it the table of losses gets large and nothing is gained
+_HALVINGS = 400  # of a delta, by 1.2 each
+_GROUP_LARGEST = 500.0  # nats, of several changes together
 _PLD_MOST = 16  # different events
 
 
@@ -163,6 +165,29 @@ class Tally:
             return round_up(readings[0])
         return round_up(min(readings + self._others(delta, left)))
 
+    def epsilon_of_several(self, times: int, delta: float) -> float:
+        """Epsilon where each event moves so many times as far; see :func:`epsilon_at_parties`."""
+        if not self._private:
+            return math.inf
+        if self._steps or self._orders or self._up_to < math.inf:
+            return self._one_after_the_other(times, delta)
+        left = delta - times * self.delta
+        return epsilon_of_rho(times**2 * self.rho, left) if left > 0 else math.inf
+
+    def _one_after_the_other(self, times: int, delta: float) -> float:
+        """The least bound on so many changes that follows from bounds on one, at any delta."""
+        best, part = math.inf, delta / times
+        for _ in range(_HALVINGS):
+            one = self.epsilon(part)
+            if times * one > _GROUP_LARGEST:
+                break  # and no smaller part of delta has a smaller epsilon
+            growth = math.expm1(times * one) / math.expm1(one) if one else float(times)
+            if part * growth <= delta:
+                best = min(best, times * one)
+                break
+            part /= 1.2
+        return round_up(best)
+
     def _others(self, delta: float, left: float) -> list[float]:
         """Readings that hold where zCDP holds at all orders."""
         readings = []
@@ -242,6 +267,41 @@ def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> floa
     own = [list(events) for events in ledgers]
     others = [of_one_person(own[:k] + own[k + 1 :]) for k in range(len(own))]
     return max(Tally(one for e in seen for one in _changed(e)).epsilon(delta) for seen in others)
+
+
+def epsilon_at_parties(ledgers: Iterable[Iterable[Event]], parties: int, delta: float) -> float:
+    """The epsilon of a unit that has rows at several parties, which hold different rows.
+
+    A ledger prices what its owner releases of the unit's rows there. A masked sum is in the ledger
+    of every party that adds to it, and moves by what all of them add.
+
+    Args:
+        ledgers: The events of every party.
+        parties: At how many of them the unit may have rows.
+        delta: Probability with which the bound may fail, in (0, 1).
+
+    **Guarantee**: let the unit be at p parties with ledgers of zCDP rho_1, ..., rho_p. A release
+    of one party alone adds its own cost. One of them all, of costs r_1, ..., r_p, moves p times as
+    far as one of them at most, and costs (sqrt r_1 + ... + sqrt r_p)^2 <= p (r_1 + ... + r_p): the
+    square root of the zCDP of a sum is subadditive in how far it moves (`events.shared_rho`). So
+    everything costs at most p (rho_1 + ... + rho_p), which is at most p^2 times the largest: each
+    sensitivity times p. Escapes of lists of values, which each party makes of its own, add up.
+    Where events have no zCDP at all orders, or were priced on samples, it is the largest epsilon
+    of a ledger for p changes one after the other (group privacy: Vadhan 2017, lemma 2.2).
+
+    Example:
+        >>> from siloweave.privacy.events import SharedGaussian
+        >>> sums = [[SharedGaussian(40.0, 3, 1, 5.0, 16)]] * 3
+        >>> [epsilon_at_parties(sums, p, 1e-6) for p in (1, 2)]
+        [0.3771054, 0.7888539]
+        >>> epsilon([SharedGaussian(40.0, 3, 1, 10.0, 16)], 1e-6)
+        0.7888539
+    """
+    tallies = [Tally(events) for events in ledgers]
+    several = min(parties, len(tallies))
+    if several <= 1:
+        return max((tally.epsilon(delta) for tally in tallies), default=0.0)
+    return max(tally.epsilon_of_several(several, delta) for tally in tallies)
 
 
 def _changed(event: Event) -> tuple[Event, ...]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from siloweave.errors import BudgetError, InputError
+from siloweave.errors import BudgetError, InputError, UnitError
 from siloweave.privacy.accountants import epsilon_of_rho, round_up
 from siloweave.privacy.events import Gaussian, shared_rho
 
@@ -204,6 +204,26 @@ class Budget(msgspec.Struct, frozen=True):
     def private(self) -> bool:
         """Whether the budget bounds anything at all (epsilon is finite)."""
         return math.isfinite(self.epsilon)
+
+
+def refuse_several_rows(budget: Budget, title: str, missing: str) -> None:
+    """Refuse units of several rows, for a method that knows no sound bound for them yet.
+
+    Args:
+        budget: The promise.
+        title: The method's.
+        missing: What is missing, as a clause.
+
+    Raises:
+        UnitError: A unit may have more than one row.
+    """
+    rows = budget.neighbours.rows
+    if rows > 1:
+        raise UnitError(
+            f"{title}: rows_per_unit = {rows} with unit = {budget.unit!r} is not implemented: "
+            f"{missing}. Give rows_per_unit = 1, or a method that protects several rows of one "
+            "unit, such as TwoRound or SecureTwoRound. Nothing was read"
+        )
 
 
 UNBOUNDED = Budget(math.inf, 1e-6)

@@ -23,6 +23,13 @@ Below the first point a, D_alpha <= D_a as D grows with alpha, and alpha >= 1. N
 distribution as -N, so D_alpha(Q || P) is the same. Of wide noise, neighbouring numbers are taken
 together in blocks: exp is below its chord, so K grows where a block's mass is moved to the least
 and the largest loss in it, as much to each as leaves the mean where it was.
+
+A person has up to k rows, which add whole numbers a_1, a_2, ... with a sum of at most k to the
+cells of a table. Cells have independent noise, so divergences add up, and so do escapes. With rho_a
+the rho of a number that moves by a (the same computation with N + a in place of N + 1), the table
+costs at most the largest sum of rho_a over all ways to write k as a sum, which `cost_of_rows`
+computes, and likewise for the escape. The rows of a person mostly cost most in one cell, as with
+Gaussian noise, where rho_a is a^2 rho_1; but that is computed and not assumed.
 """
 
 from __future__ import annotations
@@ -51,7 +58,7 @@ MOST_SIGMA = 2.0**15
 
 
 class CoinCost(NamedTuple):
-    """What one number costs that moves by 1 under such noise."""
+    """What one number costs that moves under such noise, or a table whose numbers move."""
 
     rho: float  # D_alpha <= rho alpha at orders up to the largest
     escape: float  # probability that this does not hold
@@ -101,8 +108,8 @@ def masses(coins: Coins) -> Masses:
     return found
 
 
-@lru_cache(maxsize=1024)
-def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
+@lru_cache(maxsize=4096)
+def cost_of(coins: Coins, largest_order: int, tail: float, moved: int = 1) -> CoinCost:
     """What one number costs; see the top of this file.
 
     Args:
@@ -110,11 +117,15 @@ def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
         largest_order: Order up to which the claim holds.
         tail: Probability of what is left out at each end, at most; where a single number at the
             end has more, that is left out.
+        moved: By how much the number moves.
     """
     all_masses = masses(coins)
     below = np.cumsum(all_masses)
-    ends = max(1, int(np.searchsorted(below, tail, side="right")))
-    q, p = all_masses[ends : len(below) - ends + 1], all_masses[ends - 1 : len(below) - ends]
+    ends = max(moved, int(np.searchsorted(below, tail, side="right")))
+    if len(below) <= 2 * ends:
+        return CoinCost(np.inf, 1.0)
+    q = all_masses[ends : len(below) - ends + moved]
+    p = all_masses[ends - moved : len(below) - ends]
     if len(p) < 2 or not (p.all() and q.all()):  # a gap shows which of two neighbours it is
         return CoinCost(np.inf, 1.0)
     escape = min(1.0, float(2 * below[ends - 1]) * (1 + _FLOATS))
@@ -127,6 +138,25 @@ def cost_of(coins: Coins, largest_order: int, tail: float) -> CoinCost:
     between = ratio * (1 + np.diff(steps) ** 2 / (4 * g[:-1]))
     rho = max(float(between.max()), float(K[0] / steps[0]))
     return CoinCost(rho * (1 + _FLOATS), escape)
+
+
+@lru_cache(maxsize=4096)
+def cost_of_rows(coins: Coins, largest_order: int, tail: float, rows: int) -> CoinCost:
+    """What a table costs in whose cells a person has up to so many rows; see the top of this file.
+
+    Example:
+        >>> one, five = (cost_of_rows(Coins((1, 2, 4, 8), 64), 16, 1e-9, k) for k in (1, 5))
+        >>> round(five.rho / one.rho, 1)
+        25.6
+    """
+    by_move = [cost_of(coins, largest_order, tail, a) for a in range(1, rows + 1)]
+    rho, escape = [0.0], [0.0]
+    for total in range(1, rows + 1):
+        # The last of the numbers that sum up to `total` is a, and the rest is the worst for it.
+        parts = range(1, total + 1)
+        rho.append(max(by_move[a - 1].rho + rho[total - a] for a in parts))
+        escape.append(max(by_move[a - 1].escape + escape[total - a] for a in parts))
+    return CoinCost(rho[rows], min(1.0, escape[rows]))
 
 
 def _in_blocks(p: Masses, loss: Masses) -> tuple[Masses, Masses]:
@@ -154,8 +184,10 @@ def _points(largest_order: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
-    """Few coins whose noise costs no more than Gaussian noise of `sigma`: rho <= 1 / (2 sigma^2).
+def coins_for(sigma: float, largest_order: int, tail: float, rows: int = 1) -> Coins:
+    """Few coins whose noise costs no more than Gaussian noise of `sigma`.
+
+    That is rho <= rows^2 / (2 sigma^2), for a person of so many rows.
 
     Their own standard deviation is larger than `sigma`, by three quarters of a per
     cent at most where 128 copies or less can do that.
@@ -171,7 +203,7 @@ def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
     found = None
     if 0 < sigma <= MOST_SIGMA:
         for copies in _COPIES:
-            made = _narrowest(sigma, copies, largest_order, tail)
+            made = _narrowest(sigma, copies, largest_order, tail, rows)
             if made is not None and (found is None or made.sigma < found.sigma):
                 found = made
             if found is not None and found.sigma**2 <= _CLOSE * sigma**2:
@@ -185,15 +217,17 @@ def coins_for(sigma: float, largest_order: int, tail: float) -> Coins:
     return found
 
 
-def _narrowest(sigma: float, copies: int, largest_order: int, tail: float) -> Coins | None:
+def _narrowest(
+    sigma: float, copies: int, largest_order: int, tail: float, rows: int
+) -> Coins | None:
     """About the narrowest noise of so many copies that costs no more; None where none is near."""
-    allowed, width, coins = 1 / (2 * sigma**2), sigma, None
+    allowed, width, coins = rows**2 / (2 * sigma**2), sigma, None
     for _ in range(_TRIES):
         while (wider := _of_width(width, copies)) == coins:
             width *= _STEP
         coins = wider
-        cost = cost_of(coins, largest_order, tail)
-        escapes = cost.escape > 2 * tail * (1 + _FLOATS)
+        cost = cost_of_rows(coins, largest_order, tail, rows)
+        escapes = cost.escape > 2 * rows * tail * (1 + _FLOATS)
         if cost.rho <= allowed and not escapes:
             return coins
         over = 1.0 if escapes else sqrt(cost.rho / allowed)

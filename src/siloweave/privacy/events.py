@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from siloweave.errors import InputError, LedgerError
-from siloweave.privacy.coins import Coins, cost_of
+from siloweave.privacy.coins import Coins, cost_of, cost_of_rows
 from siloweave.privacy.sampled import SampledStep
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LARGEST_TAIL = 2.0**-20
 
 _POSITIVE = {"sigma", "share_sigma", "sensitivity", "epsilon", "scale", "sampling_rate", "tail",
              "total", "escape", "margin"}  # fmt: skip
-_COUNTS = {"count", "shares", "dimension", "copies"}
+_COUNTS = {"count", "shares", "dimension", "copies", "rows"}
 
 
 class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -350,6 +350,63 @@ class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
         return max(tail * (1 + 1e-12), 5e-324)
 
 
+class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian"):
+    """:class:`ThresholdGaussian` where one unit has up to ``rows`` rows, as a person may.
+
+    One of two neighbours has a person whom the other lacks. Her rows add whole numbers to the
+    counts of values, with a sum of at most k, so these move by at most k in L2, and what both
+    neighbours hold costs what a Gaussian does. A value that she alone holds, in a rows, has the
+    count a on one side and is named there with probability g(a) = P(a + Z >= threshold); on the
+    other side it does not occur. As long as no such value is named, the two lists have the same
+    distribution up to that Gaussian. With a_1, a_2, ... rows of her values, the probability that
+    one is named is at most g(a_1) + g(a_2) + ..., and since g(a) = a (g(a) / a), at most k times
+    the largest g(a) / a over a = 1, ..., k: the worst is k values of one row each, one value of k
+    rows, or something between. That is :attr:`delta`.
+
+    Args:
+        sigma: parameter of the noise, in rows, > 0.
+        sensitivity: L2 distance of the counts of two neighbours, > 0.
+        threshold: least noisy count that is named, >= rows + 1.
+        rows: most rows of one unit, >= 1.
+        count: how many such lists, >= 1.
+    """
+
+    mechanism = "discrete Gaussian over a threshold, several rows of a unit"
+
+    sigma: float
+    sensitivity: float
+    threshold: int
+    rows: int
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threshold <= self.rows:
+            raise InputError(
+                f"UnitThresholdGaussian: threshold = {self.threshold} must be above rows = "
+                f"{self.rows}. A lower one names a value that a single person holds more often "
+                "than not."
+            )
+
+    @property
+    def rho(self) -> float:
+        """That of the noisy counts of values which neighbours both hold."""
+        return (self.sensitivity / self.sigma) ** 2 / 2
+
+    @property
+    def delta(self) -> float:
+        """Probability that a value which one of two neighbours holds is named, as proven above.
+
+        **Guarantee**: g(a) is at most P(N(0, sigma^2) >= threshold - a - 1), for the reason in
+        :class:`ThresholdGaussian`.
+        """
+        width = self.sigma * math.sqrt(2)
+        shares = (
+            math.erfc((self.threshold - a - 1) / width) / 2 / a for a in range(1, self.rows + 1)
+        )
+        return min(1.0, max(self.rows * max(shares) * (1 + 1e-12), 5e-324))
+
+
 class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian"):
     """``count`` masked sums over fresh Poisson samples, to which every party added its noise share.
 
@@ -510,6 +567,33 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
         return self.release
 
 
+class UnitSharedCoins(SharedCoins, frozen=True, tag="unit_shared_coins"):
+    """:class:`SharedCoins` where one unit has up to ``rows`` rows, as a person may.
+
+    Her rows add whole numbers, with a sum of at most ``rows``, to the numbers of a table; ``count``
+    is how many tables there are (coins.py: `cost_of_rows`).
+
+    Args:
+        weights, copies, largest_order, tail, release: as of :class:`SharedCoins`.
+        count: how many tables, >= 1.
+        rows: most rows of one unit, >= 1.
+    """
+
+    mechanism = "coins that nobody knows alone, several rows of a unit"
+
+    rows: int = 1
+
+    @property
+    def rho(self) -> float:
+        """Truncated zCDP of one table; see coins.py."""
+        return cost_of_rows(self.coins, self.largest_order, self.tail, self.rows).rho
+
+    @property
+    def delta(self) -> float:
+        """Probability of noise at an end, where the claim does not hold; see coins.py."""
+        return cost_of_rows(self.coins, self.largest_order, self.tail, self.rows).escape
+
+
 class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
     """Tables that servers may open later from shares of counts, until their prices add up to this.
 
@@ -599,6 +683,48 @@ class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
         return max(tail * (1 + 1e-12), 5e-324)
 
 
+class UnitUpperBound(BaseEvent, frozen=True, tag="unit_upper_bound"):
+    """:class:`UpperBound` where one unit has up to ``rows`` rows, as a person may.
+
+    For neighbours of n and n + j rows, j from 1 to k, leave out what is at or below n + j on both
+    sides: with ``escape`` = P(Z <= k - margin), that has a probability of at most ``escape``, and
+    the rest are two discrete Gaussians shifted by j, both restricted to the same numbers. What
+    follows is as for :class:`UpperBound`, with j^2 / (2 sigma^2) <= k^2 / (2 sigma^2) for rho.
+
+    Args:
+        sigma: parameter of the noise, in rows, > 0.
+        margin: what is added, at least 8 sigma + rows - 1.
+        rows: most rows of one unit, >= 1.
+    """
+
+    mechanism = "discrete Gaussian over a margin, several rows of a unit"
+
+    sigma: float
+    margin: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.margin < (least := 8 * self.sigma + self.rows - 1):
+            raise InputError(
+                f"UnitUpperBound: margin = {self.margin} must be at least 8 sigma + rows - 1 = "
+                f"{least}. With less, the number itself would show too often."
+            )
+
+    @property
+    def rho(self) -> float:
+        """As proven for :class:`UpperBound`, with the tail of :attr:`delta`."""
+        plain, escape = self.rows**2 / (2 * self.sigma**2), self.delta
+        t = math.sqrt(escape / plain)
+        return (1 + t) * (plain + 1.01 * escape / t)
+
+    @property
+    def delta(self) -> float:
+        """At most P(N(0, sigma^2) >= margin - rows - 1), as in :class:`ThresholdGaussian`."""
+        tail = math.erfc((self.margin - self.rows - 1) / (self.sigma * math.sqrt(2))) / 2
+        return max(tail * (1 + 1e-12), 5e-324)
+
+
 class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
     """Something computed from rows was released without protection; costs infinity.
 
@@ -629,10 +755,13 @@ Event = (
     | Laplace
     | RandomisedResponse
     | ThresholdGaussian
+    | UnitThresholdGaussian
     | SampledSharedGaussian
     | SharedCoins
+    | UnitSharedCoins
     | PaidAhead
     | UpperBound
+    | UnitUpperBound
     | NonPrivate
 )
 

@@ -84,7 +84,7 @@ def require_replacing(budget: Budget, sent: str) -> None:
     if budget.relation is not Relation.REPLACE_ONE:
         raise BudgetError(
             f"budget: relation = {str(budget.relation)!r}, but {sent}, so their number is known to "
-            "all. Give Budget(..., relation=sw.Relation.REPLACE_ONE)."
+            "all. Give Budget(..., relation=sw.Relation.REPLACE_ONE), which is for unit = 'row'."
         )
 
 

@@ -12,19 +12,20 @@ The study's schema leaves open the categories of a categorical column whose only
 **Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
 coordinator, the other parties and everyone who sees the schema. A row holds one value of a column.
 Each party names the values of its own rows whose noisy count reaches a threshold: its ledger pays
-zCDP for the noise, and the probability with which a single row's value is named comes out of its
-delta. Bounds come from a masked, noisy histogram of magnitudes over public bins, whose edges are
-powers of two; a row is in one bin of every open column. Parties may pool what they know up to
-`tolerated` of them. Assumed public: the roster, the declared facts (a table that does not fit them
-is refused), which facts are open. Departures: the histogram's threshold is post-processing, chosen
-so that an empty bin passes in one of a thousand runs at most; values that reach the threshold at no
-single party become `other`, though all parties together may hold enough of them.
+zCDP for the noise, and the probability with which a single unit's value is named comes out of its
+delta (of a person with k rows: up to k values, or one value k times). Bounds come from a masked,
+noisy histogram of magnitudes over public bins, whose edges are powers of two; a row is in one bin
+of every open column. Parties may pool what they know up to `tolerated` of them. Assumed public: the
+roster, the declared facts (a table that does not fit them is refused), which facts are open.
+Departures: the histogram's threshold is post-processing, chosen so that an empty bin passes in one
+of a thousand runs at most; values that reach the threshold at no single party become `other`,
+though all parties together may hold enough of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, log, sqrt
 from statistics import NormalDist
@@ -53,8 +54,8 @@ from siloweave.federation.messages import Public, Released, Reply, Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.privacy import mechanisms
-from siloweave.privacy.budget import marginal_sensitivity, share_sigma
-from siloweave.privacy.events import ThresholdGaussian
+from siloweave.privacy.budget import Neighbours, marginal_sensitivity, share_sigma
+from siloweave.privacy.events import ThresholdGaussian, UnitThresholdGaussian
 from siloweave.protocols.secure_sums import (
     OPENING,
     Cohort,
@@ -159,11 +160,7 @@ def _check_asked(columns: Sequence[Column], fact: str, site: Site[OwnerData]) ->
 def name(request: Name, site: Site[OwnerData]) -> Named:
     """Values whose count plus discrete Gaussian noise reaches the threshold, column by column."""
     _check_asked(request.columns, "categories", site)
-    event = ThresholdGaussian(
-        sigma=request.sigma,
-        sensitivity=marginal_sensitivity(neighbours_of(site), norm="l2"),
-        threshold=request.threshold,
-    )
+    event = naming_event(neighbours_of(site), request.sigma, request.threshold)
     found = {c.name: _values(site.rows.table, c) for c in request.columns}
 
     def draw(column: Column) -> tuple[Category, ...]:
@@ -176,6 +173,19 @@ def name(request: Name, site: Site[OwnerData]) -> Named:
         for c in request.columns
     )
     return Named(tuple(released))
+
+
+def naming_event(
+    neighbours: Neighbours, sigma: float, threshold: int
+) -> ThresholdGaussian | UnitThresholdGaussian:
+    """What a list of one column's frequent values costs; InputError for too low a threshold.
+
+    **Guarantee**: a unit of k rows may bring k new values, or one value k times; see the events.
+    """
+    unit = marginal_sensitivity(neighbours, norm="l2")
+    if neighbours.rows == 1:
+        return ThresholdGaussian(sigma, unit, threshold)
+    return UnitThresholdGaussian(sigma, unit, threshold, neighbours.rows)
 
 
 def magnitudes(column: Column) -> Floats:
@@ -219,17 +229,17 @@ class Learning:
 
     Attributes:
         rho: zCDP, shared evenly by the open columns.
-        delta: Probability with which some value of a single row is named, shared evenly by the
+        delta: Probability with which some value of a single unit is named, shared evenly by the
             columns with open categories; it comes out of the party's delta.
         tolerated: Parties that may pool what they know with the coordinator.
-        unit: L2 sensitivity of a count table under the budget's relation.
+        neighbours: Those of the budget: the relation, and a unit's rows.
         dropouts: Parties of a sum that may vanish.
     """
 
     rho: float
     delta: float
     tolerated: int = 1
-    unit: float = 1.0
+    neighbours: Neighbours = field(default_factory=Neighbours)
     dropouts: int = 0
 
     def __post_init__(self) -> None:
@@ -240,7 +250,21 @@ class Learning:
 
     def threshold(self, sigma: float, columns: int) -> int:
         """Least noisy count at which a value is named, for this many columns."""
-        return ceil(2 + 1e-6 - sigma * NormalDist().inv_cdf(self.delta / columns))
+        each, rows = self.delta / columns, self.neighbours.rows
+        if rows == 1:
+            return ceil(2 + 1e-6 - sigma * NormalDist().inv_cdf(each))
+        # Enough even if each of so many values were held by all of a unit's rows; then lower.
+        enough = ceil(rows + 1 + 1e-6 - sigma * NormalDist().inv_cdf(each / rows))
+        while enough > rows + 1:
+            if naming_event(self.neighbours, sigma, enough - 1).delta > each:
+                break
+            enough -= 1
+        return enough
+
+    @property
+    def unit(self) -> float:
+        """L2 sensitivity of a count table."""
+        return marginal_sensitivity(self.neighbours, norm="l2")
 
 
 def open_facts(schema: Schema) -> dict[str, tuple[str, ...]]:
@@ -477,9 +501,8 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
 
 def _learn(session: Session, task: Task) -> Schema:
     setup = task.setup
-    unit = marginal_sensitivity(setup.budget.neighbours, norm="l2")
-    delta = 0.1 * setup.budget.delta
-    learning = Learning(task.rho, delta, session.tolerated, unit, session.dropouts)
+    delta, near = 0.1 * setup.budget.delta, setup.budget.neighbours
+    learning = Learning(task.rho, delta, session.tolerated, near, session.dropouts)
     return agree_schema(session, setup.schema, learning)
 
 

@@ -43,7 +43,15 @@ from typing import Any, Literal
 import numpy as np
 
 from siloweave.core.fit import Fit, epsilon_of_row
-from siloweave.core.run import Job, PartyStores, coded_rows, in_process, named_parties
+from siloweave.core.run import (
+    Job,
+    PartyStores,
+    coded_rows,
+    in_process,
+    named_parties,
+    require_row,
+    rows_taking_part,
+)
 from siloweave.errors import (
     BudgetError,
     InputError,
@@ -77,6 +85,7 @@ from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder
 from siloweave.tables.read import Frame, Table, frame_of, read
 from siloweave.tables.schema import Schema
+from siloweave.tables.units import check_unit
 
 GRID = 1024
 """Steps of a distance that make one count."""
@@ -475,13 +484,15 @@ def score_parties(
     """
     encoder = schema if isinstance(schema, Encoder) else Encoder(schema, bins)
     judged, frame = _judged(synthetic, encoder)
-    codes = _coded(named_parties(data, names), encoder, split)
+    parts = named_parties(data, names)
+    _check_budgets(budget, total)
+    job = Job(budget, seed, _of_parties(folder, parts), run, noise, progress)
+    codes = _coded(parts, encoder, split, job)
     asked = _queries(queries, judged)
     before = _before(after, folder, run, codes)
     allowed = _allowed(budget, total, after)
     stores = {name: _stores_after(name, entries, allowed) for name, entries in before.items()}
-    home = _of_parties(folder, codes)
-    job = Job(budget, seed, home, run, noise, progress, stores=stores, total=allowed)
+    job = replace(job, stores=stores, total=allowed)
     found, entries = _run(codes, judged, asked, job, split)
     old = {name: before.get(name, ()) for name in entries}  # as they were charged then
     ledgers = {name: (*old[name], *es[len(old[name]) :]) for name, es in entries.items()}
@@ -522,13 +533,17 @@ def _run(
         return found, {name: site.ledger.entries for name, site in sites.items()}
 
 
-def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
-    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
+def _check_budgets(budget: Any, total: Any) -> None:
+    """Raise BudgetError for what is no budget, or has no bound."""
     for name, one in (("budget", budget), ("total", budget if total is None else total)):
         if not isinstance(one, Budget):
             raise BudgetError(f"{name}={one!r} is no Budget; give Budget(epsilon, delta)")
     if not budget.private:
         raise BudgetError("budget: a score adds noise and needs a finite epsilon; give one")
+
+
+def _allowed(budget: Budget, total: Budget | None, after: Any) -> Budget:
+    """Most that everything may cost; raises BudgetError where budgets cannot be added up."""
     others = {"total": total, "the budget of after": after.budget if after is not None else None}
     for name, other in others.items():
         if other is None or not other.private:  # what costs infinity adds up under any relation
@@ -573,14 +588,14 @@ def _stores_after(name: str, entries: Sequence[Entry], limit: Budget) -> PartySt
     return ledger, MemoryStore()
 
 
-def _of_parties(folder: Path | str | None, codes: Mapping[str, Codes]) -> Path | None:
+def _of_parties(folder: Path | str | None, parts: Mapping[str, Any]) -> Path | None:
     """The folder; raises RosterError if it holds ledgers of more parties than are scored."""
     if folder is None:
         return None
     number = len(list((Path(folder) / "parties").glob("*/ledger.jsonl")))
-    if number > len(codes):
+    if number > len(parts):
         raise RosterError(
-            f"{folder} holds the ledgers of {number} parties, and data has {len(codes)} tables; "
+            f"{folder} holds the ledgers of {number} parties, and data has {len(parts)} tables; "
             "give those of all parties, in the order of the fit"
         )
     return Path(folder)
@@ -594,15 +609,20 @@ def _judged(synthetic: Any, encoder: Encoder) -> tuple[Codes, Frame]:
     return codes, "file" if table is None else table.frame
 
 
-def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str) -> dict[str, Codes]:
+def _coded(parts: Mapping[str, Any], encoder: Encoder, split: str, job: Job) -> dict[str, Codes]:
+    """Every party's rows that take part, as codes."""
     if split not in ("rows", "columns"):
         raise InputError(f'split={split!r} must be "rows" or "columns"')
+    if not job.budget.by_row:
+        check_unit(job.budget.unit, encoder.schema)
     found, owner = dict[str, Codes](), dict[str, str]()
-    for name, part in parts.items():
+    for index, (name, part) in enumerate(parts.items()):
         mine, table = encoder, part
-        if not isinstance(part, Codes):
+        if isinstance(part, Codes):
+            require_row(name, job.budget)
+        else:
             with naming_party(name):
-                table = read(part)
+                table = rows_taking_part(part, split, encoder.schema, job, index)
         if split == "columns" and isinstance(table, Table):
             mine = encoder.select([n for n in encoder.schema.names if n in table.names])
         found[name] = coded_rows(name, table, mine)

@@ -62,9 +62,22 @@ from siloweave.models.estimate import Measurement
 from siloweave.models.junction_tree import cells_in
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon_of_rho
-from siloweave.privacy.budget import Budget, Relation, enough_epsilon, marginal_sensitivity, rho_for
+from siloweave.privacy.budget import (
+    Budget,
+    enough_epsilon,
+    marginal_sensitivity,
+    rho_for,
+    size_sensitivity,
+)
 from siloweave.privacy.coins import MOST_SIGMA, Coins, coins_for, largest_order_for
-from siloweave.privacy.events import Event, Gaussian, SharedCoins, UpperBound
+from siloweave.privacy.events import (
+    Event,
+    Gaussian,
+    SharedCoins,
+    UnitSharedCoins,
+    UnitUpperBound,
+    UpperBound,
+)
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.columns import ColumnsData, parts_of
@@ -210,8 +223,8 @@ class SecurePlan:
 
     @property
     def moved(self) -> int:
-        """How many cells of a marginal two neighbours move."""
-        return 1 if self.budget.relation is Relation.ADD_REMOVE else 2
+        """How many sets of rows two neighbours differ in: those that are added, or replaced."""
+        return 2 if self.budget.neighbours.replaces else 1
 
     @cached_property
     def rho(self) -> float:
@@ -220,12 +233,15 @@ class SecurePlan:
         return rho_for(msgspec.structs.replace(self.budget, delta=left))
 
     @cached_property
-    def bound(self) -> UpperBound | None:
+    def bound(self) -> UpperBound | UnitUpperBound | None:
         """What the bound of the number of rows costs; None where that number is public."""
-        if self.budget.relation is not Relation.ADD_REMOVE:
+        if not (unit := size_sensitivity(self.budget.neighbours)):
             return None
-        sigma = max(1.0, 1 / sqrt(2 * _ROWS_SHARE * self.rho))
-        return UpperBound(sigma, ceil(_MARGIN * sigma))
+        sigma = max(1.0, unit / sqrt(2 * _ROWS_SHARE * self.rho))
+        rows, margin = self.budget.neighbours.rows, ceil(_MARGIN * sigma)
+        if rows == 1:
+            return UpperBound(sigma, margin)
+        return UnitUpperBound(sigma, margin + rows - 1, rows)
 
     @cached_property
     def fine(self) -> Encoder | None:
@@ -295,7 +311,8 @@ class SecurePlan:
     @cached_property
     def tail(self) -> float:
         """Probability of an end of noise of coins: all of them have `_ESCAPES` of delta."""
-        each = _ESCAPES * self.budget.delta / (2 * self.moved * self.most_tables)
+        ends = 2 * self.moved * self.budget.neighbours.rows
+        each = _ESCAPES * self.budget.delta / (ends * self.most_tables)
         return float(2.0 ** min(-20, -ceil(-log2(each))))
 
     def shared(self, bound: int) -> int:
@@ -372,16 +389,23 @@ class SecurePlan:
         """A marginal that costs what Gaussian noise of `sigma` does."""
         if len(self.holders(clique)) == 1:
             return NoisyTable(clique, sigma)
-        coins = coins_for(sigma, self.largest_order, self.tail)
+        coins = self.coins(sigma)
         return NoisyTable(clique, 0.0, coins.weights, coins.copies)
+
+    def coins(self, sigma: float) -> Coins:
+        """Coins whose noise costs a unit what Gaussian noise of `sigma` does."""
+        rows = self.budget.neighbours.rows
+        return coins_for(sigma, self.largest_order, self.tail, rows)
 
     def event(self, kind: NoisyTable, count: int, release: str) -> Event:
         """What so many marginals with this noise cost together; InputError for no such noise."""
         if not kind.weights:
             return Gaussian(sigma=kind.sigma, sensitivity=sqrt(count) * self.unit)
-        return SharedCoins(
-            kind.weights, kind.copies, self.largest_order, self.tail, release, count * self.moved
-        )
+        rows = self.budget.neighbours.rows
+        made = (kind.weights, kind.copies, self.largest_order, self.tail, release)
+        if rows == 1:
+            return SharedCoins(*made, count * self.moved)
+        return UnitSharedCoins(*made, count, rows)
 
     def price(self, table: NoisyTable) -> float:
         """zCDP of one marginal; InputError for no such noise, or noise that others make."""
@@ -691,7 +715,7 @@ def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
     return Begun(site.mask_key(), paid, known, counts)
 
 
-def _bound_of(rows: int, bound: UpperBound, entropy: Entropy) -> int:
+def _bound_of(rows: int, bound: UpperBound | UnitUpperBound, entropy: Entropy) -> int:
     """At least the number of rows, and 1."""
     exact = np.array([rows + bound.margin], dtype=np.int64)
     noisy = mechanisms.add_gaussian(exact, bound.sigma, entropy=entropy)
@@ -954,7 +978,7 @@ def check_codes(setup: Setup, learn: float = 0.0) -> None:
     cells = sum(map(domain.size, plan.crossing))
     if cells < _MANY_CELLS or not plan.opens_pairs:
         return
-    size = 4 * cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
+    size = 4 * cells * plan.coins(plan.first_sigma).number
     if size > _FULL * MAX_BYTES:
         most = max(plan.crossing, key=domain.size)
         raise CapacityError(
@@ -1041,7 +1065,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     shared = plan.shared(case.rows + (plan.bound.margin if plan.bound else 0))
     width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
     cells = _crossing_cells(plan, encoder.domain, case.parties)
-    coins = cells and cells * coins_for(plan.first_sigma, plan.largest_order, plan.tail).number
+    coins = cells and cells * plan.coins(plan.first_sigma).number
     most = shared / (plan.first_sigma * sqrt(2 / pi))  # cells of pairs that are worth their noise
     dealt = coins + _PAIR_COINS * _crossing_cells(plan, encoder.domain, case.parties, most)
     wide, words = _foreseen(synth, case, encoder, shared)

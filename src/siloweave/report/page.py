@@ -55,7 +55,7 @@ def _page(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text("utf-8")),
     )
-    filters = ("epsilon", "relation", "small", "count", "size", "percent", "overhead")
+    filters = ("epsilon", "relation", "whom", "small", "count", "size", "percent", "overhead")
     environment.filters.update({name: getattr(words, name) for name in filters})
     values["css"] = folder.joinpath("style.css").read_text("utf-8")
     template = environment.get_template(name)
@@ -146,7 +146,7 @@ def _reservations(record: Record) -> list[str]:
     if delta > words.LARGE_DELTA:
         found.append(
             f"δ = {words.small(delta)} is large: the bound leaves out a probability of "
-            f"{words.one_in(delta)} for every {record.budget.unit}."
+            f"{words.one_in(delta)} for every {_whom(record)}."
         )
     if record.alignment:
         found.append("Who is in the common table was found by comparing ids. No ε covers that.")
@@ -212,7 +212,7 @@ def _what(record: Record) -> str:
 
 
 def _learnt(record: Record) -> str:
-    unit, budget = record.budget.unit, record.budget
+    unit, budget = _whom(record), record.budget
     best = words.at_most(words.attacker_power(0.01, record.epsilon_spent, budget.delta))
     covered = "Of what ε covers: someone" if _undeclared(record) else "Someone"
     return (
@@ -225,17 +225,25 @@ def _learnt(record: Record) -> str:
 
 def _bound(record: Record) -> str:
     unit, spent = record.budget.unit, record.epsilon_spent
+    whom = _whom(record)
     other = "with another one instead" if "replace" in record.budget.relation else "without it"
     return (
-        f"Whatever was released is at most {words.factor(spent)} times as likely with a {unit} as "
+        f"Whatever was released is at most {words.factor(spent)} times as likely with a {whom} as "
         f"{other} (e to the power of ε = {words.epsilon(spent)}), apart from a probability of "
         f"{words.one_in(record.budget.delta)} (δ). A factor of 1 would mean that the {unit} made "
         "no difference."
     )
 
 
+def _whom(record: Record) -> str:
+    """One of those that ε protects."""
+    return words.whom(record.budget.unit, record.budget.rows_per_unit)
+
+
 def _protected(record: Record) -> str:
     unit, several = record.budget.unit, len(record.parties) > 1 and record.method.split == "rows"
+    if unit != "row" and record.budget.rows_per_unit is not None:
+        return _protected_unit(record, several=several)
     two, delta = words.of_rows(record.epsilon_spent, record.budget.delta, 2)
     whom = "One row, and a row is not a person."
     if unit != "row":
@@ -243,6 +251,27 @@ def _protected(record: Record) -> str:
     return (
         f"{whom} For someone with two rows{', wherever they are' if several else ''}, ε is "
         f"{words.epsilon(two)} and δ {words.one_in(delta)}."
+    )
+
+
+def _protected_unit(record: Record, *, several: bool) -> str:
+    """Who is protected where all rows with one id are."""
+    unit, most = record.budget.unit, record.budget.rows_per_unit
+    whom = (
+        f"One {unit} with all its rows that took part, {most} at most: before anything was "
+        "counted, each party left out the others."
+    )
+    if not several:
+        return whom
+    at_parties, parties = record.epsilon_at_parties, record.budget.parties_per_unit
+    if at_parties is None:
+        return (
+            f"{whom} That is of the rows at one party. The study says that no {unit} has rows at "
+            "two parties; nothing checked it."
+        )
+    return (
+        f"{whom} That is of the rows at one party. For a {unit} with rows at up to "
+        f"{min(parties, len(record.parties))} parties, ε is {words.epsilon(at_parties)}."
     )
 
 

@@ -46,12 +46,20 @@ class MethodFacts(_Plain, frozen=True, kw_only=True):
 
 
 class BudgetTerms(_Plain, frozen=True, kw_only=True):
-    """What the study allowed: ε, δ, the unit of protection and the neighbouring relation."""
+    """What the study allowed: ε, δ, the unit of protection and the neighbouring relation.
+
+    Args:
+        rows_per_unit: Most rows of a unit that took part; None in records of versions that bounded
+            no unit but a row.
+        parties_per_unit: At how many parties with split rows a unit may have rows.
+    """
 
     epsilon: float
     delta: float
     unit: str
     relation: str
+    rows_per_unit: int | None = None
+    parties_per_unit: int = 1
 
 
 class PartyCost(_Plain, frozen=True, kw_only=True):
@@ -250,6 +258,7 @@ class Record(_Plain, frozen=True, kw_only=True):
         not_private_reason: Why, required when `private` is False.
         epsilon_spent: Largest ε over the parties, recomputed from their ledgers.
         epsilon_to_parties: The same towards another party, where it differs.
+        epsilon_at_parties: The same of a unit with rows at several parties, where it may be so.
         overhead: Where the coordinator's time went, where the parties were elsewhere.
         parties: One entry per party, in roster order.
         ledgers: All releases of all parties, without those of an alignment.
@@ -291,6 +300,7 @@ class Record(_Plain, frozen=True, kw_only=True):
     run_by: str = ""
     versions: dict[str, str] = {}
     epsilon_to_parties: float | None = None
+    epsilon_at_parties: float | None = None
     overhead: Overhead | None = None
     verify: tuple[tuple[str, str], ...] = (
         ("siloweave ledger RUN", "recomputes ε of every party from its ledger, line by line"),
@@ -302,6 +312,7 @@ class Record(_Plain, frozen=True, kw_only=True):
         spent = [
             self.epsilon_spent,
             self.epsilon_to_parties or 0.0,
+            self.epsilon_at_parties or 0.0,
             *(party.epsilon for party in self.parties),
         ]
         if any(math.isnan(epsilon) or epsilon < 0 for epsilon in spent):

@@ -111,6 +111,17 @@ def relation(name: str) -> str:
     return known.get(name, name)
 
 
+def whom(unit: str, rows: int | None) -> str:
+    """What is protected; None for rows that nothing bounded, as in records of early versions.
+
+    >>> whom("row", 1), whom("patient_id", 5), whom("patient_id", 1)
+    ('row', 'patient_id with at most 5 rows', 'patient_id with at most 1 row')
+    """
+    if unit == "row" or rows is None:
+        return unit
+    return f"{unit} with at most {rows} {'row' if rows == 1 else 'rows'}"
+
+
 def small(value: float) -> str:
     """A small number such as δ, rounded up as `epsilon` is.
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b, shake_256
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
+from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools
@@ -33,8 +34,10 @@ from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
+Words = NDArray[np.uint64]
+
 _PURPOSE = b"siloweave unit"
-_SIZE = 32  # bytes of a row's hash: two rows of one person do not have the same one
+_SIZE = 32  # bytes of a hash
 
 
 def check_unit(unit: str, schema: Schema) -> None:
@@ -110,33 +113,47 @@ def rows_kept(
         >>> kept.sum(), kept[[1, 3, 5]].tolist()
         (np.int64(4), [True, True, True])
     """
-    rows = pl.DataFrame({"id": pl.Series(ids, dtype=pl.String)}).with_row_index("row")
-    if texts is not None:
-        rows = rows.with_columns(pl.Series("text", texts, dtype=pl.String))
-    crowded = rows.filter(pl.col("id").is_not_null() & (pl.len().over("id") > most))
+    numbers: dict[str | None, int] = {}
+    whose = np.array([numbers.setdefault(one, len(numbers)) for one in ids], dtype=np.int64)
+    counts = np.bincount(whose, minlength=len(numbers))
+    if None in numbers:
+        counts[numbers[None]] = 0  # each is a person of its own
+    crowded = np.flatnonzero(counts[whose] > most)
     # Rows of one id stand together from here on, in the order that they had.
-    crowded = crowded.sort("id", maintain_order=True)
-    hashes = _by_place(crowded, secret) if texts is None else _by_text(crowded, secret)
-    ranked = crowded.with_columns(hashes.alias("hash")).sort("id", "hash", maintain_order=True)
-    ranks = ranked.select("row", pl.int_range(pl.len()).over("id").alias("rank"))
+    crowded = crowded[np.argsort(whose[crowded], kind="stable")]
+    groups = whose[crowded]
+    names = [ids[row] for row in crowded.tolist()]
+    if texts is None:
+        words = _by_place(names, secret)
+    else:
+        words = _by_text(names, [texts[row] for row in crowded.tolist()], secret)
+    ranked = np.lexsort((words, groups))
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    sizes = np.diff(starts, append=len(groups))
+    ranks = np.arange(len(groups)) - np.repeat(starts, sizes)
     kept = np.ones(len(ids), dtype=bool)
-    kept[ranks.filter(pl.col("rank") >= most)["row"].to_numpy()] = False
+    kept[crowded[ranked[ranks >= most]]] = False
     return kept
 
 
-def _by_place(rows: pl.DataFrame, secret: bytes) -> pl.Series:
-    """A word for each row, from the key, its id, and how many rows of this id stand above it."""
-    people = rows.group_by("id", maintain_order=True).len()
-    words = (shake_256(_hash(secret, one)).digest(8 * count) for one, count in people.iter_rows())
-    return pl.Series(np.frombuffer(b"".join(words), "<u8"))
+def _by_place(ids: Sequence[str | None], secret: bytes) -> Words:
+    """Draw a word for each row, from the key, its id, and how many rows of the id are above it.
+
+    Rows of one id stand together.
+    """
+    runs = ((one, len(list(rows))) for one, rows in groupby(ids))
+    bits = [shake_256(_hash(secret, one)).digest(8 * number) for one, number in runs]
+    return np.frombuffer(b"".join(bits), "<u8")
 
 
-def _by_text(rows: pl.DataFrame, secret: bytes) -> pl.Series:
-    """A hash for each row, from the key, its id, its text, and its place among equal rows."""
-    place = pl.int_range(pl.len()).over("id", "text")
-    return pl.Series(
-        [_hash(secret, *parts) for parts in rows.select("id", "text", place.alias("n")).iter_rows()]
-    )
+def _by_text(ids: Sequence[str | None], texts: Sequence[str], secret: bytes) -> Words:
+    """Draw a word for each row, from the key, its id, its text, and its place among equal rows."""
+    seen = Counter[tuple[str | None, str]]()
+    words = []
+    for row in zip(ids, texts, strict=True):
+        words.append(_hash(secret, *row, seen[row])[:8])
+        seen[row] += 1
+    return np.frombuffer(b"".join(words), "<u8")
 
 
 def _hash(secret: bytes, *parts: object) -> bytes:

@@ -66,7 +66,7 @@ from siloweave.federation.messages import MAX_BYTES
 from siloweave.methods.distaim.coordinator import DEALT, MOST_CELLS, check_coins, coordinate
 from siloweave.methods.distaim.messages import OpenTables, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS, places_of
-from siloweave.privacy.budget import rho_for
+from siloweave.privacy.budget import refuse_several_rows, rho_for
 from siloweave.protocols.marginals import cuts_columns, guessed, marginal_forecast, marginal_method
 from siloweave.protocols.secure_sums import CountExactly, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
@@ -105,6 +105,9 @@ def _guarantee(synth: DistAIM) -> Guarantee:
 def _affordable(setup: Setup, learn: float) -> None:
     """Refuse a budget whose noise cannot be made, before bins or counts are paid for."""
     synth: Any = setup.synth
+    refuse_several_rows(
+        setup.budget, "DistAIM", "tables that are opened later are priced for single rows"
+    )
     if synth.selection == "simulated":
         return
     budget, case = setup.budget, Case(setup.encoder or setup.schema, setup.budget, learn=learn)

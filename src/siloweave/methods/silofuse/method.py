@@ -87,6 +87,7 @@ from siloweave.models.settings import (
     LatentSettings,
     SphereCodeSettings,
 )
+from siloweave.privacy.budget import refuse_several_rows
 from siloweave.protocols.columns import (
     ColumnsModel,
     ShareColumns,
@@ -201,6 +202,7 @@ def _forecast(synth: SiloFuse, case: Case) -> Forecast:
 
 def _affordable(setup: Setup, learn: float) -> None:
     if setup.budget.private:
+        refuse_several_rows(setup.budget, "SiloFuse", "the latent of each row is priced for itself")
         require_replacing(setup.budget, "every row sends a latent")
 
 

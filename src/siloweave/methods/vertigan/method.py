@@ -77,7 +77,7 @@ from siloweave.methods.vertigan.messages import (
 from siloweave.methods.vertigan.party import handlers
 from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy.accountants import epsilon_to_parties
-from siloweave.privacy.budget import Relation
+from siloweave.privacy.budget import Relation, refuse_several_rows
 from siloweave.protocols.columns import (
     ColumnsModel,
     column_facts,
@@ -143,6 +143,10 @@ def _visibility(synth: VertiGAN) -> Views:
 def _affordable(setup: Setup, learn: float) -> None:
     """Refuse a budget whose noise leaves nothing to learn, before rows are aligned."""
     synth: Any = setup.synth
+    if synth.private:
+        refuse_several_rows(
+            setup.budget, "VertiGAN", "its critics clip the gradient of each row, not of each unit"
+        )
     if synth.private and setup.columns:
         VertiGANPlan.of(synth, parts_of(setup), setup.budget)
 

@@ -76,6 +76,7 @@ from siloweave.methods.vertimrf.messages import (
 )
 from siloweave.methods.vertimrf.party import handlers
 from siloweave.models.junction_tree import cells_in
+from siloweave.privacy.budget import refuse_several_rows
 from siloweave.protocols.columns import column_facts, parts_of, require_replacing
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.read import Table
@@ -165,6 +166,9 @@ def _data(table: Table, setup: Setup, place: Place) -> Codes:
 
 def _affordable(setup: Setup, learn: float) -> None:
     synth: Any = setup.synth
+    refuse_several_rows(
+        setup.budget, "VertiMRF", "what each row sends, or sketches of rows, is priced for one row"
+    )
     if synth.encoding == "fo":
         require_replacing(setup.budget, "every row sends an answer")
     if setup.columns:
