@@ -107,18 +107,19 @@ def score(seen, settings, most, by_person):
     levels = ResolutionLevels(encoder)
     ours, theirs = (levels.count(encoder.encode(t)).astype(np.float64) for t in (hers, known))
     found = likelier(ours, seen.histogram.counts - theirs, seen.histogram.sigma)
-    owners = numbered([*OTHERS["patient"], *HERS["patient"][:most]])
-    everybody = read(pd.concat([OTHERS, HERS.iloc[:most]]))
-    rows = seen.training.rows(seen.features.encode(everybody, key=0))
-    members = places_of(owners, most=ROWS) if by_person else np.arange(len(owners))[:, None]
-    first = len(np.unique(owners)) - 1 if by_person else len(OTHERS)  # where hers begin
+    whole = read(pd.concat([OTHERS, HERS.iloc[:most]]))
+    rows = seen.training.rows(seen.features.encode(whole, key=0))
+    first = len(OTHERS)  # where her rows begin
+    mine, rest = np.arange(first, first + most), np.arange(first)
+    if by_person:
+        mine, rest = mine[None, :], places_of(numbered([*OTHERS["patient"]]), most=MOST)
     unit = settings["levels"] / MADE.clip * settings["rate"]
     for asked, noisy in seen.steps:
         net, loss = seen.training.task(unpacked(asked.message, seen.training.empty(0)))
         ours, theirs = (
             unit * gradients.summed(loss, net, rows, part, clip=MADE.clip, layer=Dense,
                                     entropy=SeededEntropy(asked.number))
-            for part in (members[first:], members[:first])
+            for part in (mine, rest)
         )  # fmt: skip
         found += likelier(ours, noisy - theirs, settings["share_sigma"])
     return found
@@ -178,9 +179,11 @@ def test_she_is_at_chance_where_she_is_the_unit():
 
 
 def test_the_mutant_that_keeps_all_her_rows_is_found(monkeypatch):
-    """A hundred rows are counted and five are paid for; the clip alone does not help."""
+    """A hundred rows are counted and five are paid for; the clip of a step alone does not help."""
     monkeypatch.setattr(run, "bounded_rows", lambda table, *_, **__: table)
-    monkeypatch.setattr(party, "places_of", lambda owners, most: places_of(owners, most=ROWS))
+    monkeypatch.setattr(
+        party, "places_of", lambda owners, most: places_of(owners, most=ROWS)[:, :most]
+    )
     there, gone = fits(BY_PERSON, 16, ROWS)
     assert roc(there, gone, 0.95).auc.low > 0.5
 

@@ -70,8 +70,7 @@ def owners_in(
         >>> owners_in({"visits": visits}, "patient")["visits"].tolist()
         [0, 1, 0]
     """
-    if not isinstance(unit, str) or not unit:
-        raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
+    _check_named(unit)
     if schema is not None and unit != ROW:
         check_unit(unit, schema)
     known: dict[str, int] = {}
@@ -85,6 +84,11 @@ def owners_in(
         found[name] = owners
         first = max(first, int(owners.max(initial=-1)) + 1)
     return found
+
+
+def _check_named(unit: object) -> None:
+    if not isinstance(unit, str) or not unit:
+        raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
 
 
 def ids_in(name: str, table: Table, unit: str, schema: Schema | None = None) -> list[str | None]:

@@ -139,7 +139,8 @@ def _most_frequent(owners: Ints, values: Ints, units: int) -> Ints:
     """The most frequent value of each unit's rows; of equally frequent ones the least."""
     counts = np.zeros((units, int(values.max(initial=0)) + 1), dtype=np.int64)
     np.add.at(counts, (owners, values), 1)
-    return counts.argmax(axis=1)
+    found: Ints = counts.argmax(axis=1)
+    return found
 
 
 def _as_given(table: Any, pieces: list[Any]) -> list[Any]:
