@@ -2,6 +2,7 @@ import itertools
 import math
 
 import dp_accounting as dpa
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -220,3 +221,63 @@ def test_an_escape_forbids_the_pure_reading():
     far = ThresholdGaussian(sigma=1e4, sensitivity=1.0, threshold=200_000)
     assert ac.epsilon(cheap, 1e-12) <= 1e-3
     assert ac.epsilon([*cheap, far], 1e-12) == ac.epsilon_of_rho(ac.rho([*cheap, far]), 1e-12)
+
+
+# A unit with rows at several parties
+
+
+SUMS = [
+    ev.SharedGaussian(40.0, 4, 1, 5.0, 16, 3),
+    ev.SharedGaussian(25.0, 4, 1, 5.0, 90),
+]
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_masked_sums_at_several_parties_cost_their_sensitivities_times_as_many(parties):
+    far = [msgspec.structs.replace(one, sensitivity=5.0 * parties) for one in SUMS]
+    found = ac.epsilon_at_parties([SUMS] * 4, parties, 1e-6)
+    assert found == pytest.approx(ac.epsilon(far, 1e-6), rel=1e-6)
+    assert ac.epsilon(SUMS, 1e-6) * parties < found  # more than so many times the epsilon
+    assert ac.epsilon_at_parties([SUMS] * 4, 1, 1e-6) == ac.epsilon(SUMS, 1e-6)
+    assert ac.epsilon_at_parties([SUMS] * parties, 99, 1e-6) == found
+
+
+def test_what_parties_with_other_sums_release_is_covered():
+    """Every pair of three ledgers: sums move by both, what one releases alone adds its own."""
+    alone = [ev.Gaussian(30.0, 5.0), ev.Exponential(0.1, 4)]
+    joint = [ev.SharedGaussian(s, 3, 1, 5.0, 16) for s in (20.0, 60.0, 35.0)]
+    ledgers = [[joint[0], joint[2]], [joint[0], joint[1], *alone], [joint[1], joint[2]]]
+    found = ac.epsilon_at_parties(ledgers, 2, 1e-6)
+    for one, two in ((0, 1), (0, 2), (1, 2)):
+        both = []
+        for release in joint:
+            times = (release in ledgers[one]) + (release in ledgers[two])
+            if times:
+                both.append(msgspec.structs.replace(release, sensitivity=5.0 * times))
+        both += alone * (1 in (one, two))
+        assert ac.epsilon(both, 1e-6) <= found
+
+
+def test_lists_of_values_at_several_parties_escape_as_often():
+    event = ev.UnitThresholdGaussian(30.0, 5.0, 200, 5)
+    delta = 1e-6
+    found = ac.epsilon_at_parties([[event]] * 3, 2, delta)
+    assert found == pytest.approx(ac.epsilon_of_rho(4 * event.rho, delta - 2 * event.delta))
+    assert ac.epsilon_at_parties([[event]] * 3, 2, 1.9 * event.delta) == math.inf
+    assert ac.epsilon_at_parties([[ev.NonPrivate("x")], [event]], 2, delta) == math.inf
+
+
+def test_steps_on_samples_at_several_parties_are_priced_one_after_the_other():
+    """By group privacy of the reading itself, at the smaller delta that this takes."""
+    step = SampledSharedGaussian(300.0, 5, 1, 400.0, 10, 0.02, False, 40)
+    found = ac.epsilon_at_parties([[step]] * 2, 2, 1e-5)
+    once = ac.epsilon([step], 1e-5)
+    assert found > 2 * once
+    part = next(d for d in np.geomspace(1e-5, 1e-12, 4000) if group(step, d) <= 1e-5)
+    assert found == pytest.approx(2 * ac.epsilon([step], float(part)), rel=0.01)
+    assert ac.epsilon_at_parties([[step]] * 2, 2, 1e-5) < math.inf
+
+
+def group(step, delta):
+    epsilon = ac.epsilon([step], float(delta))
+    return delta * math.expm1(2 * epsilon) / math.expm1(epsilon)

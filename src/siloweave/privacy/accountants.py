@@ -47,8 +47,8 @@ _UNIT = 2**100  # one nat of loss, in the integers that totals are kept in
 _FLOAT_SLACK = 1e-12  # relative; what adding floats may lose, far below the printed digits
 _ORDERS = 378
 _PLD_LARGEST = 30.0  # nats; beyond it the table of losses gets large and nothing is gained
-_HALVINGS = 400  # of a delta, by 1.2 each
-_GROUP_LARGEST = 500.0  # nats, of several changes together
+_HALVINGS = 8  # of where a delta is sought
+_GROUP_LARGEST, _GROUP_LEAST = 500.0, 1e-200  # nats of several changes together; a delta of one
 _PLD_MOST = 16  # different events
 
 
@@ -175,18 +175,28 @@ class Tally:
         return epsilon_of_rho(times**2 * self.rho, left) if left > 0 else math.inf
 
     def _one_after_the_other(self, times: int, delta: float) -> float:
-        """The least bound on so many changes that follows from bounds on one, at any delta."""
-        best, part = math.inf, delta / times
-        for _ in range(_HALVINGS):
+        """A bound on so many changes that follows from bounds on one, at a smaller delta."""
+
+        def fits(part: float) -> bool:
             one = self.epsilon(part)
             if times * one > _GROUP_LARGEST:
-                break  # and no smaller part of delta has a smaller epsilon
+                return False
             growth = math.expm1(times * one) / math.expm1(one) if one else float(times)
-            if part * growth <= delta:
-                best = min(best, times * one)
-                break
-            part /= 1.2
-        return round_up(best)
+            return part * growth <= delta
+
+        above = delta  # which is too much, as times > 1
+        part = delta / times
+        while not fits(part):
+            above, part = part, part / 4
+            if part < _GROUP_LEAST:
+                return math.inf
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(part * above)
+            if fits(middle):
+                part = middle
+            else:
+                above = middle
+        return round_up(times * self.epsilon(part))
 
     def _others(self, delta: float, left: float) -> list[float]:
         """Readings that hold where zCDP holds at all orders."""
