@@ -18,9 +18,9 @@ from tests.tables.databases import in_duckdb, in_sqlite, needs_duckdb
 
 SCHEMA = Schema(
     (
-        Column("sex", "categorical", categories=("f", "m")),
-        Column("town", "categorical", categories=("Ulm", "Bonn", "Jena")),
-        Column("age", "integer", low=0, high=99),
+        Column("sex", "categorical", categories=("f", "m"), missing=True),
+        Column("town", "categorical", categories=("Ulm", "Bonn", "Jena"), missing=True),
+        Column("age", "integer", low=0, high=99, missing=True),
         Column("who", "id"),
     )
 )

@@ -125,8 +125,8 @@ def replace_rows(budget):
 
 SCHEMA = Schema(
     (
-        *(Column(name, "categorical", categories=("u", "v", "w")) for name in "abc"),
-        Column("age", "integer", low=0, high=9999),
+        *(Column(name, "categorical", categories=("u", "v", "w"), missing=True) for name in "abc"),
+        Column("age", "integer", low=0, high=9999, missing=True),
         Column("who", "id"),
     )
 )
