@@ -20,6 +20,7 @@ import columns_split_page
 import fed_tgan_page
 import neural_page
 import neural_speed_page
+import person_steps
 import private_counts
 import silofuse_page
 
@@ -75,6 +76,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
   VertiMRF and VertiGAN beside central methods
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
+- [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
 """
 
 HEAD = """## Rows split
@@ -203,6 +205,7 @@ def page() -> str:
     parts = [TOP, deeper(text), neural, silofuse_page.page(results)]
     parts.append(columns_split_page.page(results))
     parts.append(fed_tgan_page.page(results))
+    parts.append(person_steps.page(results))
     return "\n".join(parts)
 
 

@@ -133,3 +133,39 @@ def test_bad_input(tables, words, said):
     assert (code, out) == (2, "")
     assert said in err
     assert tables.files() == before
+
+
+@pytest.fixture
+def visits(tables):
+    """The same tables with an id that two rows in a row have; ids of control are others."""
+    for name, first in (("train", 0), ("control", 1000), ("synthetic", 2000)):
+        lines = place(tables, f"{name}.csv").read_text().splitlines()
+        rows = [f"p{first + i // 2},{line}" for i, line in enumerate(lines[1:])]
+        tables.write(f"{name}.csv", "\n".join([f"patient,{lines[0]}", *rows, ""]))
+    return tables
+
+
+def test_persons_are_attacked_and_scored_where_they_are_the_unit(visits):
+    three = [place(visits, f"{name}.csv") for name in ("train", "synthetic", "control")]
+    words = ("attack", *three[:2], "--control", three[2], "--unit", "patient")
+    code, out, err = visits.call(*words, "--only", "membership")
+    assert code == 0, err
+    assert "40 persons with 80 rows in train and 40 persons with 80 rows in control" in out
+    code, out, err = visits.call("score", *three[:2], "--holdout", three[2], "--unit", "patient")
+    assert code == 0, err
+    assert "40 persons held out" in out
+
+
+@pytest.mark.parametrize("command", ["attack", "score"])
+def test_a_person_who_is_not_held_out_ends_a_command_with_a_clear_message(visits, command):
+    train, made = (place(visits, f"{name}.csv") for name in ("train", "synthetic"))
+    other = {"attack": "--control", "score": "--holdout"}[command]
+    code, out, err = visits.call(command, train, made, other, train, "--unit", "patient")
+    assert code == 2
+    assert not out
+    assert "40 persons have rows in both" in err
+    code, _, err = visits.call(command, train, made, other, train, "--unit", "job")
+    assert code == 2
+    code, _, err = visits.call(command, train, made, other, train, "--unit", "who")
+    assert code == 2
+    assert "has no column 'who'" in err

@@ -192,8 +192,10 @@ def test_the_noise_is_the_least_that_the_ledger_reads_as_the_budget(relation):
 def another_program():
     """Compiled anew, so that what a test changed is part of it."""
 
-    def factors(loss, model, rows, mask, clip, key, layer):
-        return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+    def factors(loss, model, rows, mask, clip, key, layer, rows_per_unit):
+        return gradients.factors(
+            loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
+        )
 
     return eqx.filter_jit(factors)
 

@@ -236,8 +236,10 @@ def unclipped(real):
     return scale
 
 
-def factors(loss, model, rows, mask, clip, key, layer):
-    return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+def factors(loss, model, rows, mask, clip, key, layer, rows_per_unit):
+    return gradients.factors(
+        loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
+    )
 
 
 def forward_only(real):

@@ -86,8 +86,10 @@ def test_a_person_moves_what_all_parties_paid_for_and_nothing_else():
 def compiled_anew(patch):
     """Gradients by another program than that of earlier runs, which does not see a patch."""
 
-    def factors(loss, model, rows, mask, clip, key, layer):
-        return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+    def factors(loss, model, rows, mask, clip, key, layer, rows_per_unit):
+        return gradients.factors(
+            loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
+        )
 
     patch.setattr(gradients, "_compiled", eqx.filter_jit(factors))
 

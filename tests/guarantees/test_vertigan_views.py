@@ -229,8 +229,10 @@ def check(viewers, number=2, relation=Relation.ADD_REMOVE):
     return max(used), spent / price
 
 
-def factors(loss, model, rows, mask, clip, key, layer):
-    return gradients.factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+def factors(loss, model, rows, mask, clip, key, layer, rows_per_unit):
+    return gradients.factors(
+        loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
+    )
 
 
 TURNED = eqx.filter_jit(factors)  # another program than that of the honest loss

@@ -32,6 +32,9 @@ app = typer.Typer(
 app.add_typer(party)
 
 Names = list[str] | None
+Unit = Annotated[
+    str, typer.Option(help="What is held out and counted: row, or the id column of a person.")
+]
 SchemaFile = Annotated[Path | None, typer.Option(help="Kinds of the columns: a schema.json.")]
 ReportFile = Annotated[
     Path | None, typer.Option("--report", "-o", help="Write an HTML page here as well.")
@@ -277,6 +280,7 @@ def score(
         str | None, typer.Option(help="A column whose prediction is scored on its own too.")
     ] = None,
     schema: SchemaFile = None,
+    unit: Unit = "row",
     report: ReportFile = None,
     seed: Seed = 0,
     json: AsJson = False,
@@ -296,6 +300,7 @@ def score(
             holdout=holdout,
             target=target,
             schema=None if schema is None else schema_in(schema),
+            unit=unit,
             seed=seed,
             progress=progress,
         )
@@ -309,11 +314,14 @@ def attack(
     train: Annotated[Path, typer.Argument(help="The rows that were learned from.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic rows.")],
     control: Annotated[Path, typer.Option(help="Such rows that were not learned from.")],
-    targets: Annotated[int, typer.Option(min=1, help="Rows that each attack tries.")] = 1000,
+    targets: Annotated[
+        int, typer.Option(min=1, help="Rows, or persons, that each attack tries.")
+    ] = 1000,
     only: Annotated[Names, typer.Option(help="An attack to make; several times.")] = None,
     known: Annotated[Names, typer.Option(help="A column that is known; several times.")] = None,
     secret: Annotated[Names, typer.Option(help="A column to be guessed; several times.")] = None,
     schema: SchemaFile = None,
+    unit: Unit = "row",
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Allow control rows that seem to be known.")
     ] = False,
@@ -341,6 +349,7 @@ def attack(
             *(train, synthetic),
             control=control,
             schema=None if schema is None else schema_in(schema),
+            unit=unit,
             targets=targets,
             attacks=only,
             known=known,

@@ -239,7 +239,13 @@ def forest_scores(train: Floats, members: Bools, test: Floats, *, key: Key) -> t
 
 
 def exposed_records(
-    table: Any, count: int, *, key: Key, schema: Schema | None = None, sample: int = 5000
+    table: Any,
+    count: int,
+    *,
+    key: Key,
+    schema: Schema | None = None,
+    sample: int = 5000,
+    owners: Ints | None = None,
 ) -> Ints:
     """Find the rows that a membership attack is most likely to recognise: the outliers.
 
@@ -247,7 +253,8 @@ def exposed_records(
     and one-hot categories. The result is exact, though few rows are compared with all: the nearest
     row of a sample is at least as far as the nearest of all, so rows are compared with all in that
     order until no other can be farther. The key draws a sample where there are more rows than
-    `sample`. Returns places in the table, most exposed first.
+    `sample`. With `owners`, whose each row is, rows of the same person do not count as near, since
+    they hide nobody. Returns places in the table, most exposed first.
     """
     rows = read(table)
     if not 1 <= count < rows.num_rows:
@@ -259,7 +266,8 @@ def exposed_records(
     some = everyone
     if sample < rows.num_rows:
         some = np.sort(generator(key).choice(rows.num_rows, size=sample, replace=False))
-    most = _to_nearest(seen, everyone, some)
+    whose = everyone if owners is None else owners
+    most = _to_nearest(seen, everyone, some, whose)
     order = np.argsort(-most, kind="stable")
     found: dict[int, float] = {}
     for start in range(0, len(order), 4 * count):
@@ -267,20 +275,20 @@ def exposed_records(
         if len(kept) == count and most[order[start]] <= kept[-1]:
             break
         batch = order[start : start + 4 * count]
-        found.update(zip(batch.tolist(), _to_nearest(seen, batch, everyone), strict=True))
+        found.update(zip(batch.tolist(), _to_nearest(seen, batch, everyone, whose), strict=True))
     ranked = sorted(found, key=lambda place: (-found[place], place))
     return np.array(ranked[:count], dtype=np.int64)
 
 
-def _to_nearest(seen: CodedTable, ours: Ints, theirs: Ints) -> Floats:
-    """Squared distance from each row of ours to the nearest other one of theirs, in blocks."""
+def _to_nearest(seen: CodedTable, ours: Ints, theirs: Ints, owners: Ints) -> Floats:
+    """Squared distance from each row of ours to the nearest of theirs that another unit has."""
     size = max(1, _BLOCK // len(theirs))
     others = seen.take(theirs)
     parts = []
     for start in range(0, len(ours), size):
         block = ours[start : start + size]
         squares = _squares(seen.take(block), others)
-        squares[block[:, None] == theirs[None, :]] = np.inf
+        squares[owners[block][:, None] == owners[theirs][None, :]] = np.inf
         parts.append(squares.min(axis=1))
     return np.concatenate(parts)
 

@@ -14,7 +14,7 @@ Tables are ``train``, ``synthetic`` and ``control``; targets are, per table, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log, pi
 from typing import Any
 
@@ -49,6 +49,7 @@ from siloweave.attacks.results import (
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.persons import relabelled
 
 _WIDE, _NARROW = 1.0, 0.1  # bandwidths, in standard deviations
 _LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
@@ -90,16 +91,43 @@ def scores(
     return found
 
 
+def joined(found: Floats, owners: Ints) -> Floats:
+    """Join the scores of each person's rows to one score of hers, in the order of her number.
+
+    A person's score is the highest of her rows': she is found by the row that gives her away, and
+    it does not matter how well her other rows are hidden. Measured on rows of Adult under ids, 1 to
+    8 rows a person, alike or not, with a generator that copies 5% of its rows, or changes 30% or
+    50% of all cells: at a false positive rate of 1% the Hamming score finds 14% to 58% of the
+    members by the highest, 3% to 23% by the mean, 2% to 6% by the sum, and 3% to 12% by the sum of
+    likelihoods. By the area under the curve the mean is at most .03 better, where no single row
+    stands out; the sum mostly shows who has many rows.
+    """
+    best = np.full(int(owners.max(initial=-1)) + 1, -np.inf)
+    np.maximum.at(best, owners, found)
+    return best
+
+
 def membership(
     tables: Aligned,
     targets: dict[str, Ints],
     reference: Ints,
     *,
     key: Key,
+    owners: Mapping[str, Ints] | None = None,
     confidence: float = 0.95,
 ) -> tuple[Membership, ...]:
-    """Attack rows of ``train`` as members and rows of ``control`` as others, with each score."""
+    """Attack rows of ``train`` as members and rows of ``control`` as others, with each score.
+
+    With `owners`, whose each target is, units are attacked: all targets of one number together, by
+    the scores that `joined` makes.
+    """
     found = scores(tables, targets, reference)
+    if owners is not None:
+        whose = {table: relabelled(numbers)[0] for table, numbers in owners.items()}
+        found = {
+            name: {table: joined(of[table], whose[table]) for table in of}
+            for name, of in found.items()
+        }
     settings: Any = {"attacks": len(found), "confidence": confidence}
     return tuple(
         judged(name, of["train"], of["control"], key=fold_in(key, "membership", name), **settings)
@@ -174,25 +202,48 @@ def _kernel(
     return within.scaled(best), total - norm
 
 
-def copies(values: Ordinals, confidence: float = 0.95) -> tuple[tuple[Copies, ...], Ints]:
+def copies(
+    values: Ordinals, confidence: float = 0.95, owners: Mapping[str, Ints] | None = None
+) -> tuple[tuple[Copies, ...], Ints]:
     """Count the real rows that the synthetic table holds exactly.
 
     Common rows come up by chance; rows that occur once in training and control together hardly do,
     so they are counted apart. Returns copies of all rows, and of those that occur once if there are
     any of either kind; and the places of copied training rows, those that occur once first.
+
+    With `owners`, numbers of units from 0, units are counted that have such a row; and a row occurs
+    once if one unit alone has it.
     """
     ids = row_ids(values)
     size = 1 + max(int(found.max()) for found in ids.values())
     held = np.zeros(size, np.bool_)
     held[ids["synthetic"]] = True
-    times = np.bincount(ids["train"], minlength=size) + np.bincount(ids["control"], minlength=size)
+    times = np.zeros(size, np.int64)
+    for table in ("train", "control"):
+        holders = np.arange(len(ids[table])) if owners is None else owners[table]
+        pairs = np.unique(np.stack([ids[table], holders]), axis=1)
+        times += np.bincount(pairs[0], minlength=size)
     result = []
     for rows in ("all", "once"):
-        kept = {t: i if rows == "all" else i[times[i] == 1] for t, i in ids.items()}
-        if len(kept["train"]) and len(kept["control"]):
-            result.append(_copied(rows, held[kept["train"]], held[kept["control"]], confidence))
+        sides = []
+        for table in ("train", "control"):
+            kept = times[ids[table]] == 1 if rows == "once" else np.ones(len(ids[table]), np.bool_)
+            copied = held[ids[table][kept]]
+            if owners is not None:
+                copied = _any_of(copied, owners[table][kept])
+            sides.append(copied)
+        if len(sides[0]) and len(sides[1]):
+            result.append(_copied(rows, sides[0], sides[1], confidence))
     places = np.flatnonzero(held[ids["train"]])
     return tuple(result), places[np.argsort(times[ids["train"][places]], kind="stable")]
+
+
+def _any_of(found: Bools, owners: Ints) -> Bools:
+    """Whether any row of each unit that has rows here was found."""
+    whose, counts = relabelled(owners)
+    hits = np.bincount(whose[found], minlength=len(counts))
+    any_row: Bools = hits > 0
+    return any_row
 
 
 def _copied(rows: str, train: Bools, control: Bools, confidence: float) -> Copies:
@@ -206,14 +257,18 @@ def _copied(rows: str, train: Bools, control: Bools, confidence: float) -> Copie
 
 
 def worst_record(
-    values: Ordinals, memberships: Sequence[Membership], members: Ints, confidence: float = 0.95
+    values: Ordinals,
+    memberships: Sequence[Membership],
+    members: Ints,
+    confidence: float = 0.95,
+    owners: Mapping[str, Ints] | None = None,
 ) -> WorstRecord:
     """Whether any training row is given away, by copies or by the highest membership scores.
 
-    `members` are the places of the training rows that `memberships` scored; 1 - `confidence` is the
-    chance of a false alarm.
+    `members` are the places of the training rows that `memberships` scored, or with `owners` of a
+    row of each unit; 1 - `confidence` is the chance of a false alarm.
     """
-    counted, copied = copies(values, confidence)
+    counted, copied = copies(values, confidence, owners)
     chances = {f"copies of rows ({item.rows})": item.p_value for item in counted}
     chances |= {f"{item.attack} above all": item.above_all.p_value for item in memberships}
     by = min(chances, key=lambda name: chances[name])

@@ -156,6 +156,8 @@ class Risks(msgspec.Struct, frozen=True):
         rows: Of each table.
         confidence: Of every interval, each on its own; `worst` allows for all its measures.
         seed: Of every draw.
+        unit: What is attacked: ``row``, or the id column that says whose rows are whose.
+        units: How many of them `train` and `control` have.
     """
 
     parts: tuple[RiskPart, ...]
@@ -167,6 +169,8 @@ class Risks(msgspec.Struct, frozen=True):
     rows: dict[str, int]
     confidence: float
     seed: int
+    unit: str = "row"
+    units: dict[str, int] = {}
 
     def part(self, attack: str, variant: str | None = None) -> RiskPart:
         """Return a part by its attack, and its variant where there is more than one."""
@@ -247,14 +251,15 @@ class Risks(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         ranked = sorted(self.parts, key=lambda part: (-part.low, -part.risk))
+        counted = "rows" if self.unit == "row" else "persons"
         lines = [
             found_by_attacks(self.to_dict())[1],
             _HEADER,
             *map(_line, ranked),
-            *map(_membership_line, self.memberships),
+            *(_membership_line(found, counted) for found in self.memberships),
         ]
         if self.worst is not None:
-            lines += _worst_lines(self.worst)
+            lines += _worst_lines(self.worst, counted)
         if self.closest is not None:
             lines.append(_closest_line(self.closest))
         lines += [f"not measured: {name}: {why}" for name, why in self.not_measured.items()]
@@ -305,7 +310,7 @@ def _line(part: RiskPart) -> str:
     return f"{line}  {part.note}".rstrip()
 
 
-def _membership_line(found: Membership) -> str:
+def _membership_line(found: Membership, counted: str) -> str:
     auc, guess = found.roc.auc, found.threshold
     points = ", ".join(
         f"TPR {p.tpr.value:.3f} ({p.tpr.low:.3f}-{p.tpr.high:.3f}) at FPR {p.asked:.1%}"
@@ -313,12 +318,12 @@ def _membership_line(found: Membership) -> str:
     )
     return (
         f"{found.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), {points}; risk "
-        f"{guess.risk:.3f} on {guess.test_sets} test rows, where coins show {found.noise:.3f}; "
-        f"{found.above_all.count} members above all others"
+        f"{guess.risk:.3f} on {guess.test_sets} test {counted}, where coins show "
+        f"{found.noise:.3f}; {found.above_all.count} members above all others"
     )
 
 
-def _worst_lines(worst: WorstRecord) -> list[str]:
+def _worst_lines(worst: WorstRecord, counted: str) -> list[str]:
     said = "given away" if worst.caught else "no more than chance"
     chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
     lines = [f"worst record: {said} ({chance})"]
@@ -326,7 +331,8 @@ def _worst_lines(worst: WorstRecord) -> list[str]:
         which = "rows that occur once" if item.rows == "once" else "all rows"
         lines.append(
             f"copies of {which}: {item.train.successes:.0f} of {item.train.trials:.0f} training "
-            f"rows, {item.control.successes:.0f} of {item.control.trials:.0f} control rows"
+            f"{counted}, {item.control.successes:.0f} of {item.control.trials:.0f} control "
+            f"{counted}"
         )
     return lines
 

@@ -13,6 +13,9 @@ Where this departs from TAPAS, and why:
 * Odd numbers of sets are refused. TAPAS pairs them up with ``//2`` and loses the balance.
 * Rows equal to a record are left out of the rows that sets are drawn from; otherwise a set that
   counts as without it may hold its twin.
+* A record may be a person, with all rows of one id: a set holds all of them or none, its size
+  counts persons, and a score of nearness is that of the person's row to which the synthetic table
+  comes nearest.
 * Numbers are scaled to 0 to 1 by default (`scaled`); TAPAS leaves that to the user.
 
 Fits are made side by side in processes; results do not depend on how many there are.
@@ -60,6 +63,7 @@ from siloweave.progress import Progress, shows_progress, silent
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.display import html_table
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.persons import ROW, owners_in, refuse_shared, relabelled, without_ids
 from siloweave.tables.read import Frame, Table, frame_of, read
 from siloweave.tables.schema import Schema
 
@@ -240,7 +244,7 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         records: How many records.
         train_sets: Fits that thresholds and forests were learned from.
         test_sets: Fits that they are judged on, half of them with the record.
-        twins: Auxiliary rows that were left out because they equal a record.
+        twins: Auxiliary units that were left out because a row of theirs equals a record's.
         confidence: Of every interval.
         noise: Mean risk that a guessing attacker shows with so many test sets.
         noise_record: The same for the best of all attacks on one record.
@@ -249,6 +253,7 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         worst_low: Lower end of the interval of `worst`, as wide as the best of so many needs
             (Bonferroni); above 0 only if something was found.
         worst_high: Upper end.
+        unit: What a record is: ``row``, or the id column that says whose rows are whose.
     """
 
     risks: tuple[ShadowRisk, ...]
@@ -262,6 +267,7 @@ class ShadowRisks(msgspec.Struct, frozen=True):
     noise_worst: float
     worst_low: float
     worst_high: float
+    unit: str = ROW
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -322,8 +328,9 @@ class ShadowRisks(msgspec.Struct, frozen=True):
 
 
 def _judged(
-    train: _Half, test: _Half, attacks: Sequence[str], *, confidence: float, twins: int, key: Key
-) -> ShadowRisks:
+    train: _Half, test: _Half, attacks: Sequence[str], *, confidence: float, twins: int, key: Key,
+    unit: str,
+) -> ShadowRisks:  # fmt: skip
     """Learn thresholds and forests on one half of the shadow sets, judge on the other."""
     records = train.members.shape[1]
     risks = tuple(
@@ -346,6 +353,7 @@ def _judged(
         noise_worst=noise_attacker(sets, len(risks)),
         worst_low=2 * worst.low - 1,
         worst_high=2 * worst.high - 1,
+        unit=unit,
     )
 
 
@@ -393,7 +401,8 @@ class Sampler:
         schema: Public facts about the columns, or an encoder.
         budget: Most that any row may cost; None for a generator without a guarantee.
         num_rows: Synthetic rows; as many as were fitted if None.
-        parties: Parties that the rows are dealt to, one by one; 1 hands over one table.
+        parties: Parties that the rows are dealt to, one by one; 1 hands over one table. Where the
+            budget's unit is a person, all rows of one go to one party.
         noise: "seeded" makes the attack repeatable: its fits are the adversary's own and nothing
             of them is released. "os" draws noise as a real run does.
     """
@@ -409,7 +418,11 @@ class Sampler:
         """Fit to the rows and sample."""
         table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
-        parts = [table.take(range(i, table.num_rows, self.parties)) for i in range(self.parties)]
+        unit = getattr(self.budget, "unit", ROW)
+        owners, _ = relabelled(owners_in({"the rows": table}, unit)["the rows"])
+        parts = [
+            table.take(np.flatnonzero(owners % self.parties == i)) for i in range(self.parties)
+        ]
         data = parts if self.parties > 1 else table
         fitted = self.synthesizer.fit(
             data, self.schema, budget=self.budget, seed=seed, noise=self.noise
@@ -421,10 +434,16 @@ class Sampler:
 
 @dataclass(frozen=True, eq=False)
 class _Shadow:
-    """What every shadow set shares."""
+    """What every shadow set shares.
+
+    Attributes:
+        rows: All rows; of each, `owners` has the number of its unit.
+        pool, targets: Units that sets are drawn from, and those that are attacked.
+    """
 
     fit_and_sample: FitAndSample
     rows: Table
+    owners: Ints
     pool: Ints
     targets: Ints
     layout: SummaryLayout
@@ -464,6 +483,7 @@ def shadow_attack(
     test_sets: int = 100,
     replace_target: bool = True,
     schema: Schema | None = None,
+    unit: str = ROW,
     scaled: bool = True,
     confidence: float = 0.95,
     workers: int = 2,
@@ -475,16 +495,20 @@ def shadow_attack(
         fit_and_sample: The generator: called with a table and a key, returns synthetic rows.
         auxiliary: The adversary's rows: a `Table`, frame or path.
         targets: The records: places in `auxiliary`, a table of the same columns, or how many: the
-            rows of `auxiliary` that stand out most (see `exposed_records`).
+            rows of `auxiliary` that stand out most (see `exposed_records`). Where the unit is a
+            person: the persons of these rows.
         key: Which rows each set draws, the generator's keys and the forests.
         attacks: Which of `SHADOW_ATTACKS`.
-        training_size: Rows that the generator is fitted to.
+        training_size: Rows, or persons, that the generator is fitted to.
         synthetic_size: Synthetic rows that are looked at; all that come if None.
         train_sets: Fits to learn from, an even number.
         test_sets: Fits to be judged on, an even number.
         replace_target: A set that holds a record has it in place of another row, so that its size
             shows nothing; else it has a row more.
         schema: Kinds and bounds of the columns; detected from `auxiliary` if None.
+        unit: ``row``, or the id column of `auxiliary` that says whose row each is. The generator
+            is given the column, and synthetic rows may lack it. A row without an id is a person
+            of its own.
         scaled: Whether numbers are scaled to their bounds before distances are taken.
         confidence: Of every interval.
         workers: Fits side by side, each in a process of its own; results do not depend on it.
@@ -505,15 +529,21 @@ def shadow_attack(
     if not attacks or any(name not in SHADOW_ATTACKS for name in attacks):
         raise InputError(f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}")
     rows = read(auxiliary)
+    known = {"auxiliary": rows}
+    if unit != ROW and not isinstance(targets, int | np.ndarray | Sequence):
+        known["targets"] = read(targets)
+        refuse_shared(owners_in(known, unit, schema), "auxiliary", "targets", unit)
     if isinstance(targets, int) and not isinstance(targets, bool):
-        targets = exposed_records(rows, targets, key=fold_in(key, "targets"), schema=schema)
+        targets = _exposed(rows, targets, fold_in(key, "targets"), schema, unit)
     rows, places = _records(rows, targets)
-    layout = SummaryLayout.of(rows, schema, scaled=scaled)
-    pool = _pool_of(layout, rows, places)
-    _check_sizes(len(pool), len(places), training_size, synthetic_size)
-    splits = _design(fold_in(key, "members"), len(places), train_sets, test_sets)
+    owners, _ = relabelled(owners_in({"auxiliary": rows}, unit, schema)["auxiliary"])
+    layout = SummaryLayout.of(without_ids(rows, unit), schema, scaled=scaled)
+    records = np.array(list(dict.fromkeys(owners[places].tolist())), dtype=np.int64)
+    pool = _pool_of(layout, rows, owners, records)
+    _check_sizes(len(pool), len(records), training_size, synthetic_size, unit)
+    splits = _design(fold_in(key, "members"), len(records), train_sets, test_sets)
     shared = _Shadow(
-        *(fit_and_sample, rows, pool, places, layout),
+        *(fit_and_sample, rows, owners, pool, records, layout),
         *(training_size, synthetic_size, replace_target, fold_in(key, "sets")),
     )
     jobs = [
@@ -527,9 +557,27 @@ def shadow_attack(
         _half(splits["test"], seen[train_sets:]),
         attacks,
         confidence=confidence,
-        twins=rows.num_rows - len(pool) - len(places),
+        twins=int(owners.max()) + 1 - len(pool) - len(records),
         key=fold_in(key, "forest"),
+        unit=unit,
     )
+
+
+def _exposed(rows: Table, count: int, key: Key, schema: Schema | None, unit: str) -> Ints:
+    """Rows of the records that stand out most: a row of each person, where these are records."""
+    if unit == ROW:
+        return exposed_records(rows, count, key=key, schema=schema)
+    owners, counts = relabelled(owners_in({"auxiliary": rows}, unit, schema)["auxiliary"])
+    if not 1 <= count < len(counts):
+        raise InputError(
+            f"targets={count} must be from 1 to {len(counts) - 1}, one less than there are persons"
+        )
+    compared = without_ids(rows, unit)
+    facts = None if schema is None else schema.select(compared.names)
+    ranked = exposed_records(compared, rows.num_rows - 1, key=key, schema=facts, owners=owners)
+    # The first row of each person, most exposed first: the row that makes her stand out.
+    first = np.unique(owners[ranked], return_index=True)[1]
+    return ranked[np.sort(first)[:count]]
 
 
 def _half(members: Bools, seen: Sequence[_Seen]) -> _Half:
@@ -549,7 +597,8 @@ def _see(shared: _Shadow, job: _Set) -> _Seen:
     drawn = rng.choice(shared.pool, size=shared.training_size, replace=False)
     inside = shared.targets[np.array(job.members, dtype=bool)]
     kept = drawn[len(inside) :] if shared.replace_target else drawn
-    order = rng.permutation(np.concatenate([inside, kept]))
+    units = rng.permutation(np.concatenate([inside, kept]))
+    order = _rows_in_order(shared.owners, units)
     made = read(shared.fit_and_sample(shared.rows.take(order), fold_in(key, "fit")))
     wanted = shared.synthetic_size or made.num_rows
     if made.num_rows < max(1, wanted):
@@ -560,10 +609,22 @@ def _see(shared: _Shadow, job: _Set) -> _Seen:
     if made.num_rows > wanted:
         made = made.take(range(wanted))
     layout = shared.layout
-    synthetic, records = layout.read(made), layout.read(shared.rows.take(shared.targets))
-    near = [nearness(synthetic, records.take([i]), layout) for i in range(records.num_rows)]
+    synthetic = layout.read(made)
+    near = []
+    for record in shared.targets:
+        rows = layout.read(shared.rows.take(np.flatnonzero(shared.owners == record)))
+        each = [nearness(synthetic, rows.take([i]), layout) for i in range(rows.num_rows)]
+        near.append(np.max(each, axis=0))  # the row that gives the person away
     summaries = (naive_summary(synthetic, layout), histogram_summary(synthetic, layout))
     return *summaries, np.array(near).T
+
+
+def _rows_in_order(owners: Ints, units: Ints) -> Ints:
+    """The rows of some units, unit after unit."""
+    order = np.argsort(owners, kind="stable")
+    starts = np.searchsorted(owners[order], units)
+    ends = np.searchsorted(owners[order], units, side="right")
+    return np.concatenate([order[a:b] for a, b in zip(starts, ends, strict=True)])
 
 
 def _records(auxiliary: Table, targets: Any) -> tuple[Table, Ints]:
@@ -613,12 +674,13 @@ def _stacked(first: Table, second: Table) -> Table:
     return Table.from_columns(columns, like=first)
 
 
-def _pool_of(layout: SummaryLayout, rows: Table, places: Ints) -> Ints:
-    """Rows that sets are drawn from: all that are equal to no record."""
+def _pool_of(layout: SummaryLayout, rows: Table, owners: Ints, records: Ints) -> Ints:
+    """Units that sets are drawn from: all of which no row is equal to a record's."""
     seen = layout.read(rows)
-    free = np.ones(rows.num_rows, dtype=bool)
-    for place in places:
-        free &= ~seen.same(int(place))
+    free = np.ones(int(owners.max()) + 1, dtype=bool)
+    free[records] = False
+    for place in np.flatnonzero(np.isin(owners, records)):
+        free[owners[seen.same(int(place))]] = False
     return np.flatnonzero(free)
 
 
@@ -638,16 +700,19 @@ def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[
     return splits
 
 
-def _check_sizes(pool: int, records: int, training_size: int, synthetic_size: int | None) -> None:
+def _check_sizes(
+    pool: int, records: int, training_size: int, synthetic_size: int | None, unit: str
+) -> None:
+    counted = "rows" if unit == ROW else "persons"
     whole("training_size", training_size, 2)
     whole("synthetic_size", 1 if synthetic_size is None else synthetic_size, 1)
     if records > training_size // 2:
         raise InputError(
-            f"{records} targets in sets of training_size={training_size} rows: at most half of the "
-            "rows may be targets; attack fewer records, or raise training_size"
+            f"{records} targets in sets of training_size={training_size} {counted}: at most half "
+            f"of the {counted} may be targets; attack fewer records, or raise training_size"
         )
     if training_size > pool:
         raise InputError(
-            f"training_size={training_size} exceeds the {pool} auxiliary rows that are not targets "
-            "or equal to one; give more auxiliary rows or lower training_size"
+            f"training_size={training_size} exceeds the {pool} auxiliary {counted} that are not "
+            "targets or equal to one; give more auxiliary rows or lower training_size"
         )

@@ -5,7 +5,7 @@ PoPETs 2023(2), and Cohen and Nissim (2020), "Towards formalizing the GDPR's not
 singling out", PNAS 117(15). Repeated rows of a table count once, as in the authors' tool.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -68,6 +68,7 @@ def singling_out(
     key: Key,
     columns: int = 3,
     confidence: float = 0.95,
+    owners: Mapping[str, Ints] | None = None,
 ) -> RiskPart:
     """Single training rows out by predicates that fit exactly one synthetic row.
 
@@ -80,9 +81,12 @@ def singling_out(
 
     So many predicates are wanted as `attacks` says, of `columns` conditions if multivariate. The
     result's note says if there are fewer, and fewer than `FEWEST` raise `InputError`.
+
+    With `owners`, whose each row of training and control is, a predicate succeeds if it fits rows
+    of exactly one unit, however many; and the control is rescaled to the number of training units.
     """
     rng = generator(fold_in(key, "singling_out", variant))
-    tables = {table: _Index(codes) for table, codes in _distinct(values).items()}
+    tables = _indexes(values, owners)
     synthetic = tables["synthetic"]
     width = 1 if variant == "univariate" else min(columns, len(values.names))
     if variant == "univariate":
@@ -96,7 +100,7 @@ def singling_out(
         )
     guesses = _random(values, synthetic, attacks, width, rng)
     singled = tables["control"].counts(found)
-    sizes = (tables["control"].rows, tables["train"].rows)
+    sizes = (tables["control"].units, tables["train"].units)
     short = f"only {len(found)} of {attacks} predicates could be made"
     return compared(
         "singling_out",
@@ -111,10 +115,11 @@ def singling_out(
 
 
 class _Index:
-    """Counts the rows of a table that fit predicates, narrowest condition first."""
+    """Counts the rows, or units, of a table that fit predicates, narrowest condition first."""
 
-    def __init__(self, codes: NDArray[np.int32]) -> None:
-        self.codes, self.rows = codes, codes.shape[1]
+    def __init__(self, codes: NDArray[np.int32], owners: Ints | None = None) -> None:
+        self.codes, self.rows, self.owners = codes, codes.shape[1], owners
+        self.units = self.rows if owners is None else len(np.unique(owners))
         self._order = np.argsort(codes, axis=1, kind="stable")
         self._sorted = np.take_along_axis(codes, self._order, axis=1)
 
@@ -129,10 +134,10 @@ class _Index:
         return first, np.maximum(first, last)
 
     def counts(self, predicates: Predicates) -> Ints:
-        """How many rows fit each predicate."""
+        """How many rows, or units with such a row, fit each predicate."""
         first, last = self.bounds(predicates)
         sizes = np.where(predicates.negated, self.rows - (last - first), last - first)
-        if predicates.columns.shape[1] == 1:
+        if predicates.columns.shape[1] == 1 and self.owners is None:
             return sizes[:, 0]
         starts = np.where(predicates.negated, self.rows + 1, sizes).argmin(axis=1)
         rows = zip(*(a.tolist() for a in (*predicates.fields, first, last, starts)), strict=True)
@@ -141,7 +146,7 @@ class _Index:
     def _count(
         self, columns: Row, low: Row, high: Row, negated: Row, first: Row, last: Row, start: int
     ) -> int:
-        """Rows that fit one predicate; `start` is its narrowest condition."""
+        """Rows or units that fit one predicate; `start` is its narrowest condition."""
         fits = self._order[columns[start], first[start] : last[start]]
         if negated[start]:
             outside = np.ones(self.rows, np.bool_)
@@ -152,7 +157,7 @@ class _Index:
                 codes = self.codes[column].take(fits)
                 inside = (codes >= low[w]) & (codes <= high[w])
                 fits = fits[~inside if negated[w] else inside]
-        return len(fits)
+        return len(fits) if self.owners is None else len(np.unique(self.owners[fits]))
 
 
 def _alone(predicates: Predicates, codes: NDArray[Any]) -> Predicates:
@@ -184,6 +189,20 @@ def _fitting(predicates: Predicates, codes: NDArray[Any]) -> Ints:
         fits &= above <= span[:, [w]]
     counts: Ints = np.count_nonzero(fits, axis=1)
     return counts
+
+
+def _indexes(values: Ordinals, owners: Mapping[str, Ints] | None) -> dict[str, _Index]:
+    """Each table's rows, repeated ones once; those of different units are different rows."""
+    by_unit = owners if owners is not None and _several_rows(owners) else {}
+    found = {table: _Index(codes) for table, codes in _distinct(values).items()}
+    for table, whose in by_unit.items():
+        found[table] = _Index(values.codes[table], whose)
+    return found
+
+
+def _several_rows(owners: Mapping[str, Ints]) -> bool:
+    """Whether any unit has more than one row."""
+    return any(len(np.unique(whose)) < len(whose) for whose in owners.values())
 
 
 def _distinct(values: Ordinals) -> dict[str, NDArray[np.int32]]:

@@ -18,6 +18,7 @@ from siloweave.evaluate.predictive import (
     folds_of,
     one_thread,
     pick,
+    require_folds,
 )
 from siloweave.evaluate.shares import require_tables
 from siloweave.tables.aligned import Aligned
@@ -119,12 +120,16 @@ def discriminate(
     count = min(tables.num_rows[real], tables.num_rows[synthetic], max_rows)
     if count < FOLDS:
         raise InputError(f"{count} rows of each table are fewer than {FOLDS} folds; give more rows")
-    parts = [
-        features(tables, table, pick(tables.num_rows[table], count, fold_in(key, "rows", i)))
+    picked = {
+        table: pick(tables.num_rows[table], count, fold_in(key, "rows", i))
         for i, table in enumerate((real, synthetic))
-    ]
+    }
+    owners = [tables.owners_of(table)[rows] for table, rows in picked.items()]
+    for whose in owners:
+        require_folds(count, whose, "")
+    parts = [features(tables, table, rows) for table, rows in picked.items()]
     X, y = np.concatenate(parts), np.repeat([0, 1], count)
-    halves = [folds_of(count, fold_in(key, "folds", i)) for i in range(2)]
+    halves = [folds_of(whose, fold_in(key, "folds", i)) for i, whose in enumerate(owners)]
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
     kinds = [column.numeric for column in tables.columns] if linear else None
     probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)

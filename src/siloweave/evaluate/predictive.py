@@ -24,6 +24,7 @@ from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.persons import relabelled, rows_of_units
 
 Rows = Ints
 Folds = tuple[float, ...]
@@ -86,9 +87,23 @@ def pick(count: int, most: int, key: Key) -> Rows:
     return np.sort(generator(key).choice(count, most, replace=False))
 
 
-def folds_of(count: int, key: Key) -> list[Rows]:
-    """Split places into three folds of nearly equal size, at random."""
-    return [np.sort(part) for part in np.array_split(generator(key).permutation(count), FOLDS)]
+def folds_of(owners: Ints, key: Key) -> list[Rows]:
+    """Split places into three folds of nearly equal numbers of units, at random.
+
+    All rows of a unit are in one fold: a model that has seen some rows of a person is not tested on
+    her others. `owners` says whose the row at each place is.
+    """
+    whose, counts = relabelled(owners)
+    parts = np.array_split(generator(key).permutation(len(counts)), FOLDS)
+    return [rows_of_units(whose, part) for part in parts]
+
+
+def require_folds(rows: int, owners: Ints, which: str) -> None:
+    """Raise InputError for fewer units than folds."""
+    units = len(np.unique(owners))
+    if units < FOLDS:
+        what = "rows" if units == rows else "persons"
+        raise InputError(f"{units} {which}{what} are fewer than {FOLDS} folds; give more rows")
 
 
 def all_but(folds: Sequence[Rows], left_out: int) -> Rows:
@@ -223,10 +238,10 @@ def utilities(
     """
     require_tables(tables, real, *sources)
     rows = pick(tables.num_rows[real], max_rows, fold_in(key, "real"))
-    if len(rows) < FOLDS:
-        raise InputError(f"{len(rows)} real rows are fewer than {FOLDS} folds; give more rows")
+    owners = tables.owners_of(real)[rows]
+    require_folds(len(rows), owners, "real ")
     _require_features(tables)
-    folds = folds_of(len(rows), fold_in(key, "folds"))
+    folds = folds_of(owners, fold_in(key, "folds"))
     most = len(rows) - min(map(len, folds))
     picked = {
         name: pick(tables.num_rows[name], most, fold_in(key, "rows", name)) for name in sources

@@ -66,6 +66,7 @@ class ScoreSettings(msgspec.Struct, frozen=True):
         ceiling: What the ceiling compares; `floor` likewise.
         left_out: Columns that hold ids.
         caps: Other limits, by name.
+        unit: What is held out: ``row``, or the id column that says whose row each is.
     """
 
     rows: dict[str, int]
@@ -76,6 +77,7 @@ class ScoreSettings(msgspec.Struct, frozen=True):
     target: str | None
     left_out: tuple[str, ...]
     caps: dict[str, int]
+    unit: str = "row"
 
 
 class ColumnHistogram(msgspec.Struct, frozen=True):

@@ -5,8 +5,9 @@ Everything here is computed from real rows and nobody pays for it: only the owne
 Each measure compares two tables of one source three times: real and synthetic rows (the value),
 real rows and real rows that the synthesizer did not see (the ceiling), and the real rows with
 themselves after each column was shuffled on its own (the floor). Intervals come from a jackknife
-over ten groups of rows (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 11)
-where a measure is quick, and from three folds where models are fitted.
+over ten groups of rows, or of persons where these are the unit (Efron and Tibshirani, *An
+Introduction to the Bootstrap*, 1993, chapter 11) where a measure is quick, and from three folds
+where models are fitted.
 """
 
 from __future__ import annotations
@@ -49,6 +50,14 @@ from siloweave.tables.bins import growing_starts
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.encodings import LARGEST
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.persons import (
+    ROW,
+    owners_in,
+    refuse_shared,
+    relabelled,
+    rows_of_units,
+    without_ids,
+)
 from siloweave.tables.read import read
 from siloweave.tables.schema import Schema
 
@@ -106,6 +115,7 @@ def score(
     holdout: Any = None,
     target: str | None = None,
     schema: Schema | None = None,
+    unit: str = ROW,
     model: DensitySource | None = None,
     encoder: Encoder | None = None,
     seed: int = 0,
@@ -127,6 +137,10 @@ def score(
             ceiling compares two halves of the real rows.
         target: A column whose prediction is scored on its own too.
         schema: Kinds of the columns; by default as the real table shows.
+        unit: ``row``, or the id column of the real tables that says whose row each is; the
+            synthetic table may lack it. Then persons are held out and not rows: nobody may be in
+            both real tables, and halves, folds and the groups of a jackknife keep all rows of a
+            person together. A row without an id is a person of its own.
         model: The model behind the synthetic rows, for the likelihood of the holdout.
         encoder: How the model codes rows.
         seed: Which rows, folds and trees; the same seed gives the same scores.
@@ -139,7 +153,8 @@ def score(
 
     Raises:
         SchemaError: The tables have different columns or types.
-        DataError: A table has no rows, a column has no value, or there is no such target.
+        DataError: A table has no rows, a column has no value, there is no such target or id
+            column, or a person is in both real tables.
         InputError: `max_rows` is too small, or a model comes without its encoder.
 
     Source:
@@ -160,7 +175,7 @@ def score(
     if holdout is not None:
         tables["holdout"] = holdout
     progress("reading", 0.0)
-    aligned = align(tables, schema)
+    aligned = _aligned(tables, schema, unit)
     _check_sizes(aligned)
     _check_target(aligned, target)
     key = fold_in(seed, "score")
@@ -186,6 +201,7 @@ def score(
         target=target,
         left_out=aligned.left_out,
         caps=CAPS,
+        unit=unit,
     )
     ours, theirs = (
         tuple(map(tuple, similarity.associations(sides.tables, table).tolist()))
@@ -201,6 +217,19 @@ def score(
     )
     progress("done", 1.0)
     return found
+
+
+def _aligned(tables: dict[str, Any], schema: Schema | None, unit: str) -> Aligned:
+    """Put tables side by side, with whose each real row is where the unit is a person."""
+    rows = {name: read(table) for name, table in tables.items()}
+    real = {name: table for name, table in rows.items() if name != "synthetic"}
+    owners = owners_in(real, unit, schema)  # refuses a unit that is no id column
+    if unit == ROW:
+        return align(rows, schema)
+    if "holdout" in owners:
+        refuse_shared(owners, "real", "holdout", unit)
+    found = align({name: without_ids(table, unit) for name, table in rows.items()}, schema)
+    return replace(found, owners=owners)
 
 
 def _check(max_rows: int, model: DensitySource | None, encoder: Encoder | None) -> None:
@@ -284,19 +313,29 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
     )
     if "holdout" in tables.num_rows:
         text = f"the {tables.num_rows['holdout']} holdout rows against the real ones"
+        if "holdout" in tables.owners:
+            people = len(np.unique(tables.owners["holdout"]))
+            text = f"the {tables.num_rows['holdout']} rows of {people} persons held out against "
+            text += "the real ones"
         return replace(sides, ceiling=("real", "holdout"), ceiling_text=text)
-    if count < 2:
+    whose, _ = relabelled(tables.owners_of("real"))
+    units = int(whose.max()) + 1
+    if units < 2:
+        if count > 1:
+            sides = replace(sides, ceiling_text="none: one person has no other half")
         return sides
-    order = generator(fold_in(key, "halves")).permutation(count)
+    order = generator(fold_in(key, "halves")).permutation(units)
     pair = ("half", "other half")
-    halves = order[: (count + 1) // 2], order[(count + 1) // 2 :]
+    parts = order[: (units + 1) // 2], order[(units + 1) // 2 :]
+    halves = [rows_of_units(whose, part) for part in parts]
     for name, rows in zip(pair, halves, strict=True):
-        sides = replace(sides, tables=sides.tables.with_rows(name, "real", np.sort(rows)))
+        sides = replace(sides, tables=sides.tables.with_rows(name, "real", rows))
     if any(column.missing(half).all() for column in sides.tables.columns for half in pair):
         text = "none: a column has no value in one half of the real rows; give a holdout"
         return replace(sides, ceiling_text=text)
+    halved = "rows" if units == count else "persons"
     text = (
-        f"one random half of the real rows against the other ({len(halves[1])} rows); "
+        f"one random half of the real {halved} against the other ({len(halves[1])} rows); "
         "no holdout was given, and with so few rows it is noisier than the value"
     )
     return replace(sides, ceiling=pair, ceiling_text=text)
@@ -309,19 +348,21 @@ def _with_floor(tables: Aligned, key: Key) -> Aligned:
         mixed = generator(fold_in(key, column.name)).permutation(column.values["real"])
         columns.append(replace(column, values={**column.values, "floor": mixed}))
     counts = {**tables.num_rows, "floor": tables.num_rows["real"]}
-    return Aligned(tuple(columns), counts, tables.left_out)
+    return Aligned(tuple(columns), counts, tables.left_out, tables.owners)
 
 
 def _without_tenths(sides: Sides, key: Key) -> list[Aligned]:
-    """The real and the synthetic table ten times, each time without another tenth of the rows.
+    """The real and the synthetic table ten times, each time without another tenth of the units.
 
     Empty where a table has fewer than twenty rows, or a column lost its last value.
     """
     tables = sides.tables
-    if min(tables.num_rows[name] for name in sides.value) < 2 * GROUPS:
+    owners = {name: relabelled(tables.owners_of(name))[0] for name in sides.value}
+    units = {name: int(whose.max()) + 1 for name, whose in owners.items()}
+    if min(units.values()) < 2 * GROUPS:
         return []
     groups = {
-        name: generator(fold_in(key, name)).permutation(tables.num_rows[name]) % GROUPS
+        name: (generator(fold_in(key, name)).permutation(units[name]) % GROUPS)[owners[name]]
         for name in sides.value
     }
     found = []

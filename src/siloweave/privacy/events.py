@@ -410,22 +410,22 @@ class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian
 class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian"):
     """``count`` masked sums over fresh Poisson samples, to which every party added its noise share.
 
-    In every step each row of a party is drawn independently with probability ``sampling_rate``,
-    unknown to everyone but the party itself; the rows drawn make a vector of ``dimension``
-    integers that moves by at most ``sensitivity`` in L2 when a row is added or removed, with or
-    without the others; each of ``shares`` parties adds discrete Gaussian noise of parameter
-    ``share_sigma`` to its own vector before masking, and only the sum is seen. The claim holds
-    although ``tolerated`` shares of the noise are missing or known. Nothing else that depends on
-    the number of rows drawn is divided by or released.
+    In every step each unit of a party, a row or a person with all her rows, is drawn independently
+    with probability ``sampling_rate``, unknown to everyone but the party itself; the units drawn
+    make a vector of ``dimension`` integers that moves by at most ``sensitivity`` in L2 when a unit
+    is added or removed, with or without the others; each of ``shares`` parties adds discrete
+    Gaussian noise of parameter ``share_sigma`` to its own vector before masking, and only the sum
+    is seen. The claim holds although ``tolerated`` shares of the noise are missing or known.
+    Nothing else that depends on the number of units or rows drawn is divided by or released.
 
     Args:
         share_sigma: parameter of one share, >= 1.
         shares: number of parties that add noise.
         tolerated: how many of those the claim can do without, 0 <= tolerated < shares.
-        sensitivity: L2 distance of the integer vectors when a row is added or removed, > 0, also
+        sensitivity: L2 distance of the integer vectors when a unit is added or removed, > 0, also
             where neighbours replace a row.
         dimension: number of integers released at once, >= 1.
-        sampling_rate: probability of each row to be in a step, in (0, 1].
+        sampling_rate: probability of each unit to be in a step, in (0, 1].
         replace_one: whether neighbours differ in one row's values and not in the number of rows.
             Priced as a removal and an addition.
         count: how many such steps, >= 1.

@@ -1,4 +1,4 @@
-"""Clipped sums of per-row gradients: Poisson sampling, book-keeping of norms, 64-bit sums.
+"""Clipped sums of gradients of rows or persons: Poisson samples, book-kept norms, 64-bit sums.
 
 DP-SGD (Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar and Zhang, "Deep Learning with
 Differential Privacy", 2016) without a gradient per row in memory. The gradient of one row for the
@@ -16,6 +16,13 @@ depend on nothing but that row, the model and the row's key, and no row can reac
 gradient (batch normalisation and means over a batch cannot be written). A layer may be called
 backwards too, `layer.transposed(d)` for d W^T, as a critic's penalty needs it that writes slopes
 out: the gradient for W is again an outer product, of the gradient at the output and of d.
+
+What is drawn and clipped is a *unit*: a row, or a person with at most k rows. A person's gradient
+is the sum of her rows' gradients (McMahan, Ramage, Talwar and Zhang, "Learning Differentially
+Private Recurrent Language Models", 2018, for whole persons as examples). For a dense layer it is
+sum_r a_r b_r^T, whose squared norm is sum_{r,s} (a_r . a_s)(b_r . b_s): the same book-keeping as of
+a layer that is called several times for one row, so a person's rows are counted as further calls.
+Batches are units times k rows, padded; a padded row has inputs and gradients of 0.
 
 **Guarantee**: see `drawn` and `summed`. Norms are computed with a margin of 0.01 percent above what
 rounding can hide, so no clipped gradient is longer than `clip`. Nothing here is private before
@@ -44,6 +51,7 @@ _Loss = Callable[[Any, Any, Array], Array]
 
 CHUNK = 256  # rows of a compiled program; larger batches take several turns
 _MARGIN = 1e-4  # relative, of squared norms; far above float32's rounding of sums of squares
+_LOST = 2.0**-23  # relative, what a sum of floats may lose with each number that it adds up
 _TINY = 1.2e-38  # squares below it are lost; every number is taken for at least its root
 
 
@@ -116,17 +124,18 @@ class _Parts:
 
 
 class Factors(NamedTuple):
-    """Every row's gradient, not multiplied out, and what it is scaled with.
+    """Every unit's gradient, not multiplied out, and what it is scaled with.
 
     Attributes:
-        dense: Per dense layer its inputs, (batch, calls, fan_in), and the gradients at its outputs,
-            (batch, calls, fan_out); the gradient of a row is the product, summed over calls. Where
-            there is a bias it has the last place of the inputs: 1, or 0 in a call backwards.
-        rest: Of all other arrays a gradient per row.
-        scale: (batch,), at most 1 and such that no row's gradient is longer than the clip; 0 for
-            rows that do not count.
-        norms: (batch,), of every row's gradient before clipping; an upper bound within 0.01
-            percent. 0 for rows that do not count.
+        dense: Per dense layer its inputs, (units, calls, fan_in), and the gradients at its outputs,
+            (units, calls, fan_out); the gradient of a unit is the product, summed over calls, those
+            of all its rows. Where there is a bias it has the last place of the inputs: 1, or 0 in a
+            call backwards.
+        rest: Of all other arrays a gradient per unit.
+        scale: (units,), at most 1 and such that no unit's gradient is longer than the clip; 0 for
+            units that do not count.
+        norms: (units,), of every unit's gradient before clipping; an upper bound, for single rows
+            within 0.01 percent. 0 for units that do not count.
     """
 
     dense: list[tuple[Array, Array]]
@@ -136,20 +145,22 @@ class Factors(NamedTuple):
 
 
 def factors(
-    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any
-) -> Factors:
+    loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any,
+    rows_per_unit: int = 1,
+) -> Factors:  # fmt: skip
     """What the clipped sum is made of.
 
     Args:
         loss: Loss of one row, a number.
         model: A pytree; its floating point arrays are trained.
-        rows: A pytree of arrays with equal leading axis.
+        rows: A pytree of arrays with equal leading axis, a unit's rows one after the other.
         mask: (batch,), which rows count.
-        clip: Largest norm of a row's gradient, > 0.
+        clip: Largest norm of a unit's gradient, > 0.
         key: The i-th row gets the i-th of its children.
         layer: Type of dense layers, called with (..., fan_in), with attributes `weight` (fan_in,
             fan_out) and `bias` (fan_out,) or None; or `equinox.nn.Linear`. Calls backwards,
             `layer.transposed(d)` for d W^T, are calls like any other.
+        rows_per_unit: How many neighbouring rows are one unit's; a divisor of the batch.
 
     Raises:
         InputError: The model has no such layer, or a loss runs one where book-keeping cannot
@@ -177,9 +188,30 @@ def factors(
             "calls of the layers, as models.gan_networks.layered_losses does."
         ) from error
     gathered = [_gather(i, used, inputs, deltas, x) for i, x in enumerate(parts.dense)]
-    squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in rest)]
+    others = list(rest)
+    if rows_per_unit > 1:
+        gathered = [
+            (_together(x, mask, rows_per_unit), _together(d, mask, rows_per_unit))
+            for x, d in gathered
+        ]
+        others = [_added_up(x, mask, rows_per_unit) for x in others]
+        mask = mask.reshape(-1, rows_per_unit).any(axis=1)
+    squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in others)]
     norms, scale = _scale(sum(squares), mask, clip)
-    return Factors(gathered, list(rest), scale, norms)
+    return Factors(gathered, others, scale, norms)
+
+
+def _together(x: Array, mask: Array, rows: int) -> Array:
+    """Calls of a unit's rows as calls of the unit; 0 for rows that do not count."""
+    counted = jnp.where(mask[:, None, None], x, 0.0)
+    batch, calls, width = x.shape
+    return counted.reshape(batch // rows, rows * calls, width)
+
+
+def _added_up(x: Array, mask: Array, rows: int) -> Array:
+    """The sum of a unit's rows' gradients for an array outside of dense layers."""
+    counted = jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, 0.0)
+    return counted.reshape(-1, rows, *x.shape[1:]).sum(axis=1)
 
 
 def _calls(
@@ -217,15 +249,17 @@ def _gather(
 
 
 def _square(x: Array, d: Array) -> Array:
-    """(batch,), squared norms of the layer's gradients, or a little above."""
-    energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]  # (batch, calls)
+    """(units,), squared norms of the layer's gradients, or a little above."""
+    energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]  # (units, calls)
     energy_d = jnp.sum(d * d, -1) + _TINY * d.shape[-1]
     if x.shape[1] == 1:
         return (energy_d * energy_x)[:, 0]
     between = jnp.einsum("bti,bsi->bts", x, x, precision="highest")
     deltas = jnp.einsum("bto,bso->bts", d, d, precision="highest")
     slack = energy_x.sum(1) * energy_d.sum(1)  # what cancels may hide rounding of this size
-    return jnp.maximum(jnp.sum(between * deltas, (1, 2)), 0.0) + _MARGIN * slack
+    # As many products as pairs of calls are added up, so many calls need a wider margin.
+    margin = max(_MARGIN, _LOST * x.shape[1] ** 2)
+    return jnp.maximum(jnp.sum(between * deltas, (1, 2)), 0.0) + margin * slack
 
 
 def _flat(x: Array) -> Array:
@@ -233,21 +267,22 @@ def _flat(x: Array) -> Array:
 
 
 def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array]:
-    """Norms, and what every row's gradient is multiplied with; 0 for a row that does not count."""
+    """Norms, and what every unit's gradient is multiplied with; 0 for one that does not count."""
     norms = jnp.sqrt(squares * (1 + _MARGIN))
     good = mask & jnp.isfinite(norms)
     scale = jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
     return jnp.where(good, norms, 0.0), jnp.where(good, scale, 0.0)
 
 
-def drawn(rows: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
-    """Which rows are in a step: each by a coin of its own.
+def drawn(units: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
+    """Draw which units, rows or persons, are in a step: each by a coin of its own.
 
-    **Guarantee**: exact Poisson sampling at `rate` rounded down to a multiple of 2^-64.
+    **Guarantee**: exact Poisson sampling at `rate` rounded down to a multiple of 2^-64. Where a
+    unit is a person, all her rows come with one coin.
     """
     if rate >= 1:
-        return np.arange(rows)
-    words = np.frombuffer(entropy.bytes(8 * rows), dtype="<u8")
+        return np.arange(units)
+    words = np.frombuffer(entropy.bytes(8 * units), dtype="<u8")
     return np.flatnonzero(words < np.uint64(int(rate * 2.0**64)))
 
 
@@ -274,40 +309,56 @@ def summed(
     layer: type,
     entropy: Entropy,
 ) -> Floats:
-    """The sum of the clipped gradients of the rows that were drawn.
+    """Add up the clipped gradients of the units that were drawn.
 
     Args:
         loss: Of one row, `loss(model, row, key)`; one that is equal from call to call is compiled
             once.
         model: A pytree; its floating point arrays are trained.
         rows: All rows, a pytree of arrays with equal leading axis.
-        picked: Places of those that were drawn; may be empty.
-        clip: Largest norm of a row's gradient, over all parameters together.
+        picked: Places of the rows of those that were drawn; may be empty. (units,) where a unit is
+            a row; (units, k) where it is a person with at most k rows, -1 after her last one. No
+            row is named twice.
+        clip: Largest norm of a unit's gradient, over all parameters together.
         layer: Type of dense layers.
         entropy: The party's own: what a row's loss draws comes from it.
 
     Returns:
         (size,) float64, the leaves of the model in order.
 
-    **Guarantee**: adding or removing one row of `picked` moves the sum by at most `clip` in L2 over
-    all parameters together, up to the arithmetic that `shared_steps.moved` adds. What is clipped is
-    what is summed: both come from the same inputs and output gradients, so the bound holds even for
-    a model that is differentiated wrongly. A row more moves others to other places of a batch, and
-    what their losses draw goes by place: all draws come from the party's entropy, so they are alike
-    for every place, and two neighbours differ only by what one row adds. A row whose
-    gradient is not finite counts nothing, so the sum is finite. No loss is returned.
+    **Guarantee**: adding or removing one unit of `picked`, a row or a person with all her rows,
+    moves the sum by at most `clip` in L2 over all parameters together, up to the arithmetic that
+    `shared_steps.moved` adds. Let G be the sum over her rows r and their calls t of x_rt d_rt^T,
+    layer by layer, and s her scale: she adds s G, and abs(s G) <= clip since s <= clip / N with N
+    at least abs(G). N^2 is the sum over pairs of calls of (x . x')(d . d') plus a margin of (sum
+    abs(x)^2)(sum abs(d)^2), which by Cauchy and Schwarz is at least the sum of the absolute values
+    of all these products, so that it covers their rounding also where they cancel. A padded row's
+    x and d are 0 in N and in G. Inputs and gradients of one row depend on that row, the model and
+    the row's key, so no other unit's term changes. That holds for any number of rows that a unit
+    has: k bounds the memory of a step, and the clip bounds what a person adds, once and not k
+    times over.
+    What is clipped is what is summed: both come from the same inputs and output gradients, so the
+    bound holds even for a model that is differentiated wrongly. A unit more moves others to other
+    places of a batch, and what their losses draw goes by place: all draws come from the party's
+    entropy, so they are alike for every place, and two neighbours differ only by what one unit
+    adds. A unit with a row whose gradient is not finite counts nothing, so the sum is finite. No
+    loss is returned.
     """
     total = np.zeros(flat_size(model))
     order = _order_of(model, layer)
-    for start in range(0, len(picked), CHUNK):
-        part = picked[start : start + CHUNK]
-        places = np.zeros(CHUNK, np.int32)
+    members = np.atleast_2d(picked.T).T  # (units, k), of which k is 1 for single rows
+    rows_per_unit = members.shape[1]
+    units_per_chunk = max(1, CHUNK // rows_per_unit)
+    for start in range(0, len(members), units_per_chunk):
+        part = members[start : start + units_per_chunk]
+        places = np.full((units_per_chunk, rows_per_unit), -1, np.int32)
         places[: len(part)] = part
-        taken = jax.tree.map(lambda x, at=places: np.asarray(x)[at], rows)
-        mask = jnp.asarray(np.arange(CHUNK) < len(part))
+        flat_places = places.ravel()
+        taken = jax.tree.map(lambda x, at=flat_places: np.asarray(x)[np.maximum(at, 0)], rows)
+        mask = jnp.asarray(flat_places >= 0)
         words = np.frombuffer(entropy.bytes(8), dtype="<u4")
         key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
-        found = _compiled(loss, model, taken, mask, jnp.float32(clip), key, layer)
+        found = _compiled(loss, model, taken, mask, jnp.float32(clip), key, layer, rows_per_unit)
         with jax.enable_x64(True):  # for this thread, and these products alone
             total = _added(total, found.dense, found.rest, found.scale, order=order)
     return np.array(total)
@@ -315,9 +366,12 @@ def summed(
 
 @eqx.filter_jit
 def _compiled(
-    loss: Any, model: Any, rows: Any, mask: Array, clip: Array, key: Array, layer: type
-) -> Factors:
-    return factors(loss, model, rows, mask, clip=clip, key=key, layer=layer)
+    loss: Any, model: Any, rows: Any, mask: Array, clip: Array, key: Array, layer: type,
+    rows_per_unit: int = 1,
+) -> Factors:  # fmt: skip
+    return factors(
+        loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
+    )
 
 
 class _Node(NamedTuple):
@@ -373,5 +427,5 @@ def _wide(x: Array) -> Array:
 
 
 def _kept(x: Array, scale: Array) -> Array:
-    """What belongs to rows that count, in 64 bits; 0 elsewhere, where it may be infinite."""
+    """What belongs to units that count, in 64 bits; 0 elsewhere, where it may be infinite."""
     return jnp.where(scale.reshape(-1, *[1] * (x.ndim - 1)) > 0, _wide(x), 0.0)

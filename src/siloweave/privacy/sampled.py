@@ -1,5 +1,8 @@
 """What steps on Poisson samples cost under noise of discrete Gaussians: Renyi divergences.
 
+A sample is of units: rows, or persons with all their rows. "A row" below is one unit: what is added
+or removed as a whole, and moves a sum by at most one clip if it is drawn (gradients.py).
+
 They are those of whole orders, for the reasons in `step_rdp`: no distribution of the privacy loss
 is known to dominate such steps. For a replaced row no pair is known to dominate under composition
 either (Lebeda, Regehr, Kamath and Steinke, "Avoiding Pitfalls for Privacy Accounting of Subsampled
@@ -20,13 +23,13 @@ from typing import NamedTuple
 
 
 class SampledStep(NamedTuple):
-    """What the price of a noisy sum over a Poisson sample of the rows depends on.
+    """What the price of a noisy sum over a Poisson sample of units depends on.
 
     Args:
-        multiplier: noise over the largest L2 distance that adding or removing a row makes, > 0.
+        multiplier: noise over the largest L2 distance that adding or removing a unit makes, > 0.
         excess: bound on the logarithm of the ratio of the noise's mass to one Gaussian's, for all
             numbers together; 0 for one Gaussian.
-        rate: probability of each row to be in a step, in (0, 1].
+        rate: probability of each unit to be in a step, in (0, 1].
         replaced: whether neighbours replace a row.
     """
 

@@ -2,8 +2,8 @@
 
 DP-SGD (Abadi et al. 2016) with the distributed discrete Gaussian of Kairouz, Liu and Steinke, "The
 Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation" (2021). They
-rotate and clip one vector of each client; here a party holds many rows, its vector is the sum of
-their clipped gradients, and neighbours differ in one row.
+rotate and clip one vector of each client; here a party holds many units, rows or persons, its
+vector is the sum of their clipped gradients, and neighbours differ in one unit.
 
 A training that hides the number of rows first pays for a noisy one, from which the sampling rate
 and the noise follow. Divergences of one order add up whatever follows from what; the least epsilon
@@ -12,16 +12,18 @@ such training is read at one order (sampled.py, `at_order`), and `order_for` nam
 for a reference rate, from the budget, the steps and the price of the releases before them. All of
 these are public before anything is read (decision 0014).
 
-**Guarantee** (of `quantised`): let the exact clipped sum move by at most `clip` in L2 when a row is
-added or removed. In units of clip / levels that is `levels`. Each number is then rounded to the
+**Guarantee** (of `quantised`): let the exact clipped sum move by at most `clip` in L2 when a unit
+is added or removed. In units of clip / levels that is `levels`. Each number is then rounded to the
 nearest integer, and two numbers that are t apart become integers at most abs(t) + 1 apart, equal
 ones stay equal, so the vectors are at most levels + sqrt(dimension) apart (triangle inequality:
 rounding moves each by at most sqrt(dimension) / 2). Cutting off at plus and minus `span` brings no
 two numbers further apart. `moved` adds a 1024th of `levels` for the arithmetic that led to the sum:
-products and sums in 64-bit floats, of which a batch of n rows loses less than 2 n^2 2^-52, and
-last bits of a row's own gradient that may depend on its place in a batch. n rows that move a place
-each may change by 2^-10 / n of the clip: on CPUs not one bit was seen to change; of GPUs nothing is
-known, and no such claim is made.
+products and sums in 64-bit floats, of which a batch of n rows loses less than 2 n^2 2^-52 (and 100
+times as much where the rows of a person pull against each other: what cancels is at most 100 clips
+long, since her norm is taken for at least a hundredth of it), and last bits of a row's own gradient
+that may depend on its place in a batch. n rows that move a place each may change by 2^-10 / n of
+the clip: on CPUs not one bit was seen to change; of GPUs nothing is known, and no such claim is
+made.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
 
 
 def moved(levels: int, dimension: int) -> float:
-    """How far a row moves `quantised`, with so many units to one clip, in L2 at most.
+    """How far a unit moves `quantised`, with so many units to one clip, in L2 at most.
 
     **Guarantee**: see the head of this module.
     """
@@ -151,7 +153,7 @@ def plan_steps(
 
     Args:
         budget: the promise; its relation decides how steps are priced.
-        rate: probability of each row to be in a step, in (0, 1].
+        rate: probability of each unit to be in a step, in (0, 1].
         steps: how many, >= 1.
         shares: parties that add noise.
         tolerated: how many of them the claim can do without.

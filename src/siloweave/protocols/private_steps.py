@@ -51,7 +51,8 @@ def refuse_what_learns_nothing(budget: Budget, left: float, steps: int, batch: i
         budget: The promise.
         left: zCDP that is left for the steps.
         steps: How many.
-        batch: Expected rows of a step.
+        batch: Expected rows of a step; no more persons are in it, each of whom adds one clip at
+            most, so that what is refused for rows is refused for persons too.
 
     Raises:
         BudgetError: With what would be feasible.

@@ -270,14 +270,15 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
         math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
         for k in range(len(hits), count + 1)
     )
-    given = f"At least one training row is given away, by {worst['by']}. " if caught else ""
+    unit = "row" if risks.get("unit", "row") == "row" else "person"
+    given = f"At least one training {unit} is given away, by {worst['by']}. " if caught else ""
     if not count:
         return ("bad", given.strip()) if caught else ("caution", "No attack could be made.")
     if not hits:
         said = f"none of {count} attacks has an interval above 0"
         if caught:
             return "bad", f"{given}Beyond that, {said}."
-        rows = ", and no training row stands out" if worst else ""
+        rows = f", and no training {unit} stands out" if worst else ""
         return "good", (
             f"Nothing was found: {said}{rows}. That is no proof: other attackers may know more."
         )

@@ -7,7 +7,7 @@ names them, and categories are those that any of the tables holds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -77,6 +77,7 @@ class Aligned:
     columns: tuple[AlignedColumn, ...]
     num_rows: Mapping[str, int]
     left_out: tuple[str, ...] = ()
+    owners: Mapping[str, Ints] = field(default_factory=dict)  # whose each row is; none: its own
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +109,15 @@ class Aligned:
         columns = [
             replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns
         ]
-        return Aligned(tuple(columns), {**self.num_rows, table: len(rows)}, self.left_out)
+        counts = {**self.num_rows, table: len(rows)}
+        owners = dict(self.owners)
+        if like in owners:
+            owners[table] = owners[like][rows]
+        return Aligned(tuple(columns), counts, self.left_out, owners)
+
+    def owners_of(self, table: str) -> Ints:
+        """Whose each row of a table is; of a table without owners every row is a unit."""
+        return self.owners.get(table, np.arange(self.num_rows[table]))
 
 
 def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:

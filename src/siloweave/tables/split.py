@@ -25,6 +25,7 @@ from siloweave.errors import DataError, InputError, number, whole
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Codes, Domain, Encoder
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.persons import ROW, owners_in, relabelled, rows_of_units, without_ids
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Schema
 
@@ -52,8 +53,9 @@ def split_rows(
     method: str | None = None,
     label: str | None = None,
     beta: float = 0.8,
+    unit: str = ROW,
 ) -> list[Any]:
-    """Spread a table's rows over parties.
+    """Spread a table's rows over parties; all rows of a person go to one of them.
 
     Args:
         table: A `Table`, a pandas, polars or arrow frame, a path, or `Codes`.
@@ -64,13 +66,17 @@ def split_rows(
         method: For clusters: ``umap`` or ``pca``; ``umap`` where it is installed when None.
         label: For label skew: the class column; the last one when None.
         beta: For label skew: concentration > 0; smaller is more uneven.
+        unit: ``row``, or the id column that says whose row each is: then what is spread are
+            persons. Equal sizes are numbers of persons, a person goes to the cluster of most of
+            her rows, and her class is that of most of her rows. A row without an id is a person
+            of its own.
 
     Returns:
         One part per party, none empty, of the type given (a path gives Tables); every row is in
         exactly one, and a part keeps the rows' order.
 
     Raises:
-        DataError: When there are fewer rows than parties.
+        DataError: When there are fewer rows or persons than parties, or no such id column.
         InputError: When an argument is out of range, or ``umap`` is not installed.
 
     Example:
@@ -81,14 +87,60 @@ def split_rows(
     if by not in _ROW_WAYS:
         raise InputError(f"by={by!r} is unknown; use one of {', '.join(_ROW_WAYS)}")
     rows = table if isinstance(table, Codes) else read(table)
+    if unit != ROW:
+        if isinstance(rows, Codes):
+            raise InputError(f"unit={unit!r}: codes do not say whose rows they are; give the table")
+        owners, _ = relabelled(owners_in({"the table": rows}, unit)["the table"])
+        # An id says whose row it is, and nothing about what rows are alike.
+        like = without_ids(rows, unit)
+        units = _unit_parts(like, owners, parties, by, seed, method, label, beta)
+        return _as_given(table, [rows.take(rows_of_units(owners, part)) for part in units])
     if by == "iid":
         parts = iid(rows.num_rows, parties, key=seed)
     elif by == "clusters":
-        chosen = method or ("umap" if find_spec("umap") else "pca")
-        parts = clusters(rows, parties, key=seed, method=chosen)
+        parts = clusters(rows, parties, key=seed, method=_plane_of(method))
     else:
         parts = label_skew(_labels(rows, label), parties, beta, key=seed)
     return _as_given(table, [rows.take(part) for part in parts])
+
+
+def _plane_of(method: str | None) -> str:
+    """The way to a plane: the paper's where it is installed."""
+    return method or ("umap" if find_spec("umap") else "pca")
+
+
+def _unit_parts(
+    rows: Table,
+    owners: Ints,
+    parties: int,
+    by: str,
+    key: Key,
+    method: str | None,
+    label: str | None,
+    beta: float,
+) -> Parts:
+    """The units of each party; units are numbered from 0, and `owners` has one for each row."""
+    units = int(owners.max(initial=-1)) + 1
+    _check("person", units, parties)
+    if by == "iid":
+        return iid(units, parties, key=key)
+    if by == "label_skew":
+        classes = np.unique(_labels(rows, label).astype(str), return_inverse=True)[1]
+        return label_skew(_most_frequent(owners, classes, units), parties, beta, key=key)
+    cluster = np.empty(len(owners), dtype=np.int64)
+    for place, part in enumerate(clusters(rows, parties, key=key, method=_plane_of(method))):
+        cluster[part] = place
+    chosen = _most_frequent(owners, cluster, units)
+    parts = [np.flatnonzero(chosen == place) for place in range(parties)]
+    return _filled(parts, fold_in(key, "fill"))
+
+
+def _most_frequent(owners: Ints, values: Ints, units: int) -> Ints:
+    """The most frequent value of each unit's rows; of equally frequent ones the least."""
+    counts = np.zeros((units, int(values.max(initial=0)) + 1), dtype=np.int64)
+    np.add.at(counts, (owners, values), 1)
+    found: Ints = counts.argmax(axis=1)
+    return found
 
 
 def _as_given(table: Any, pieces: list[Any]) -> list[Any]:

@@ -8,8 +8,9 @@ federated learning with secure aggregation").
 1. One masked sum counts every column on public bins, and the rows (protocols/histograms.py).
    Encoders, the distribution of the label, the sampling rate and the divisor of gradients follow.
 2. In every step the coordinator sends the weights, and whatever else a row's loss needs; each party
-   draws its own rows by coins of its own, clips every row's gradient, rounds the sum to integers,
-   adds its share of the noise and masks; the coordinator unmasks the sum and moves the weights.
+   draws its own units, rows or persons, by coins of its own, clips every unit's gradient, rounds
+   the sum to integers, adds its share of the noise and masks; the coordinator unmasks the sum and
+   moves the weights.
 
 What is trained is a `Stepwise` (models/stepwise.py): it states what a step's message carries, what
 a row's loss is given that message, and how the weights move. Of a diffusion the message is the
@@ -24,11 +25,27 @@ and DP-TLDM; the models are those of Xu et al. 2019 (CTGAN) and Kotelnikov et al
 Over several parties train the GAN of Zhao, Birke, Kunar & Chen 2021, "Fed-TGAN", TabDDPM, and our
 diffusion of sphere codes.
 
-**Guarantee** (dp): rows, add/remove or replace-one as each party's budget says, towards the
-coordinator together with at most `tolerated` parties, and everyone who sees weights or rows of the
-model. A party encodes its rows by its own declared facts, or not at all. A row pays for one noisy
-histogram and for every step, each entered in its party's ledger before noise is drawn. Where rows
-are added or removed all are read at one Renyi order, fixed beforehand (privacy/shared_steps.py).
+**Guarantee** (dp): the unit of each party's budget, rows by add/remove or replace-one, or persons
+with at most k rows by add/remove, towards the coordinator together with at most `tolerated`
+parties, and everyone who sees weights or rows of the model. A party encodes its rows by its own
+declared facts, or not at all. A unit pays for one noisy histogram and for every step, each entered
+in its party's ledger before noise is drawn. Where units are added or removed all are read at one
+Renyi order, fixed beforehand (privacy/shared_steps.py).
+A person (McMahan, Ramage, Talwar & Zhang 2018, "Learning differentially private recurrent language
+models", for whole persons as examples) has one coin a step, which decides about all her rows, and
+the sum of their gradients is clipped once. So D and D without her differ in a step by one vector of
+at most one clip, which is there with the probability of her coin: that is the event of a step of
+rows, with the same sensitivity, whatever k is, and its sampling rate is that of persons. What a
+row's loss takes besides the message is that row and its key; a GAN's condition is one of the row's
+own categories, and a label the row's own, so no row of hers reaches another's gradient. k is paid
+in the histogram: in each of its tables, and in the number of rows, all her rows may be in one cell,
+so it moves k times as far. `batch` is the expected number of *rows* of a step. The rate is batch /
+rows, with the noisy number of rows: a person drawn at this rate brings all her rows, so as many
+rows come as are asked for, however they are spread over persons. No number of persons is counted or
+paid for, and a step's memory and time are those of rows. A party reads unit and k from its own
+budget, and refuses a table in which somebody has more rows before anything is paid. Her rows at
+another party are another unit there: the claim holds for those at one party
+(`Budget.parties_per_unit`).
 Where a row is replaced they are read at the best order, and the number of rows costs nothing; of
 one party alone it is public. The party computes the sensitivity itself from how it clips and
 rounds, and refuses what it cannot pay for, hold or finish. Who is drawn, what a row's loss draws,
@@ -38,7 +55,7 @@ memory. No loss leaves the party or steers anything: whether training diverged i
 weights alone, which follow from noisy sums. Every noisy number is a whole number of units, at
 whatever coordinate; nothing of the noise is a float. Assumed public: schema, bins, settings,
 roster, and how long a party takes. The coordinator is taken to follow the protocol; whatever it
-asks, weights and generated rows of any kind, a row's gradient is clipped and a party's ledger pays
+asks, weights and generated rows of any kind, a unit's gradient is clipped and a party's ledger pays
 for what it does. At the best order that holds for rate and noise that follow the plan; chosen by
 earlier answers, as a lying coordinator may, they could make delta as many times as large as there
 are orders, 76. Per-step noise holds with `tolerated` shares known, and with those of `dropouts`
@@ -49,13 +66,13 @@ on CPUs); `shared_steps.moved` leaves a 1024th of the clip for them. What the bu
 is refused before anything is read; the noise is the least for which ledgers read at most the
 budget.
 
-Departures from Zhu et al.: gradients are clipped per row and not per batch (which bounds nothing by
-itself: one row swings a clipped mean by two clips, whatever the batch), one clip holds for encoder
-and decoder together, both stages of DP-TLDM are paid, batches are Poisson samples, noise is whole
-numbers on a grid, and the price is read from the ledger with the accountant of its events instead
-of a limit theorem. `DPTLDM(scope="autoencoder")` is the paper's scope: its second stage reads every
-row without noise, which is no post-processing, so its guarantee is `partial`, its epsilon infinite,
-and its ledger holds an event that says so.
+Departures from Zhu et al.: gradients are clipped per unit and not per batch (which bounds nothing
+by itself: one row swings a clipped mean by two clips, whatever the batch), one clip holds for
+encoder and decoder together, both stages of DP-TLDM are paid, batches are Poisson samples, noise is
+whole numbers on a grid, and the price is read from the ledger with the accountant of its events
+instead of a limit theorem. `DPTLDM(scope="autoencoder")` is the paper's scope: its second stage
+reads every row without noise, which is no post-processing, so its guarantee is `partial`, its
+epsilon infinite, and its ledger holds an event that says so.
 """
 
 from __future__ import annotations
@@ -145,7 +162,7 @@ class PrivateSettings(CountsSettings):
     """What every private training has.
 
     Attributes:
-        clip: Largest norm of a row's gradient.
+        clip: Largest norm of a unit's gradient: of a row's, or of the sum of a person's rows'.
         counts_share, finest_bins: See `CountsSettings`.
     """
 
@@ -469,7 +486,7 @@ class DPTLDM(Synthesizer, PrivateSettings):
             have the same `batch`, and each its own `steps`.
         numbers: What is read from the Gaussian heads: their "mean" or a "draw".
         target: A column of categories that the diffusion is conditioned on.
-        clip: Largest norm of a row's gradient, over encoder and decoder together.
+        clip: Largest norm of a unit's gradient, over encoder and decoder together.
         counts_share, finest_bins: See `CountsSettings`.
         scope: What is private.
     """

@@ -1,4 +1,4 @@
-"""A party's side of DP-SGD: it draws rows, sums their clipped gradients, pays, adds noise, masks.
+"""A party's side of DP-SGD: it draws units, sums their clipped gradients, pays, adds noise, masks.
 
 Abadi et al. 2016, "Deep learning with differential privacy"; Kairouz, Liu & Steinke 2021; see
 method.py.
@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec import UNSET
 
 from siloweave.core.method import Place, Setup
-from siloweave.errors import InputError, SiloweaveError, WireError
+from siloweave.errors import DataError, InputError, SiloweaveError, WireError
 from siloweave.federation.messages import Public
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.dp_sgd.messages import (
@@ -31,6 +32,7 @@ from siloweave.methods.dp_sgd.messages import (
     TrainedDiffusion,
     TrainingReady,
 )
+from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate, SampledSharedGaussian
 from siloweave.privacy.shared_steps import WIDEST, moved, quantised, span
 from siloweave.protocols.histograms import (
@@ -43,11 +45,14 @@ from siloweave.protocols.histograms import (
 from siloweave.protocols.networks import from_bytes, jax_key, saved_bytes
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
 from siloweave.protocols.secure_sums import OPENING, Counts, KeyRequest, neighbours_of, send_key
+from siloweave.tables.arrays import Ints
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Features
 from siloweave.tables.keys import fold_in
+from siloweave.tables.persons import numbered, places_of
 from siloweave.tables.read import Table
-from siloweave.tables.schema import check_columns
+from siloweave.tables.schema import Schema, check_columns
+from siloweave.tables.units import rows_by_unit
 
 if TYPE_CHECKING:
     from siloweave.models.stepwise import Stepwise
@@ -81,6 +86,7 @@ class PrivateState:
     training: Stepwise  # what trains
     features: Features  # by which rows are encoded
     rows: Any = None  # as losses read them, once they were needed
+    members: Ints | None = None  # (units, k), places of each unit's rows; -1 after its last one
     empty: dict[int, Any] = field(default_factory=dict)  # messages of zeros, by stage
 
 
@@ -89,6 +95,9 @@ def party_data(table: Table, setup: Setup, place: Place) -> HistogramData:
     synth: Any = setup.synth
     check_columns(setup.schema, table)
     encoder = Encoder(setup.schema, synth.finest_bins)
+    _members(
+        table, setup.schema, setup.budget
+    )  # refuses rows that the budget does not bound, before it pays
     return HistogramData(table, encoder, encoder.encode(table))
 
 
@@ -204,9 +213,37 @@ def _state(synth: Any, trainer: PrivateTrainer, site: Site[HistogramData]) -> Pr
     if name not in site.memo:
         begun = _begun(synth, trainer, site)
         rows = _encoded(site, begun.features, begun.training.rows)
-        site.memo[name] = PrivateState(begun.begun, begun.training, begun.features, rows)
+        site.memo[name] = replace(begun, rows=rows, members=_members_of(site))
     found: PrivateState = site.memo[name]
     return found
+
+
+def _members_of(site: Site[HistogramData]) -> Ints:
+    """Gather the places of each unit's rows; WireError where its budget does not bound them."""
+    try:
+        return _members(site.rows.table, site.rows.encoder.schema, site.ledger.limit)
+    except DataError as error:
+        raise WireError(f"party {site.name!r}: {error}") from None
+
+
+def _members(table: Table, schema: Schema, budget: Budget | None) -> Ints:
+    """Gather the places of each unit's rows, by the unit that the party's own budget names.
+
+    DataError where a unit has more rows than the budget says: its counts would cost more than is
+    paid for.
+    """
+    if budget is None or budget.by_row:
+        return np.arange(table.num_rows)[:, None]
+    most = budget.neighbours.rows
+    owners = numbered(rows_by_unit(table, schema[budget.unit]))
+    try:
+        return places_of(owners, most=most)
+    except InputError:  # whose text names how many rows somebody has
+        raise DataError(
+            f"a party's table has more than rows_per_unit = {most} rows of one unit "
+            f"({budget.unit!r}), and {most} are paid for. Nothing was released; leave the others "
+            "out before the run begins"
+        ) from None
 
 
 def _task(state: PrivateState, request: Step, site: Site[HistogramData]) -> tuple[Any, Any]:
@@ -228,7 +265,7 @@ def _task(state: PrivateState, request: Step, site: Site[HistogramData]) -> tupl
 
 
 def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[HistogramData]) -> Counts:
-    """Draw rows, sum their clipped gradients, round; then pay, add noise, mask."""
+    """Draw units, sum their clipped gradients, round; then pay, add noise, mask."""
     from siloweave.models.nets import Dense
     from siloweave.privacy import gradients
 
@@ -243,10 +280,13 @@ def step(synth: Any, trainer: PrivateTrainer, request: Step, site: Site[Histogra
         )  # fmt: skip
     except InputError as error:
         raise WireError(f"party {site.name!r}, step {request.number}: {error}") from error
-    picked = gradients.drawn(site.rows.table.num_rows, state.begun.rate, entropy=site.entropy)
+    assert state.members is not None  # a state with rows has them
+    # One coin a unit: all rows of a person are in a step together, or none is.
+    drawn = gradients.drawn(len(state.members), state.begun.rate, entropy=site.entropy)
     total = gradients.summed(
-        loss, net, state.rows, picked, clip=synth.clip, layer=Dense, entropy=site.entropy
-    )
+        loss, net, state.rows, state.members[drawn], clip=synth.clip, layer=Dense,
+        entropy=site.entropy,
+    )  # fmt: skip
     whole = quantised(total, clip=synth.clip, levels=state.begun.levels, parties=shares)
     what = f"step {request.number + 1} of {synth.method.title}"
     begun = site.recall("begin") or b""
