@@ -490,15 +490,15 @@ def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
     return np.asarray(np.clip(columns, 0, last[where]), dtype=np.int64)
 
 
-def _codes(domain: Domain, columns: Mapping[str, Ints]) -> Codes:
-    return Codes(domain, tuple(columns[a].astype(np.uint64) for a in domain.names))
+def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Codes:
+    return Codes(domain, tuple(columns[a] for a in domain.names))
 
 
 def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
     """Draw rows of the whole domain by a tree and its calibrated beliefs."""
     if num_rows < 0:
         raise DataError(f"num_rows is {num_rows}; ask for 0 rows or more")
-    drawn: dict[str, Ints] = {}
+    drawn: dict[str, npt.NDArray[np.integer]] = {}  # of the smallest type: rows may be millions
     for i, (clique, shared) in enumerate(zip(tree.cliques, tree.separators, strict=True)):
         rng = generator(fold_in(key, i))
         new = tuple(a for a in clique if a not in shared)
@@ -511,7 +511,8 @@ def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, 
             strata = np.asarray(index, dtype=np.int64)
         columns = _draw(table, strata, rng) if num_rows else strata
         split = np.unravel_index(columns, tree.domain.shape(new))
-        drawn |= {a: np.asarray(c, dtype=np.int64) for a, c in zip(new, split, strict=True)}
+        for a, codes in zip(new, split, strict=True):
+            drawn[a] = codes.astype(np.min_scalar_type(tree.domain.size_of(a) - 1))
     return _codes(tree.domain, drawn)
 
 
