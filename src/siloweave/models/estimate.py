@@ -27,6 +27,7 @@ from itertools import chain, combinations
 from math import prod, sqrt
 
 import numpy as np
+
 from siloweave.models.junction_tree import Array, Link, Propagation
 from siloweave.models.mrf import MRF
 from siloweave.models.threads import single_blas

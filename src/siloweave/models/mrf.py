@@ -393,7 +393,9 @@ class _Routes:
         came = known[move.before, i]
         return self._moved(tables[i], came, move.names, self.shared(move.before, i), shared)
 
-    def _start(self, tables: Mapping[Clique, Single], names: Sequence[str], shared: Clique) -> _Rows:
+    def _start(
+        self, tables: Mapping[Clique, Single], names: Sequence[str], shared: Clique
+    ) -> _Rows:
         """P(. | shared) of attributes of a clique that holds what is shared, too."""
         parts = [self._matrix(tables, (a,), shared) for a in names]
         scaled = [part * _inverse(part.sum(axis=0)) for part in parts]
