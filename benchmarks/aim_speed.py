@@ -1,4 +1,4 @@
-"""Time AIM's fit with one thread and with all, beside another checkout, and its estimate beside mbi.
+"""Time AIM's fit beside another checkout, and its last estimate beside mbi's.
 
     python benchmarks/aim_speed.py fits --data DATA --table adult --repeats 3
     python benchmarks/aim_speed.py fits --data DATA --before ../other/src --threads 1 2

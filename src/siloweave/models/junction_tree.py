@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -297,6 +297,7 @@ _LARGE = 8192  # cells
 _GRAPHS = 1024  # triangulated at once
 _SHARED = 1 << 17  # cells of a table that threads share: smaller ones take less than 0.1 ms
 _PIECES = 4  # of such a table
+_LINE = 8  # cells in a line of a processor's cache
 _ALIGNED = 16  # rows: BLAS adds those that are left over in another order
 _TINY = 1e-50  # a table whose sum is below may have lost cells that matter
 _LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
@@ -521,7 +522,7 @@ class Propagation:
         Both are flat inner tables, one per scope, and one per clique that sums to 1. Raises
         FloatingPointError if no cell is possible, or a potential is not a number.
         """
-        tables = [np.ones(self.tree.domain.size(c)) for c in self.cliques]
+        tables = self._tables(1.0)
         messages = self._collect(tables, potentials)
         if messages is None:
             return self._in_logarithms(potentials)
@@ -530,6 +531,17 @@ class Propagation:
             ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
             self.up[i].multiply(tables[i], ratio)
         return tables
+
+    def _tables(self, cell: float) -> list[Array]:
+        """Return a flat table for each clique, parts of one array, with the same number in each.
+
+        An array that is so large goes back to the system as a whole once no part of it is used.
+        """
+        lengths = [self.tree.domain.size(clique) for clique in self.cliques]
+        aligned = [-(-length // _LINE) * _LINE for length in lengths]
+        starts = [0, *accumulate(aligned)]
+        cells = np.full(starts[-1], cell)
+        return [cells[s : s + n] for s, n in zip(starts, lengths, strict=False)]
 
     def _collect(self, tables: list[Array], potentials: Sequence[Array]) -> list[Array] | None:
         """The pass upwards: a message per clique; None if a table underflowed."""
@@ -550,7 +562,7 @@ class Propagation:
     @np.errstate(divide="ignore")
     def _in_logarithms(self, potentials: Sequence[Array]) -> list[Array]:
         """`run`, with nothing exponentiated before its scale is known."""
-        tables = [np.zeros(self.tree.domain.size(c)) for c in self.cliques]
+        tables = self._tables(0.0)
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.log_multiply(tables[home], theta)
         messages: list[Array] = [np.empty(0)] * len(tables)

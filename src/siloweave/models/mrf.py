@@ -447,7 +447,7 @@ class _Routes:
         right = [self._matrix(tables[step[1]], (b,), shared) for b in there]
         product = left.values @ np.concatenate(right).T
         rows, columns = _places(left.names, domain), _places(there, domain)
-        found = []
+        found: list[tuple[Clique, Single]] = []
         for a, b in pairs:
             table = product[rows[a], columns[b]]
             swap = domain.position(a) > domain.position(b)
@@ -493,7 +493,14 @@ def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
 
 
 def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Codes:
-    return Codes(domain, tuple(columns[a] for a in domain.names))
+    sizes = zip(domain.names, domain.sizes, strict=True)
+    return Codes(domain, tuple(_small(columns[a], size) for a, size in sizes))
+
+
+def _small(codes: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.unsignedinteger]:
+    """Return codes below `size` in the smallest type that holds them."""
+    found: npt.NDArray[np.unsignedinteger] = codes.astype(np.min_scalar_type(size - 1), copy=False)
+    return found
 
 
 def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
@@ -514,7 +521,7 @@ def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, 
         columns = _draw(table, strata, rng) if num_rows else strata
         split = np.unravel_index(columns, tree.domain.shape(new))
         for a, codes in zip(new, split, strict=True):
-            drawn[a] = codes.astype(np.min_scalar_type(tree.domain.size_of(a) - 1))
+            drawn[a] = _small(codes, tree.domain.size_of(a))
     return _codes(tree.domain, drawn)
 
 
