@@ -123,8 +123,8 @@ def values_in(column: Column, table: Table) -> Floats:
 
 
 def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Table:
-    """A drawn table with what was given in it as it was given."""
-    if not table.num_rows:
+    """Return a drawn table with what was given in it as it was given."""
+    if not cells or not table.num_rows:
         return table
     columns = {name: (table.values(name), table.missing(name)) for name in table.names}
     columns |= {one.name: one.imposed(table, like) for one in cells}

@@ -23,15 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain, combinations
 from math import prod, sqrt
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from siloweave.models.junction_tree import Array, Link, Propagation
 from siloweave.models.mrf import MRF
+from siloweave.models.threads import single_blas
 from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Clique, Domain
 
@@ -248,12 +247,6 @@ def solve_block(base: Array, s: float, total: float) -> Array:
     return s * omega
 
 
-@cache
-def _blas() -> ThreadpoolController:
-    """Of NumPy's threads: sums of these sizes take as long with two, and twice the processor."""
-    return ThreadpoolController()
-
-
 def fit(
     domain: Domain,
     measurements: Sequence[Measurement],
@@ -291,7 +284,7 @@ def fit(
     if not measured:
         return MRF.uniform(domain, 1.0 if total is None else total)
     rows = estimate_total(measured) if total is None else max(1.0, total)
-    with _blas().limit(limits=1, user_api="blas"):
+    with single_blas():
         ascent = _Ascent(domain, measured, rows, shrinkage)
         ascent.start(warm_start)
         for _ in range(sweeps):

@@ -22,12 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from siloweave.models.threads import each
 from siloweave.tables.arrays import Bools, Floats
 from siloweave.tables.codes import Clique, Domain
 
@@ -274,8 +277,12 @@ class JunctionTree:
     def home(self, clique: Clique) -> int | None:
         """Index of the smallest clique of the tree that holds `clique`, or None."""
         wanted = set(clique)
-        holders = [i for i, c in enumerate(self.cliques) if wanted <= set(c)]
+        holders = [i for i, members in enumerate(self._members) if wanted <= members]
         return min(holders, key=lambda i: self.domain.size(self.cliques[i]), default=None)
+
+    @cached_property
+    def _members(self) -> list[frozenset[str]]:
+        return [frozenset(clique) for clique in self.cliques]
 
     def home_of(self, scope: Clique) -> int:
         """`home`, where there must be one."""
@@ -288,6 +295,10 @@ class JunctionTree:
 _SMALL = 1024  # cells
 _LARGE = 8192  # cells
 _GRAPHS = 1024  # triangulated at once
+_SHARED = 1 << 17  # cells of a table that threads share: smaller ones take less than 0.1 ms
+_PIECES = 4  # of such a table
+_LINE = 8  # cells in a line of a processor's cache
+_ALIGNED = 16  # rows: BLAS adds those that are left over in another order
 _TINY = 1e-50  # a table whose sum is below may have lost cells that matter
 _LOWEST = float(np.finfo(np.float64).min)  # stands in for the logarithm of 0 as a maximum
 
@@ -335,6 +346,47 @@ def _reducer(groups: Sequence[tuple[int, bool]]) -> Callable[[Array], Array]:
     return reduce
 
 
+_Piece: TypeAlias = "tuple[slice[int | None, int | None, None], ...]"
+"""An index of some consecutive places of one axis, after whole axes."""
+
+
+def _pieces(shape: Sequence[int]) -> list[_Piece]:
+    """Parts of a large table that threads take, nearly alike; one where it is small.
+
+    There are as many however many threads there are.
+    """
+    if prod(shape) < _SHARED:
+        return [()]
+    # The first axis that can be divided alike: its parts have the longest rows.
+    long = [i for i, length in enumerate(shape) if length >= 4 * _PIECES or length % _PIECES == 0]
+    axis = long[0] if long else max(range(len(shape)), key=shape.__getitem__)
+    count = min(_PIECES, shape[axis])
+    ends = [shape[axis] * i // count for i in range(count + 1)]
+    before = (slice(None),) * axis
+    return [(*before, slice(*part)) for part in pairwise(ends)]
+
+
+def _reducer_of_pieces(groups: Sequence[tuple[int, bool]]) -> Callable[[Array], Array]:
+    """`_reducer`, with parts of a large table summed by several threads, each sum by one."""
+    shape = [length for length, _ in groups]
+    whole = _reducer(groups)
+    if prod(shape) < _SHARED or all(keep for _, keep in groups):
+        return whole
+    (first, is_kept), *rest = groups
+    if is_kept and first >= _PIECES * _ALIGNED:
+        bounds = [first * i // _PIECES // _ALIGNED * _ALIGNED for i in range(_PIECES)] + [first]
+        parts = list(pairwise(bounds))
+        reducers = {end - start: _reducer([(end - start, True), *rest]) for start, end in parts}
+
+        def reduce_rows(x: Array) -> Array:
+            rows = x.reshape(first, -1)
+            sums = each(lambda p: reducers[p[1] - p[0]](rows[p[0] : p[1]].reshape(-1)), parts)
+            return np.concatenate(sums)
+
+        return reduce_rows
+    return whole
+
+
 class Link:
     """How a clique's flat table meets that of one of its subsets: multiply in, sum out."""
 
@@ -343,7 +395,8 @@ class Link:
         self._full = tuple(length for length, _ in groups)
         self._thin = tuple(length if keep else 1 for length, keep in groups)
         self._gone = tuple(i for i, (_, keep) in enumerate(groups) if not keep)
-        self.reduce = _reducer(groups)
+        self._pieces = _pieces(self._full)
+        self.reduce = _reducer_of_pieces(groups)
         """Sum the clique's table down to the subset's."""
 
     @classmethod
@@ -354,8 +407,17 @@ class Link:
 
     def multiply(self, table: Array, factor: Array) -> None:
         """table *= factor, in place; both flat."""
-        view = table.reshape(self._full)
-        np.multiply(view, factor.reshape(self._thin), out=view)
+        view, thin = table.reshape(self._full), factor.reshape(self._thin)
+        if len(self._pieces) < 2:
+            np.multiply(view, thin, out=view)
+            return
+        axis = len(self._pieces[0]) - 1
+
+        def multiplied(piece: _Piece) -> None:
+            part = thin[piece] if self._thin[axis] > 1 else thin
+            np.multiply(view[piece], part, out=view[piece])
+
+        each(multiplied, self._pieces)
 
     def log_multiply(self, table: Array, factor: Array) -> None:
         """The same for logarithms: table += factor."""
@@ -460,7 +522,7 @@ class Propagation:
         Both are flat inner tables, one per scope, and one per clique that sums to 1. Raises
         FloatingPointError if no cell is possible, or a potential is not a number.
         """
-        tables = [np.ones(self.tree.domain.size(c)) for c in self.cliques]
+        tables = self._tables(1.0)
         messages = self._collect(tables, potentials)
         if messages is None:
             return self._in_logarithms(potentials)
@@ -469,6 +531,17 @@ class Propagation:
             ratio = np.divide(wanted, messages[i], out=np.zeros_like(wanted), where=wanted > 0)
             self.up[i].multiply(tables[i], ratio)
         return tables
+
+    def _tables(self, cell: float) -> list[Array]:
+        """Return a flat table for each clique, parts of one array, with the same number in each.
+
+        An array that is so large goes back to the system as a whole once no part of it is used.
+        """
+        lengths = [self.tree.domain.size(clique) for clique in self.cliques]
+        aligned = [-(-length // _LINE) * _LINE for length in lengths]
+        starts = [0, *accumulate(aligned)]
+        cells = np.full(starts[-1], cell)
+        return [cells[s : s + n] for s, n in zip(starts, lengths, strict=False)]
 
     def _collect(self, tables: list[Array], potentials: Sequence[Array]) -> list[Array] | None:
         """The pass upwards: a message per clique; None if a table underflowed."""
@@ -489,7 +562,7 @@ class Propagation:
     @np.errstate(divide="ignore")
     def _in_logarithms(self, potentials: Sequence[Array]) -> list[Array]:
         """`run`, with nothing exponentiated before its scale is known."""
-        tables = [np.zeros(self.tree.domain.size(c)) for c in self.cliques]
+        tables = self._tables(0.0)
         for home, link, theta in zip(self._homes, self.links, potentials, strict=True):
             link.log_multiply(tables[home], theta)
         messages: list[Array] = [np.empty(0)] * len(tables)

@@ -21,10 +21,11 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import groupby, product
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ from safetensors.numpy import save_file
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.models.junction_tree import Array, JunctionTree, Propagation
+from siloweave.models.threads import each, single_blas
 from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
@@ -211,10 +213,12 @@ def apart(
     as leave messages small.
     """
     routes = _Routes(tree, pairs)
-    tables = [
-        dict(_sums(belief.astype(np.float32), clique, clique, wanted))
-        for belief, clique, wanted in zip(beliefs, tree.cliques, routes.wanted, strict=True)
-    ]
+
+    def summed(i: int) -> dict[Clique, Single]:
+        clique = tree.cliques[i]
+        return dict(_sums(beliefs[i].astype(np.float32), clique, clique, routes.wanted[i]))
+
+    tables = each(summed, range(len(tree.cliques)))
     groups, cells = [list[str]()], 0
     for a, steps in routes.steps.items():
         more = tree.domain.size_of(a) * sum(tree.domain.size(routes.shared(*e)) for e in steps)
@@ -253,6 +257,43 @@ def _sums(
 
 _Edge = tuple[int, int]
 """A step from a clique of a tree to a neighbour."""
+
+
+def _places(names: Sequence[str], domain: Domain) -> dict[str, slice[int, int, None]]:
+    """Where each attribute's values are, one attribute after the other."""
+    ends = np.cumsum([domain.size_of(a) for a in names]).tolist()
+    parts = zip([0, *ends], ends, strict=False)
+    return {a: slice(*part) for a, part in zip(names, parts, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """P(. | separator) of some attributes: a row for each value, a column for each cell.
+
+    Separators have many cells and attributes often two values, so that rows are long.
+    """
+
+    names: Clique  # the attributes
+    order: Clique  # the separator's, the last fastest
+    values: Single
+
+    def runs(self, wanted: Collection[str], domain: Domain) -> Iterator[_Rows]:
+        """The wanted attributes, those that stand together in one."""
+        places = _places(self.names, domain)
+        for keep, run in groupby(self.names, lambda a: a in wanted):
+            names = tuple(run)
+            if keep:
+                rows = slice(places[names[0]].start, places[names[-1]].stop)
+                yield _Rows(names, self.order, self.values[rows])
+
+
+@dataclass(frozen=True)
+class _Move:
+    """Attributes that take a step together, since all came by the same one before."""
+
+    step: _Edge
+    before: int  # the clique before; -1 where the attributes are the clique's own
+    names: Sequence[str]
 
 
 class _Routes:
@@ -299,77 +340,119 @@ class _Routes:
         self.wanted[i].add(self.tree.domain.canonical(dict.fromkeys(names)))
 
     def travel(
-        self, group: Sequence[str], tables: Sequence[Mapping[Clique, Single]]
+        self, group: Collection[str], tables: Sequence[Mapping[Clique, Single]]
     ) -> Iterator[tuple[Clique, Single]]:
         """Tables of the pairs to which these attributes travel."""
-        size = self.tree.domain.size_of
-        known: dict[_Edge, dict[str, Single]] = {}  # P(attribute | separator), a row for each cell
-        steps = {step for a in group for step in self.steps[a]}
-        up, down = (s for s in steps if s[0] > s[1]), (s for s in steps if s[0] < s[1])
-        for i, k in (*sorted(up, reverse=True), *sorted(down, key=max)):
-            origins: dict[int, list[str]] = {}
-            for a in group:
-                if (i, k) in self.steps[a]:
-                    origins.setdefault(self.steps[a][i, k], []).append(a)
-            known[i, k] = {}
-            for before, names in origins.items():
-                if before < 0:
-                    known[i, k] |= {a: self._start(tables[i], a, self.shared(i, k)) for a in names}
-                    continue
-                rows = np.concatenate([known[before, i][a] for a in names], axis=1)
-                rows = self._moved(tables[i], rows, self.shared(before, i), self.shared(i, k))
-                ends = np.cumsum([size(a) for a in names])[:-1]
-                known[i, k] |= zip(names, np.split(rows, ends, axis=1), strict=True)
-        for step, pairs in self.ends.items():
-            here = [(a, b) for a, b in pairs if a in group]
-            for (a, b), table in self._met(step, here, known.get(step, {}), tables[step[1]]):
-                swap = self.tree.domain.position(a) > self.tree.domain.position(b)
-                yield ((b, a), table.T) if swap else ((a, b), table)
+        known: dict[_Edge, list[_Rows]] = {}
 
-    def _start(self, tables: Mapping[Clique, Single], a: str, shared: Clique) -> Single:
-        """P(a | shared), both within one clique."""
-        table = self._matrix(tables, shared, (a,))
-        return _rescaled(table, table.sum(axis=1))
+        # Moves of one wave need those of earlier waves alone.
+        for wave in self._waves(group):
+            moved = each(lambda move: self._move(move, known, tables), wave)
+            for move, rows in zip(wave, moved, strict=True):
+                known.setdefault(move.step, []).append(rows)
+
+        travelling = set(group)
+        ends = []
+        for step, pairs in self.ends.items():
+            here = [(a, b) for a, b in pairs if a in travelling]
+            if here:
+                ends.append((step, here))
+        for found in each(lambda end: self._met(*end, known, tables), ends):
+            yield from found
+
+    def _waves(self, group: Collection[str]) -> list[list[_Move]]:
+        """Every move of a group; a move needs what moves of earlier waves brought."""
+        names: dict[tuple[_Edge, int], list[str]] = {}
+        for a in group:
+            for step, before in self.steps[a].items():
+                names.setdefault((step, before), []).append(a)
+
+        # Parents come before their children: up from the last clique, then down from the first.
+        up = sorted((move for move in names if move[0][0] > move[0][1]), reverse=True)
+        down = sorted((move for move in names if move[0][0] < move[0][1]), key=lambda m: m[0][1])
+        waves: list[list[_Move]] = []
+        last: dict[_Edge, int] = {}  # the last wave in which something takes a step
+        for step, before in (*up, *down):
+            wave = 0 if before < 0 else last[before, step[0]] + 1
+            last[step] = max(wave, last.get(step, 0))
+            waves += [[] for _ in range(wave + 1 - len(waves))]
+            waves[wave].append(_Move(step, before, names[step, before]))
+        return waves
+
+    def _move(
+        self,
+        move: _Move,
+        known: Mapping[_Edge, Sequence[_Rows]],
+        tables: Sequence[Mapping[Clique, Single]],
+    ) -> _Rows:
+        """What a move's attributes are known by after it."""
+        i, k = move.step
+        shared = self.shared(i, k)
+        if move.before < 0:
+            return self._start(tables[i], move.names, shared)
+        came = known[move.before, i]
+        return self._moved(tables[i], came, move.names, self.shared(move.before, i), shared)
+
+    def _start(
+        self, tables: Mapping[Clique, Single], names: Sequence[str], shared: Clique
+    ) -> _Rows:
+        """P(. | shared) of attributes of a clique that holds what is shared, too."""
+        parts = [self._matrix(tables, (a,), shared) for a in names]
+        scaled = [part * _inverse(part.sum(axis=0)) for part in parts]
+        return _Rows(tuple(names), shared, np.concatenate(scaled))
 
     def _moved(
-        self, tables: Mapping[Clique, Single], rows: Single, given: Clique, shared: Clique
-    ) -> Single:
+        self, tables: Mapping[Clique, Single], came: Sequence[_Rows], names: Collection[str],
+        given: Clique, shared: Clique,
+    ) -> _Rows:  # fmt: skip
         """P(. | shared) from P(. | given), both within one clique."""
         domain = self.tree.domain
         both = tuple(a for a in given if a in shared)
-        first, last = (tuple(a for a in names if a not in both) for names in (given, shared))
+        first, last = (tuple(a for a in part if a not in both) for part in (given, shared))
         cells = domain.size(both)
-        order = [*(given.index(a) for a in (*both, *first)), len(given)]
-        left = rows.reshape(*domain.shape(given), -1).transpose(order)
-        table = self._matrix(tables, (*both, *last), first)
-        found = table.reshape(cells, -1, table.shape[1]) @ left.reshape(
-            cells, table.shape[1], rows.shape[1]
-        )
-        found = _rescaled(found.reshape(len(table), -1), table.sum(axis=1))
-        order = [*((*both, *last).index(a) for a in shared), len(shared)]
-        found = found.reshape(*domain.shape((*both, *last)), -1).transpose(order)
-        return found.reshape(-1, rows.shape[1])
+        table = self._matrix(tables, (*both, *first), last)
+        table = table.reshape(cells, -1, table.shape[1])
+        rows = self._beside(came, names, (*both, *first))
+        left = rows.values.reshape(-1, cells, table.shape[1])
+
+        # One product for each cell of what both separators share.
+        values = np.empty((len(left), cells, table.shape[2]), np.float32)
+        np.matmul(left.transpose(1, 0, 2), table, out=values.transpose(1, 0, 2))
+        values *= _inverse(table.sum(axis=1))
+        return _Rows(rows.names, (*both, *last), values.reshape(len(left), -1))
+
+    def _beside(self, came: Sequence[_Rows], names: Collection[str], order: Clique) -> _Rows:
+        """Some attributes one after the other, given the cells of a separator in one order."""
+        domain = self.tree.domain
+        runs = [run for rows in came for run in rows.runs(set(names), domain)]
+        joined = tuple(a for run in runs for a in run.names)
+        values = np.empty((sum(map(domain.size_of, joined)), *domain.shape(order)), np.float32)
+        start = 0
+        for run in runs:
+            end = start + len(run.values)
+            axes = [0, *(1 + run.order.index(a) for a in order)]
+            shaped = run.values.reshape(-1, *domain.shape(run.order))
+            values[start:end] = shaped.transpose(axes)
+            start = end
+        return _Rows(joined, order, values.reshape(len(values), -1))
 
     def _met(
-        self, step: _Edge, pairs: Sequence[Clique], known: Mapping[str, Single],
-        tables: Mapping[Clique, Single],
-    ) -> Iterator[tuple[Clique, Single]]:  # fmt: skip
+        self, step: _Edge, pairs: Sequence[Clique],
+        known: Mapping[_Edge, Sequence[_Rows]], tables: Sequence[Mapping[Clique, Single]],
+    ) -> list[tuple[Clique, Single]]:  # fmt: skip
         """Tables of pairs whose first attribute has come by a step."""
-        if not pairs:
-            return
+        domain, shared = self.tree.domain, self.shared(*step)
         came, there = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
-        left = np.concatenate([known[a] for a in came], axis=1)
-        right = [self._matrix(tables, self.shared(*step), (b,)) for b in there]
-        product = left.T @ np.concatenate(right, axis=1)
-        rows, columns = self._places(came), self._places(there)
+        left = self._beside(known.get(step, ()), came, shared)
+        right = [self._matrix(tables[step[1]], (b,), shared) for b in there]
+        product = left.values @ np.concatenate(right).T
+        rows, columns = _places(left.names, domain), _places(there, domain)
+        found: list[tuple[Clique, Single]] = []
         for a, b in pairs:
-            yield (a, b), product[rows[a], columns[b]]
-
-    def _places(self, names: Sequence[str]) -> dict[str, slice[int, int, None]]:
-        """Where each attribute's values are, one attribute after the other."""
-        ends = np.cumsum([self.tree.domain.size_of(a) for a in names]).tolist()
-        parts = zip([0, *ends], ends, strict=False)
-        return {a: slice(*part) for a, part in zip(names, parts, strict=True)}
+            table = product[rows[a], columns[b]]
+            swap = domain.position(a) > domain.position(b)
+            found.append(((b, a), table.T) if swap else ((a, b), table))
+        return found
 
     def _matrix(self, tables: Mapping[Clique, Single], rows: Clique, columns: Clique) -> Single:
         """A clique's table of these attributes, with a row for each cell of the first."""
@@ -379,10 +462,10 @@ class _Routes:
         return np.transpose(tables[names], axes).reshape(cells)
 
 
-def _rescaled(values: Single, by: Single) -> Single:
-    """Each row divided by its probability; 0 where that is too small for float32."""
-    ratio: Single = np.divide(1, by, out=np.zeros_like(by), where=by > _RARE)
-    return values * ratio[:, None]
+def _inverse(sums: Single) -> Single:
+    """Return 1 over each probability; 0 where float32 does not hold that."""
+    ratio: Single = np.divide(1, sums, out=np.zeros_like(sums), where=sums > _RARE)
+    return ratio
 
 
 def _spread(strata: Ints, rng: np.random.Generator) -> Array:
@@ -409,15 +492,22 @@ def _draw(table: Array, strata: Ints, rng: np.random.Generator) -> Ints:
     return np.asarray(np.clip(columns, 0, last[where]), dtype=np.int64)
 
 
-def _codes(domain: Domain, columns: Mapping[str, Ints]) -> Codes:
-    return Codes(domain, tuple(columns[a].astype(np.uint64) for a in domain.names))
+def _codes(domain: Domain, columns: Mapping[str, npt.NDArray[np.integer]]) -> Codes:
+    sizes = zip(domain.names, domain.sizes, strict=True)
+    return Codes(domain, tuple(_small(columns[a], size) for a, size in sizes))
+
+
+def _small(codes: npt.NDArray[np.integer], size: int) -> npt.NDArray[np.unsignedinteger]:
+    """Return codes below `size` in the smallest type that holds them."""
+    found: npt.NDArray[np.unsignedinteger] = codes.astype(np.min_scalar_type(size - 1), copy=False)
+    return found
 
 
 def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, key: Key) -> Codes:
     """Draw rows of the whole domain by a tree and its calibrated beliefs."""
     if num_rows < 0:
         raise DataError(f"num_rows is {num_rows}; ask for 0 rows or more")
-    drawn: dict[str, Ints] = {}
+    drawn: dict[str, npt.NDArray[np.integer]] = {}  # of the smallest type: rows may be millions
     for i, (clique, shared) in enumerate(zip(tree.cliques, tree.separators, strict=True)):
         rng = generator(fold_in(key, i))
         new = tuple(a for a in clique if a not in shared)
@@ -430,7 +520,8 @@ def sample_rows(tree: JunctionTree, beliefs: Sequence[Array], num_rows: int, *, 
             strata = np.asarray(index, dtype=np.int64)
         columns = _draw(table, strata, rng) if num_rows else strata
         split = np.unravel_index(columns, tree.domain.shape(new))
-        drawn |= {a: np.asarray(c, dtype=np.int64) for a, c in zip(new, split, strict=True)}
+        for a, codes in zip(new, split, strict=True):
+            drawn[a] = _small(codes, tree.domain.size_of(a))
     return _codes(tree.domain, drawn)
 
 
@@ -471,6 +562,27 @@ def _beliefs(plan: Propagation, tables: Sequence[Array]) -> list[Array]:
     """Probability tables of a tree's cliques, axes in domain order, by potentials of the scopes."""
     pairs = zip(plan.tree.cliques, plan.run(tables), strict=False)  # inner cliques come last
     return [plan.table(clique, flat) for clique, flat in pairs]
+
+
+_calibrated: WeakSet[MRF] = WeakSet()
+"""Models in use that have their beliefs."""
+
+
+def _known_beliefs(model: MRF) -> list[Array] | None:
+    """Return the beliefs of a model in use whose potentials are the same; None if there is none."""
+    for other in list(_calibrated):
+        beliefs: list[Array] | None = vars(other).get("beliefs")
+        if beliefs is not None and _same_potentials(model, other):
+            return beliefs
+    return None
+
+
+def _same_potentials(model: MRF, other: MRF) -> bool:
+    """Whether two models have equal potentials on the same cliques, in the same order."""
+    if model.domain != other.domain or list(model.potentials) != list(other.potentials):
+        return False
+    pairs = zip(model.potentials.values(), other.potentials.values(), strict=True)
+    return all(np.array_equal(table, known) for table, known in pairs)
 
 
 class MRF:
@@ -517,11 +629,19 @@ class MRF:
 
     @cached_property
     def beliefs(self) -> list[Array]:
-        """Probability tables of the tree's cliques (axes in domain order, each sums to 1)."""
-        plan = self._plan
-        return _beliefs(
-            plan, [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
-        )
+        """Probability tables of the tree's cliques (axes in domain order, each sums to 1).
+
+        A model in this process with the same potentials, such as the one that a message was made
+        of, has the same tables: they are shared, not made again.
+        """
+        beliefs = _known_beliefs(self)
+        if beliefs is None:
+            plan = self._plan
+            potentials = [plan.inner(i, self.potentials[c]) for i, c in enumerate(plan.scopes)]
+            with single_blas():
+                beliefs = _beliefs(plan, potentials)
+        _calibrated.add(self)
+        return beliefs
 
     def marginal(self, clique: Clique, *, keep: bool = True) -> Floats:
         """Expected counts of the cells of a clique, whose attributes are in domain order.
@@ -545,13 +665,24 @@ class MRF:
     def marginals(self, cliques: Sequence[Clique]) -> list[Floats]:
         """`marginal` of each; pairs that share no clique of the tree to the accuracy of float32."""
         new = [q for q in dict.fromkeys(cliques) if q not in self._known]
-        homes = {q: self.tree.home(q) for q in new}
-        far = [q for q, home in homes.items() if home is None and len(q) == 2]
-        found: dict[Clique, Array] = {q: t.astype(np.float64) for q, t in
-                                      apart(self.tree, self.beliefs, far)}  # fmt: skip
-        for i, (clique, belief) in enumerate(zip(self.tree.cliques, self.beliefs, strict=True)):
-            inside = [q for q, home in homes.items() if home == i]
-            found |= _sums(belief, clique, clique, inside)
+        tree, beliefs = self.tree, self.beliefs
+        inside: dict[int, list[Clique]] = {}
+        far = []
+        for q in new:
+            home = tree.home(q)
+            if home is not None:
+                inside.setdefault(home, []).append(q)
+            elif len(q) == 2:
+                far.append(q)
+
+        def summed(i: int) -> list[tuple[Clique, Array]]:
+            clique = tree.cliques[i]
+            return list(_sums(beliefs[i], clique, clique, inside[i]))
+
+        with single_blas():
+            found = {q: t.astype(np.float64) for q, t in apart(tree, beliefs, far)}
+        for sums in each(summed, list(inside)):
+            found |= sums
         for q, table in found.items():
             known = table * self.total
             known.flags.writeable = False

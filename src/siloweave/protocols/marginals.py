@@ -38,7 +38,7 @@ from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity, rho_for
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
-from siloweave.protocols.secure_sums import with_dropouts
+from siloweave.protocols.secure_sums import unpacked, with_dropouts
 from siloweave.protocols.workload import (
     COARSE,
     Workload,
@@ -197,6 +197,8 @@ def marginal_result(
         unit=marginal_sensitivity(setup.budget.neighbours, norm="l2"),
         progress=task.progress, **more,
     )  # fmt: skip
+    # A party in this process would keep the last model that it was sent, with all its tables.
+    unpacked.cache_clear()
     if synth.chooses:
         met = {clique for one in measured for clique in one.cliques}
         queries = [q for q in queries if len(q) < 3 or synth.target in q or q in met]
