@@ -74,7 +74,7 @@ def main() -> None:
     schema = Schema(
         tuple(Column(n, "continuous", low=0.0, high=1.0) for n in ("height", "weight"))
         + tuple(Column(n, "categorical", categories=labels) for n, labels in LABELS.items())
-    )
+    ).with_fallbacks()
     sets = [table(ROWS, seed) for seed in range(SETS)]
     record, layout = sets[0].take([7]), SummaryLayout.of(table(3000, 99), schema)
     other = theirs(sets[1:], record, args.python, args.tapas)

@@ -55,7 +55,7 @@ def table_of(name: str, data: Path) -> Any:
     table = table.select([n for n in table.names if n not in facts["identifiers"]])
     numeric = set(facts["continuous"])
     columns = [column_of(table, column, column in numeric) for column in table.names]
-    return table, sw.Schema(tuple(columns))
+    return table, sw.Schema(tuple(columns)).with_fallbacks()
 
 
 def run_fit(name: str, data: Path, measured: Path | None) -> dict[str, Any]:

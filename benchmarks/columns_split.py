@@ -108,7 +108,7 @@ def coded(
     whole = sw.Table.from_columns(columns)
     if rows is not None:
         whole = whole.take(np.random.default_rng(0).integers(0, whole.num_rows, rows).tolist())
-    return Coded(whole, sw.Schema(tuple(kinds)))
+    return Coded(whole, sw.Schema(tuple(kinds)).with_fallbacks())
 
 
 @contextmanager

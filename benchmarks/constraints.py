@@ -92,7 +92,7 @@ def stays() -> tuple[Table, Schema]:
         Column("result", "integer", low=0, high=40, missing=True),
         Column("case", "integer", low=0, high=9_999_999),
     )
-    return Table.from_columns(columns), Schema(kinds)
+    return Table.from_columns(columns), Schema(kinds).with_fallbacks()
 
 
 def cases() -> Iterator[tuple[str, str, Table, Schema, Schema]]:
@@ -101,10 +101,10 @@ def cases() -> Iterator[tuple[str, str, Table, Schema, Schema]]:
     yield "adult", "none", adult(), bare, kept
     yield "adult", "fixed combinations", adult(), kept, kept
     table, schema = stays()
-    whole = Schema(schema.columns, RULES)
+    whole = Schema(schema.columns, RULES).with_fallbacks()
     yield "stays", "none", table, schema, whole
     for rule in RULES:
-        one = Schema(schema.columns, (rule,))
+        one = Schema(schema.columns, (rule,)).with_fallbacks()
         yield "stays", rule.words, table, one, one
     yield "stays", "all", table, whole, whole
 
@@ -126,7 +126,7 @@ def measured(method: Any, table: Table, schema: Schema, whole: Schema, seed: int
     rows = fitted.sample_table(table.num_rows, seed=seed)
     seconds = time.process_time() - start
     found = Modelled(whole).broken(rows)
-    encoder = sw.Encoder(Schema(schema.columns), BINS)
+    encoder = sw.Encoder(Schema(schema.columns).with_fallbacks(), BINS)
     error = sw.tvd(table, rows, 3, max_cliques=150, key=0, encoder=encoder)
     broken = np.any(list(found.values()), axis=0).mean()
     return {"error": error, "fit_cpu_s": fit, "sample_cpu_s": seconds, "broken": float(broken)}

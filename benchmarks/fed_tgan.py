@@ -82,7 +82,9 @@ def prepare(name: str, data: Path, rows: int = ROWS) -> tuple[sw.Table, sw.Schem
     used = table.take(np.sort(order))
     numbers = {n for n in used.names if used.kind(n) in ("numbers", "whole numbers")}
     numbers -= set(facts["categorical"])
-    return used, sw.Schema(tuple(column(used, n, n in numbers) for n in used.names))
+    return used, sw.Schema(
+        tuple(column(used, n, n in numbers) for n in used.names)
+    ).with_fallbacks()
 
 
 def split(n: int, scenario: str, parties: int = PARTIES) -> list[Any]:

@@ -32,14 +32,14 @@ def wide(rng: np.random.Generator) -> Made:
     columns = {"wide": (values, None), "number": (rng.normal(size=ROWS).clip(-5, 5), None)}
     kinds = (Column("wide", "categorical", categories=names),
              Column("number", "continuous", low=-5.0, high=5.0))  # fmt: skip
-    return Table.from_columns(columns), Schema(kinds)
+    return Table.from_columns(columns), Schema(kinds).with_fallbacks()
 
 
 def binary(rng: np.random.Generator) -> Made:
     """300 columns of two values."""
     names = [f"flag {i}" for i in range(300)]
     table = Table.from_columns({name: (rng.random(ROWS) < 0.3, None) for name in names})
-    return table, Schema(tuple(Column(name, "boolean") for name in names))
+    return table, Schema(tuple(Column(name, "boolean") for name in names)).with_fallbacks()
 
 
 def mixed(rng: np.random.Generator) -> Made:
@@ -52,7 +52,7 @@ def mixed(rng: np.random.Generator) -> Made:
     }
     columns = [Column(name, "continuous", low=0.0, high=20.0) for name in numbers]
     columns += [Column(name, "categorical", categories=names) for name in made]
-    return Table.from_columns({**numbers, **made}), Schema(tuple(columns))
+    return Table.from_columns({**numbers, **made}), Schema(tuple(columns)).with_fallbacks()
 
 
 CASES: dict[str, Callable[[np.random.Generator], Made]] = {

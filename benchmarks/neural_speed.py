@@ -95,7 +95,7 @@ def without_gaps(table: Prepared, folder: Path) -> tuple[Prepared, dict[str, str
         columns.append(sw.Column(
             column.name, column.kind, low=column.low, high=column.high, categories=categories,
         ))  # fmt: skip
-    schema = sw.Schema(tuple(columns))
+    schema = sw.Schema(tuple(columns)).with_fallbacks()
     (folder / "schema.json").write_text(schema.to_json())
     found = Prepared(
         schema, sw.read(folder / "train.parquet"), sw.read(folder / "holdout.parquet"),

@@ -239,7 +239,7 @@ def prepare(name: str, data: Path, rows: int | None = None, inner: bool = False)
     numbers = {n for n in table.names if table.kind(n) in ("numbers", "whole numbers")} - set(
         facts["categorical"]
     )
-    schema = sw.Schema(tuple(column(used, n, n in numbers) for n in table.names))
+    schema = sw.Schema(tuple(column(used, n, n in numbers) for n in table.names)).with_fallbacks()
     return Prepared(
         schema,
         table.take(np.sort(order[held:])),

@@ -65,7 +65,7 @@ def grouped(name: str, data: Path) -> tuple[sw.Table, sw.Schema, str]:
     table = sw.Table.from_columns({ID: (owners, None), **columns})
     numeric = set(facts["continuous"])
     known = [column_of(rows, one, one in numeric) for one in rows.names]
-    return table, sw.Schema((sw.Column(ID, "id"), *known)), facts["target"]
+    return table, sw.Schema((sw.Column(ID, "id"), *known)).with_fallbacks(), facts["target"]
 
 
 def run(name: str, most: int | None, seed: int, data: Path) -> Row:

@@ -229,7 +229,7 @@ def run_table(name: str, method: str, label: str, seed: int, data: Path) -> Row:
     numeric, exact = set(facts["continuous"]), label != "before, no decimals"
     schema = sw.Schema(
         tuple(column_of(table, n, n in numeric, decimals=exact) for n in table.names)
-    )
+    ).with_fallbacks()
     order = np.random.default_rng(1000 + seed).permutation(table.num_rows)
     real, other = (table.take(np.sort(half)) for half in np.array_split(order, 2))
     if label == WHOLE:

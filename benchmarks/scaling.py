@@ -81,7 +81,8 @@ def made_codes(columns: int, bins: int, rows: int):
         draws[j][same] = (draws[j - 1][same] + 1) % bins
     names = [f"c{j:02d}" for j in range(columns)]
     encoder = Encoder(
-        Schema(tuple(Column(n, "integer", low=0, high=bins - 1) for n in names)), bins
+        Schema(tuple(Column(n, "integer", low=0, high=bins - 1) for n in names)).with_fallbacks(),
+        bins,
     )
     return Codes(encoder.domain, tuple(draws)), encoder
 

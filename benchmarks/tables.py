@@ -82,7 +82,7 @@ def prepare(name: str, data: Path, bins: int = 32) -> Prepared:
         table = table.take(np.sort(order[: round(source.share * table.num_rows)]))
     numeric = set(facts["continuous"])
     columns = tuple(column_of(table, column, column in numeric) for column in table.names)
-    encoder = sw.Encoder(sw.Schema(columns), bins)
+    encoder = sw.Encoder(sw.Schema(columns).with_fallbacks(), bins)
     codes = encoder.encode(table)
     kept, held = train_test_split(np.arange(codes.num_rows), test_size=0.1, random_state=SPLIT_SEED)
     return Prepared(encoder, codes.take(kept), codes.take(held))

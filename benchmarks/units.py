@@ -49,7 +49,7 @@ def with_patient(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
 
 def schema() -> Schema:
     """The columns, and whose row it is."""
-    return Schema((*adult_schema().select(COLUMNS).columns, Column("who", "id")))
+    return Schema((*adult_schema().select(COLUMNS).columns, Column("who", "id"))).with_fallbacks()
 
 
 def synthesizers() -> dict[str, sw.AIM | sw.TwoRound | sw.SecureTwoRound]:
@@ -114,7 +114,7 @@ def fidelity(number: int) -> None:
     table = table.assign(age=table["age"].astype(int))
     table = table.assign(who=[f"x{i}" for i in rng.integers(0, 20_000, len(table))])
     facts = adult_schema().select([*COLUMNS, "age", "education"])
-    whole = Schema((*facts.columns, Column("who", "id")))
+    whole = Schema((*facts.columns, Column("who", "id"))).with_fallbacks()
     for name, synth in (("AIM", sw.AIM()), ("TwoRound", sw.TwoRound())):
         data = [table] if name == "AIM" else [table.iloc[i::3] for i in range(3)]
         if name == "TwoRound":  # all rows of a person at one party

@@ -131,7 +131,7 @@ def test_a_unit_that_is_no_id_column_is_refused():
         run(FRESH, unit="who")
     with pytest.raises(InputError, match="unit="):
         run(FRESH, unit="")
-    schema = Schema(tuple(Column(n, "categorical", ("a",)) for n in TRAIN.columns))
+    schema = Schema(tuple(Column(n, "categorical", ("a",)) for n in TRAIN.columns)).with_fallbacks()
     with pytest.raises(SchemaError, match="is a column of kind categorical, not id"):
         run(FRESH, schema=schema)
     few = TRAIN.filter(pl.col("patient").is_in([f"id-{i}" for i in range(9)]))

@@ -23,7 +23,7 @@ SCHEMA = Schema(
         Column("age", "integer", low=0, high=99, missing=True),
         Column("who", "id"),
     )
-)
+).with_fallbacks()
 PERSON = Budget(5.0, 1e-5, unit="who", rows_per_unit=3)
 AIM = sw.AIM(rounds_per_column=1, sweeps=2, final_sweeps=2)
 TWO_ROUND = sw.TwoRound(final_sweeps=2)
@@ -223,7 +223,7 @@ def test_rows_without_an_id_are_refused_at_the_party_and_nothing_is_written(tmp_
     assert not list(tmp_path.rglob("ledger.jsonl"))
     with pytest.raises(SchemaError, match="party 'south': the table lacks the id column 'who'"):
         TWO_ROUND.fit({**parts, "south": frame.drop(columns="who")}, SCHEMA, budget=PERSON)
-    lacks = Schema((*SCHEMA.columns[:3], Column("who", "id", missing=True)))
+    lacks = Schema((*SCHEMA.columns[:3], Column("who", "id", missing=True))).with_fallbacks()
     assert TWO_ROUND.fit(parts, lacks, budget=PERSON).epsilon <= 5.0
 
 

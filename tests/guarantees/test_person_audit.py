@@ -35,7 +35,7 @@ SCHEMA = Schema(
         Column("sex", "categorical", ("f", "m")),
         Column("size", "integer", low=0, high=7),
     )
-)
+).with_fallbacks()
 MADE = sw.DPCTGAN(generator=(8,), critic=(8,), steps=6, batch=80, pool=40, clip=0.1)
 BY_PERSON = Budget(EPSILON, DELTA, unit="patient", rows_per_unit=MOST)
 BY_ROW = Budget(EPSILON, DELTA)

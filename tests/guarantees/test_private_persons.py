@@ -34,7 +34,7 @@ SCHEMA = Schema(
         Column("kind", "categorical", categories=("a", "b", "c")),
         Column("sex", "categorical", categories=("f", "m")),
     )
-)
+).with_fallbacks()
 ENCODER = Encoder(SCHEMA, 6)
 MOST = 3
 CLIP = 0.01  # every row reaches it
@@ -223,7 +223,7 @@ def test_a_person_with_more_rows_than_are_paid_for_is_refused_before_anything_is
 def test_rows_without_an_id_are_persons_of_their_own():
     data = visits(most=2)
     data["patient"] = None
-    optional = Schema((Column("patient", "id", missing=True), *SCHEMA.columns[1:]))
+    optional = Schema((Column("patient", "id", missing=True), *SCHEMA.columns[1:])).with_fallbacks()
     members = party._members(read(data), optional, budget_of(1))
     assert members.tolist() == [[i] for i in range(len(data))]
 

@@ -129,7 +129,7 @@ SCHEMA = Schema(
         Column("age", "integer", low=0, high=9999, missing=True),
         Column("who", "id"),
     )
-)
+).with_fallbacks()
 PATIENT = "p"
 
 
@@ -222,7 +222,7 @@ def replayed_with_one_row_each(frame):
 
 
 SPLIT = {"north": ["a", "b", "d", "who"], "south": ["c", "e", "f", "who"]}
-WIDE = Schema((*secure_runs.SCHEMA.columns, Column("who", "id")))
+WIDE = Schema((*secure_runs.SCHEMA.columns, Column("who", "id"))).with_fallbacks()
 
 
 def wide_visits(seed=0):

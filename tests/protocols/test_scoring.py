@@ -166,7 +166,7 @@ def test_what_is_priced_for_other_neighbours_is_not_added_up(other, kept, tmp_pa
     fitted = FIT.fit(TWO, SCHEMA, budget=BUDGET, **home)
     asked = {"budget": HALF, "total": BOTH} | (home or {"after": fitted})
     asked |= {name: structs.replace(asked[name], **other) for name in ("budget", "total")}
-    encoder = Encoder(Schema((*SCHEMA.columns, Column("patient", "id"))), 8)
+    encoder = Encoder(Schema((*SCHEMA.columns, Column("patient", "id"))).with_fallbacks(), 8)
     parts = {name: with_patients(table) for name, table in TWO.items()}
     before = [file.read_bytes() for file in tmp_path.glob("parties/*/ledger.jsonl")]
     with pytest.raises(BudgetError, match="do not add up"):
@@ -176,7 +176,7 @@ def test_what_is_priced_for_other_neighbours_is_not_added_up(other, kept, tmp_pa
 
 def test_a_score_is_of_the_rows_of_each_person_that_take_part(tmp_path):
     """Ten people with 30 rows each, of whom three count: the score sees 30 rows, and pays for 3."""
-    encoder = Encoder(Schema((*SCHEMA.columns, Column("patient", "id"))), 8)
+    encoder = Encoder(Schema((*SCHEMA.columns, Column("patient", "id"))).with_fallbacks(), 8)
     budget = Budget(9.0, 1e-3, unit="patient", rows_per_unit=3)
     parts = {"north": with_patients(people(300)), "south": with_patients(people(300, 1))}
     found = score_parties(parts, people(50), encoder, budget=budget, folder=tmp_path)
