@@ -279,3 +279,32 @@ def test_every_cell_has_one_place(tmp_path):
     assert codes.codes.column("ward").tolist() == [4] * 6
     assert codes.codes.column("code").tolist() == [3] * 6
     assert codes.moved == {"age": 6, "visits": 5, "ward": 6, "code": 6, "smoker": 6}
+
+
+def test_names_that_are_known_cut_a_file_into_cells_whatever_its_rows_are(tmp_path):
+    """Rows that would turn a guess at the separator, or at the line of names, change nothing."""
+    path = tmp_path / "rows.csv"
+    schema = Schema(
+        (
+            Column("town;a", "categorical", ("x", "y"), other="y"),
+            Column("kind", "categorical", ("p", "q"), other="q"),
+        )
+    ).placed()
+    title = "Report of 2020\n\n"
+    rows = 'town;a,kind\nx,p\n"y;1",q\n'
+    for text in (rows, title + rows):
+        path.write_text(text)
+        before = counts(path, schema, names=schema.names)
+        assert before["kind"].tolist() == [1, 1]
+        for odd in ("kind,town;a", "x;1;2;3;4;5,p", "1,2", ","):
+            path.write_text(text + f"{odd}\n" * 1)
+            assert_one_row_apart(before, counts(path, schema, names=schema.names))
+
+
+def test_a_column_without_a_name_is_none_of_the_schema_whatever_a_row_has_there(tmp_path):
+    path = tmp_path / "rows.csv"
+    schema = SCHEMA.select(["age", "ward"])
+    path.write_text("age,ward,\n41,A,\n7,1,\n")
+    before = counts(path, schema, names=schema.names)
+    path.write_text("age,ward,\n41,A,\n7,1,\n8,2,note\n")
+    assert_one_row_apart(before, counts(path, schema, names=schema.names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def read_rows(study: Study) -> RowsRead:
     sources, tables = {}, {}
     for party in study.parties:
         with naming_party(party.name):
-            sources[party.name] = party.rows(study.source(party))
+            sources[party.name] = party.rows(study.source(party), schema.names)
             tables[party.name] = rows_of(sources[party.name], _MOST_READ)
     own = schema.select(declared_names(study, schema))
     bins, alike = getattr(synth, "bins", None) or _BINS, synth.method.split != "columns"
@@ -317,13 +318,25 @@ def _place(
 
 def columns_of(study: Study) -> dict[str, tuple[str, ...]]:
     """Every party's column names, from the head of its file."""
-    return {party.name: columns_in(party, study.source(party)) for party in study.parties}
+    names = study.read_schema().names
+    return {party.name: columns_in(party, study.source(party), names) for party in study.parties}
 
 
-def columns_in(party: PartyTable, source: Path | Database) -> tuple[str, ...]:
-    """A party's column names, where its rows are in a file or a database."""
+def columns_in(
+    party: PartyTable, source: Path | Database, known: Sequence[str]
+) -> tuple[str, ...]:
+    """A party's column names, where its rows are in a file or a database.
+
+    Args:
+        party: Its entry in the study.
+        source: Where its rows are.
+        known: Names of the schema's columns, by which a text file's line of names is found.
+    """
     with naming_party(party.name):
-        names = source.names if isinstance(source, Database) else names_in(source, party.dialect)
+        if isinstance(source, Database):
+            names = source.names
+        else:
+            names = names_in(source, replace(party.dialect, names=tuple(known)))
     absent = [name for name in party.columns if name not in names]
     if absent:
         where = source.address if isinstance(source, Database) else source

@@ -228,7 +228,7 @@ def party_in(
     if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
         require_approved(folder, plan, identity)
     if not setup.columns:  # those of the study alone are read, where it names them
-        columns = {name: columns_in(entry, source)}
+        columns = {name: columns_in(entry, source, setup.declared.names)}
         with _declining(_ROWS):
             check_columns(study, setup.synth, columns, setup.declared)
     with naming_party(name):

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from hashlib import blake2b
 from math import inf, isfinite
@@ -139,12 +139,19 @@ class PartyTable(Section, frozen=True):
     @property
     def dialect(self) -> Dialect:
         """How its file is written, if it is a CSV."""
-        return Dialect(**{one.name: getattr(self, one.name) for one in fields(Dialect)})
+        declared = {one.name: getattr(self, one.name, ()) for one in fields(Dialect)}
+        return Dialect(**declared)
 
-    def rows(self, source: Path | Database) -> Table | Unread:
-        """Its rows, which are not read yet in a database or a Parquet file."""
+    def rows(self, source: Path | Database, names: Sequence[str] = ()) -> Table | Unread:
+        """Its rows, which are not read yet in a database or a Parquet file.
+
+        Args:
+            source: Where they are.
+            names: Of the schema's columns, by which a text file is cut into cells.
+        """
         if (kept := unread(source)) is None:
-            return read(source, columns=self.columns or None, **asdict(self.dialect))
+            dialect = replace(self.dialect, names=tuple(names))
+            return read(source, columns=self.columns or None, **asdict(dialect))
         return kept.select(self.columns or kept.names)
 
 
@@ -271,7 +278,8 @@ class Study(Section, frozen=True):
         self, party: PartyTable, source: Path | Database, job: Job, home: Path | None
     ) -> Table | Unread:
         """A party's rows as the method takes them: counted where they are, all, or a sample."""
-        part, index = party.rows(source), self.names.index(party.name)
+        part = party.rows(source, self.read_schema().names)
+        index = self.names.index(party.name)
         synth, ordered = self.synthesizer(), not isinstance(part, Database)
         rows: Table | Unread = part
         if not self.counts:

@@ -645,7 +645,7 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
         return part
     with naming_party(name):
         kept, home = unread(part), _home(job, index)
-        rows = kept or read(part)
+        rows = kept or read(part, names=setup.declared.names)
         if not setup.counts:
             rows = rows_to_learn(name, rows, setup.synth, job, index, home)
         elif kept and _ELSEWHERE.get() is not None:

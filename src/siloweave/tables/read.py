@@ -117,6 +117,8 @@ class Dialect:
         missing: Texts that stand for a missing value in every column, beside empty fields.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
         skip: How many lines lie above the names, or above the rows if there are no names.
+        names: Of the columns, where a schema knows them. The line of names and the separator are
+            found by these alone, so that no row decides how the others are cut into cells.
     """
 
     separator: str | None = None
@@ -126,9 +128,11 @@ class Dialect:
     missing: tuple[str, ...] = ()
     short_lines: bool = False
     skip: int | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "missing", tuple(self.missing))
+        object.__setattr__(self, "names", tuple(self.names))
         mark = self.separator
         if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n'):
             raise InputError(f"separator={mark!r} must be one character, such as ';', and no quote")
@@ -700,6 +704,7 @@ def read(
     missing: Sequence[str] = (),
     short_lines: bool = False,
     skip: int | None = None,
+    names: Sequence[str] = (),
 ) -> Table:
     """Read a table.
 
@@ -722,6 +727,8 @@ def read(
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
         skip: How many lines lie above the names; decided from the file when None.
             `Table.dialect` holds all seven as they were used.
+        names: Of the columns, as a schema has them: the separator and the line of names of a CSV
+            are then found by these, and no row has a say in it.
 
     Returns:
         The table. Text stays text; a pandas index is dropped.
@@ -737,7 +744,9 @@ def read(
     """
     if table or query:
         source = Database(str(source), table, query)
-    asked = Dialect(separator, encoding, header, decimal, tuple(missing), short_lines, skip)
+    asked = Dialect(
+        separator, encoding, header, decimal, tuple(missing), short_lines, skip, tuple(names)
+    )
     found = _read(source, asked, columns)
     return found if columns is None else found.select(columns)
 
@@ -914,7 +923,7 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         with TextIOWrapper(_opened(file), found.encoding, "replace", newline="") as lines:
             kept = "".join(line for i, line in enumerate(lines, 1) if i not in blank)
         lazy = scan(BytesIO(kept.encode()))
-    if empty := given[len(names) :]:
+    if (empty := given[len(names) :]) and not found.names:
         held = lazy.select(pl.col(empty).str.strip_chars().ne("").any()).collect().row(0)
         if any(held):
             raise DataError(
@@ -1083,7 +1092,11 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
     try:
         if is_text_file(file):
             return tuple(csv_header(file, dialect)[0])
-        return tuple(_scanned(file, dialect)[0].collect_schema().names())
+        lazy, origin = _scanned(file, dialect)
+        names = lazy.collect_schema().names()
+        if origin.keyed and dialect.names:  # a key that one line alone has is no column
+            names = [name for name in names if name in dialect.names]
+        return tuple(names)
     except _UNREADABLE as error:
         raise unreadable(file, error) from None
 
@@ -1105,6 +1118,7 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
     lines = head.removeprefix("\ufeff").splitlines(keepends=True)
     lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
+    asked = _by_names(lines, asked)
     skipped = _lines_above(lines, asked) if asked.skip is None else asked.skip
     title, lines = "".join(lines[:skipped]), lines[skipped:]
     above = title.count("\n") or skipped  # a mark that ends a line for Python alone is none here
@@ -1116,8 +1130,9 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
     first = rows[0] if header else [""] * len(rows[0])
     names = [name if name.strip() else f"column_{i + 1}" for i, name in enumerate(first)]
     there = sum(map(bool, map(str.strip, first)))
-    filled = [i + 1 for row in rows for i, text in enumerate(row) if text.strip()] if header else []
-    names = names[: max(filled, default=len(names))]
+    named = [first] if asked.names else rows  # a row's value names no column that a schema lacks
+    filled = [i + 1 for row in named for i, text in enumerate(row) if text.strip()]
+    names = names[: max(filled, default=len(names))] if header else names
     if header and asked.header is None and 2 * there < len(names) > 2:
         raise DataError(
             f"line {above + 1} of {str(file)!r} names {there} of {len(names)} columns: delete "
@@ -1132,6 +1147,27 @@ def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dia
         )
     found = replace(asked, separator=separator, encoding=encoding, header=header, skip=above)
     return names, found
+
+
+def _by_names(lines: Sequence[str], asked: Dialect) -> Dialect:
+    """Find the line of names and the separator by names that are known, if they are there.
+
+    It is the first line that has most of them, by the separator that divides it so. Rows lie below
+    it, so none is looked at.
+    """
+    if not asked.names or asked.header is False:
+        return asked
+    most, where = 0, asked
+    wanted = set(asked.names)
+    starts = range(_ABOVE) if asked.skip is None else [asked.skip]
+    for start, line in ((start, lines[start]) for start in starts if start < len(lines)):
+        for mark in [asked.separator] if asked.separator else _SEPARATORS:
+            fields = next(csv.reader([line], delimiter=mark), [])
+            count = len(wanted.intersection(fields))
+            if count > most:
+                most = count
+                where = replace(asked, separator=mark, header=True, skip=start)
+    return where
 
 
 def _lines_above(lines: Sequence[str], asked: Dialect) -> int:
