@@ -346,7 +346,11 @@ def test_true_and_false_are_drawn_as_they_are_written(tmp_path):
     both = Table.from_columns({"x": (["TRUE", "FALSE", "True", "False"] * 9, None)})
     assert Schema.detect(both)["x"].kind == "categorical"
     assert Schema.detect(both.framed("csv"))["x"] == Column(
-        "x", "boolean", from_data=("kind", "missing"), why="booleans in several spellings"
+        "x",
+        "boolean",
+        from_data=("kind", "missing"),
+        why="booleans in several spellings",
+        fallback=False,
     )
     declared = Encoder(Schema((Column("x", "boolean", missing=True),)), 2)
     assert declared.encode(table.select(["x"])).column("x")[:3].tolist() == [1, 0, 2]

@@ -160,7 +160,8 @@ def test_where_a_fact_came_from_is_no_difference():
 def test_detect_agrees_with_the_reviewed_schema_and_marks_everything():
     detected, reviewed = Schema.detect(adult()), adult_schema()
     assert detected.differences(reviewed) == [
-        "column 'education': categories are the same in another order"
+        "column 'education': categories are the same in another order",
+        "column 'education': fallback '10th' against 'Preschool'",
     ]
     assert detected["age"].from_data == ("kind", "low", "high", "missing")
     assert detected["sex"].from_data == ("kind", "categories", "missing")

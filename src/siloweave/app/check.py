@@ -322,9 +322,7 @@ def columns_of(study: Study) -> dict[str, tuple[str, ...]]:
     return {party.name: columns_in(party, study.source(party), names) for party in study.parties}
 
 
-def columns_in(
-    party: PartyTable, source: Path | Database, known: Sequence[str]
-) -> tuple[str, ...]:
+def columns_in(party: PartyTable, source: Path | Database, known: Sequence[str]) -> tuple[str, ...]:
     """A party's column names, where its rows are in a file or a database.
 
     Args:

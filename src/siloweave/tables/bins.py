@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.forms import number_form, written_time
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column
+from siloweave.tables.schema import LOW, Column
 
 BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
@@ -196,6 +196,16 @@ def last_of(column: Column) -> int | float:
 def number_at(column: Column, value: object) -> int | float:
     """Return a value of a binned column as a number; datetimes, ISO-8601 text, in steps."""
     return float(str(value)) if column.kind == "continuous" else _whole(column, value)
+
+
+def fallback_of(column: Column) -> int | float:
+    """Return the number that stands for cells without a place; its column declares a fallback.
+
+    It is the lower bound where the fallback is "low", and 0 as long as that bound is open.
+    """
+    if column.fallback != LOW:
+        return number_at(column, column.fallback)
+    return 0 if column.low is None else number_at(column, column.low)
 
 
 def draw(

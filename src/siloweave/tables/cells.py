@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Ints
-from siloweave.tables.bins import BINNED, Edges, last_of, number_at, step_of
+from siloweave.tables.bins import BINNED, Edges, fallback_of, last_of, number_at, step_of
 from siloweave.tables.display import count_of
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
@@ -181,7 +181,7 @@ def _moved(
     if column.fallback is None:
         is_missing = is_missing | homeless
     else:
-        placed = np.where(homeless, number_at(column, column.fallback), values)
+        placed = np.where(homeless, fallback_of(column), values)
         is_missing = is_missing & ~homeless
     inside = placed
     if column.low is not None and column.high is not None:

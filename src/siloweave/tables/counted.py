@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.bins import last_of, number_at, octave_starts, octaves, step_of
+from siloweave.tables.bins import fallback_of, last_of, octave_starts, octaves, step_of
 from siloweave.tables.cells import check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.database import Database, DatabaseKind, as_text, quoted
@@ -303,7 +303,6 @@ def _literal(value: Any, database: Database) -> str:
     return database.sql.real(value) if isinstance(value, float) else str(value)
 
 
-
 # A column in SQL
 
 
@@ -402,7 +401,7 @@ class _Coding:
             return None
         if column.kind in _BINNED:
             edges = self.encoder.edges(column.name)
-            return int(np.searchsorted(edges[1:-1], number_at(column, value), side="right"))
+            return int(np.searchsorted(edges[1:-1], fallback_of(column), side="right"))
         return column.options.index(value)
 
     @cached_property

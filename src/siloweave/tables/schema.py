@@ -29,6 +29,8 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
+LOW = "low"
+"""The fallback of a column of numbers or datetimes that is its lower bound."""
 Outside = Literal["move", "refuse"]
 """What becomes of a cell that a column has no place for."""
 _KINDS = get_args(Kind)
@@ -65,8 +67,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             decides whether there is a run. None: "move" where a method keeps a guarantee, and
             "refuse" where it keeps none.
         fallback: A value of the column that stands for every cell without a place: for what is no
-            number in a column of numbers, and for a missing value where none may be missing. The
-            nearest bound does, where bounds were learned and leave it out.
+            number in a column of numbers, and for a missing value where none may be missing.
+            "low" stands for the lower bound of numbers and datetimes, whatever it is. Where
+            bounds were learned and leave the value out, the nearest bound stands for it.
         format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
             such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
             1234) is written, such as ``"1.234,5 €"``. Ids: a regular expression, such as
@@ -245,6 +248,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 raise SchemaError(
                     f"{where}: fallback={value!r} is none of its values; give one of them"
                 )
+            return
+        if value == LOW:
             return
         value = _bound(self.kind, value, where, "fallback")
         msgspec.structs.force_setattr(self, "fallback", value)
@@ -581,12 +586,12 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def with_fallbacks(self) -> Schema:
         """Return the schema in which a column without a place for some cell has a fallback.
 
-        It is the lower bound, or the first category. A column whose bounds are open gets 0.
+        It is the lower bound, or the first category.
 
         Example:
             >>> age = Column("age", "integer", low=17, high=99)
             >>> Schema((age,)).with_fallbacks()["age"].fallback
-            17
+            'low'
         """
         columns = [
             column if column.has_place else msgspec.structs.replace(column, fallback=lowest(column))
@@ -632,6 +637,7 @@ def place_words(column: Column) -> str:
         'age: the nearest of 0 to 99, else missing'
     """
     refuge: Any = column.other if column.fallback is None else column.fallback
+    refuge = column.low if refuge == LOW and not column.options else refuge
     rest = "missing" if refuge is None else repr(refuge)
     if column.low is None or column.high is None:
         return f"{column.name}: {rest}"
@@ -639,12 +645,8 @@ def place_words(column: Column) -> str:
 
 
 def lowest(column: Column) -> Category:
-    """Return a modelled column's lowest value: its lower bound, or its first category."""
-    if column.options:
-        return column.options[0]
-    if column.low is not None:
-        return column.low
-    return "1970-01-01" if column.kind == "datetime" else 0
+    """Return what stands for a modelled column's lowest value as its fallback."""
+    return column.options[0] if column.options else LOW
 
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
