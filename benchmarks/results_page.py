@@ -22,6 +22,7 @@ import neural_page
 import neural_speed_page
 import private_counts
 import silofuse_page
+import units
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "results.md"
@@ -75,6 +76,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
   VertiMRF and VertiGAN beside central methods
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
+- [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
 """
 
 HEAD = """## Rows split
@@ -203,6 +205,7 @@ def page() -> str:
     parts = [TOP, deeper(text), neural, silofuse_page.page(results)]
     parts.append(columns_split_page.page(results))
     parts.append(fed_tgan_page.page(results))
+    parts.append(units.page())
     return "\n".join(parts)
 
 
