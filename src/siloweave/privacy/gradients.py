@@ -204,7 +204,7 @@ def factors(
 def _together(x: Array, mask: Array, rows: int) -> Array:
     """Calls of a unit's rows as calls of the unit; 0 for rows that do not count."""
     counted = jnp.where(mask[:, None, None], x, 0.0)
-    batch, calls, width = x.shape
+    batch, calls, width = counted.shape
     return counted.reshape(batch // rows, rows * calls, width)
 
 
