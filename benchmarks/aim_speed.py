@@ -33,6 +33,8 @@ from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 TABLES = ("adult", "census_income_kdd", "covertype")
 OUT = Path(__file__).parent / "results" / "aim_speed.jsonl"
@@ -110,15 +112,15 @@ def store(path: Path, domain: Any, measurements: list[Any]) -> None:
         "sigmas": [m.sigma for m in combined],
         "total": estimate_total(combined),
     }
-    counts = {str(i): m.counts for i, m in enumerate(combined)}
-    np.savez(path, facts=np.array(json.dumps(facts)), **counts)
+    counts = {str(i): np.ascontiguousarray(m.counts) for i, m in enumerate(combined)}
+    save_file(counts, path, metadata={"facts": json.dumps(facts)})
 
 
 def loaded(path: Path) -> tuple[dict[str, Any], list[Any]]:
     """Read what `store` wrote."""
-    with np.load(path) as file:
-        facts = json.loads(str(file["facts"]))
-        return facts, [file[str(i)] for i in range(len(facts["cliques"]))]
+    with safe_open(path, framework="numpy") as file:
+        facts = json.loads(file.metadata()["facts"])
+        return facts, [file.get_tensor(str(i)) for i in range(len(facts["cliques"]))]
 
 
 def run_estimate(side: str, path: Path, steps: int) -> dict[str, Any]:
@@ -205,7 +207,7 @@ def estimates(arguments: argparse.Namespace) -> None:
     source = {"PYTHONPATH": str(Path(__file__).resolve().parents[1] / "src")}
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.table:
-            path = Path(folder) / f"{name}.npz"
+            path = Path(folder) / f"{name}.safetensors"
             ours = ["fit", "--table", name, "--data", str(arguments.data), "--measured", str(path)]
             child(ours, source)
             for _ in range(arguments.repeats):

@@ -569,7 +569,7 @@ _calibrated: WeakSet[MRF] = WeakSet()
 
 
 def _known_beliefs(model: MRF) -> list[Array] | None:
-    """Return the beliefs of a model in use whose potentials are the same; None if there is none."""
+    """Return the beliefs of a model in use whose potentials are the same, or None."""
     for other in list(_calibrated):
         beliefs: list[Array] | None = vars(other).get("beliefs")
         if beliefs is not None and _same_potentials(model, other):
