@@ -20,6 +20,7 @@ import columns_split_page
 import fed_tgan_page
 import neural_page
 import neural_speed_page
+import one_row
 import person_steps
 import private_counts
 import silofuse_page
@@ -77,6 +78,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
   VertiMRF and VertiGAN beside central methods
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
+- [One row more in a file](#one-row-more-in-a-file): whether it can be told, by every private family
 - [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
 - [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
 """
@@ -209,6 +211,7 @@ def page() -> str:
     parts.append(fed_tgan_page.page(results))
     parts.append(person_steps.page(results))
     parts.append(units.page())
+    parts.append(one_row.page())
     return "\n".join(parts)
 
 
