@@ -17,6 +17,7 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
+from siloweave.tables.queries import query_warnings
 from siloweave.tables.read import read
 from siloweave.tables.schema import Column, Schema
 
@@ -347,3 +348,16 @@ def test_texts_of_a_postgresql_database_in_latin_1_are_read(server, run):
     assert read(source).values("x").tolist() == ["Zürich"]
     schema = Schema((Column("x", "categorical", categories=("Zürich", "rest"), other="rest"),))
     assert counted(source, Encoder(schema)).count([("x",)])[0].tolist() == [1, 0]
+
+
+@pytest.mark.slow
+def test_views_of_postgresql_are_looked_at(server, run):
+    run(
+        "CREATE TABLE IF NOT EXISTS seen (a INTEGER)",
+        "CREATE OR REPLACE VIEW few AS SELECT DISTINCT a FROM seen",
+        "CREATE OR REPLACE VIEW all_of_them AS SELECT a FROM few",
+    )
+    for source in (Database(server, table="public.few"), Database(server, table="all_of_them")):
+        (warning,) = query_warnings(source)
+        assert "the view 'few' has DISTINCT" in warning
+    assert query_warnings(Database(server, table="seen")) == []
