@@ -66,6 +66,15 @@ def test_rows_that_are_checked_are_read(stored):
     assert not found.rows.misfits
 
 
+def test_check_names_what_in_a_query_lets_one_row_move_others(stored):
+    few = ROWS.replace("FROM stays", "FROM stays LIMIT 30")
+    stored.replace("study.toml", f"data = {ROWS}", f"data = {few}")
+    (warning,) = (one for one in forecast(Study.load(stored.path)).warnings if "LIMIT" in one)
+    assert warning.startswith("north: the query has LIMIT: which rows it gives depends on other")
+    stored.replace("study.toml", f"data = {few}", f"data = {ROWS}")
+    assert not any("the query has" in one for one in forecast(Study.load(stored.path)).warnings)
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [

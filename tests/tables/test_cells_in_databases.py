@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from tests.tables.databases import SECRET, duckdb, needs_duckdb, postgresql_server
 
-from siloweave.errors import SchemaError
+from siloweave.errors import DataError, SchemaError
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
+from siloweave.tables.queries import query_warnings
 from siloweave.tables.read import read
 from siloweave.tables.schema import Column, Schema
 
@@ -27,6 +28,8 @@ TEXTS = (
     "999", "-9", "true", "FALSE", "0", "2020-02-29", "2020-02-30", "20200229", "0001-01-01",
     "9999-12-31", "2020-02-29T12:30:00", "+5", "٣", "'; --", "\\", "x" * 300,
 )  # fmt: skip
+ALIKE = ("a", "A", "a ", " a", "Ä", "ä", "A\u0308", "flu", "Flu", "FLU ", "B", "n/a", "N/A", "")
+"""Texts that some collations take to be equal."""
 NUMBERS = (
     0.0, -0.0, 1.0, 1.5, 2.5, -0.5, 0.5, 99.5, 100.5, 3.0, 999.0, -9.0, 1e308, -1e308, 5e-324,
     float("inf"), float("-inf"), 2.0**53, 2.0**62, 2.0**63, -(2.0**63), 1e19, 0.1, 1e-7,
@@ -92,9 +95,10 @@ def check_cells(source: Database, count: int) -> None:
         codes = counted(rows(source, chosen, names), encoder)
         return codes.count([(name,) for name in names]), dict(codes.moved)
 
+    everything = read(rows(source, "i > 0 ORDER BY i", names))
     fewer, moved = counts("i <= 0")
     for i in range(1, count + 1):
-        alone = encoder.read(read(rows(source, f"i = {i}", names)))
+        alone = encoder.read(everything.take([i - 1]))
         more, moved_more = counts(f"i <= 0 OR i = {i}")
         for name, less, found in zip(names, fewer, more, strict=True):
             place = int(alone.codes.column(name)[0])
@@ -104,7 +108,6 @@ def check_cells(source: Database, count: int) -> None:
             assert change == alone.moved.get(name, 0), f"{name} of row {i}"
 
     # All of them at once, beside a table in memory.
-    everything = read(rows(source, "i > 0", names))
     found, moved = counts("i > 0")
     expected = encoder.read(everything)
     for name, table in zip(names, found, strict=True):
@@ -130,7 +133,28 @@ def check_refusals(source: Database, count: int, fitting: Sequence[int]) -> None
             assert outcome(f"{others} OR i = {i}") == outcome(f"i = {i}"), f"{column} and row {i}"
 
 
+WARDS = Schema((Column("x", "categorical", categories=("a", "rest"), other="rest"),))
+
+
+def check_nine_hundred(before: Database, after: Database) -> None:
+    """Assert that 900 rows stay where they are when a row is added before all of them."""
+    found = [counted(one, Encoder(WARDS)).count([("x",)])[0].tolist() for one in (before, after)]
+    assert found == [[900, 0], [900, 1]]
+
+
 # SQLite
+
+
+@pytest.mark.parametrize(("rule", "more"), [("NOCASE", "A"), ("RTRIM", "a  b")])
+def test_in_sqlite_a_text_like_others_does_not_move_them(tmp_path, rule, more):
+    found = []
+    for name, cells in (("before", []), ("after", [more])):
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as connection, connection:
+            connection.execute(f"CREATE TABLE cells (x TEXT COLLATE {rule})")
+            held = [[cell] for cell in [*cells, *["a"] * 450, *["a"] * 450]]
+            connection.executemany("INSERT INTO cells VALUES (?)", held)
+        found.append(Database(f"sqlite:///{tmp_path / name}.sqlite", table="cells"))
+    check_nine_hundred(*found)
 
 
 def in_sqlite(folder, declared: str, cells: Sequence) -> Database:
@@ -177,22 +201,22 @@ TYPES = {
                       "200000-01-01", None]),
 }  # fmt: skip
 DUCKDB = TYPES | {
-    "nocase": ("VARCHAR COLLATE NOCASE", TYPES["text"][1]),
-    "noaccent": ("VARCHAR COLLATE NOACCENT", TYPES["text"][1]),
-    "both": ("VARCHAR COLLATE NOCASE.NOACCENT", TYPES["text"][1]),
-    "german": ("VARCHAR COLLATE de", TYPES["text"][1]),
+    "nocase": ("VARCHAR COLLATE NOCASE", ALIKE),
+    "noaccent": ("VARCHAR COLLATE NOACCENT", ALIKE),
+    "both": ("VARCHAR COLLATE NOCASE.NOACCENT", ALIKE),
+    "german": ("VARCHAR COLLATE de", ALIKE),
     "decimal": ("DECIMAL(18, 3)", ["0", "1", "1.5", "2.5", "-0.5", "999", "100.001", None]),
     "hugeint": ("HUGEINT", ["0", "1", "999", str(2**100), str(-(2**100)), None]),
     "bytes": ("BLOB", ["a", "flu", "", "1", None]),
     "list": ("INTEGER[]", ["[1]", "[]", None]),
-    "choice": ("ENUM ('a', 'flu', '1', '?')", ["a", "flu", "1", "?", None]),
+    "choice": ("ENUM ('a', 'A', 'flu', '1', '?')", ["a", "flu", "1", "?", None]),
 }
 BASES = {
     "double": ["1.0", "2.5"], "bigint": ["1", "2"], "integer": ["1", "2"], "real": ["1", "2.5"],
     "boolean": ["true"], "timestamp": TIMES[:1], "zoned": TIMES[:1], "date": ["2020-02-29"],
     "decimal": ["1", "2.5"], "numeric": ["1", "2.5"], "hugeint": ["1", "2"], "list": ["[1]"],
 }  # fmt: skip
-TEXT_BASE = ["a", "a", "flu", "1", "?"]
+TEXT_BASE = ["a", "a", "A", "flu", "1", "?"]
 
 
 @needs_duckdb
@@ -212,11 +236,23 @@ def test_in_duckdb_one_row_more_moves_no_other(tmp_path, kind):
     check_cells(Database(f"duckdb:///{tmp_path / 'a.duckdb'}", table="cells"), count)
 
 
+@needs_duckdb
+@pytest.mark.parametrize(("rule", "more"), [("NOCASE", "A"), ("NOACCENT", "ä"), ("de", "a\u00ad")])
+def test_in_duckdb_a_text_like_others_does_not_move_them(tmp_path, rule, more):
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        for name, first in (("before", ""), ("after", f"('{more}'),")):
+            values = f"VALUES {first} {', '.join(['(chr(97))'] * 900)}"
+            connection.execute(f"CREATE TABLE {name} (x VARCHAR COLLATE {rule})")
+            connection.execute(f"INSERT INTO {name} {values}")
+    address = f"duckdb:///{tmp_path / 'a.duckdb'}"
+    check_nine_hundred(Database(address, table="before"), Database(address, table="after"))
+
+
 POSTGRESQL = TYPES | {
-    "nocase": ('TEXT COLLATE "nocase"', TYPES["text"][1]),
-    "noaccent": ('TEXT COLLATE "noaccent"', TYPES["text"][1]),
-    "citext": ("CITEXT", TYPES["text"][1]),
-    "char": ("CHAR(20)", [one for one in TYPES["text"][1] if len(one or "") < 20]),
+    "nocase": ('TEXT COLLATE "nocase"', ALIKE),
+    "noaccent": ('VARCHAR COLLATE "noaccent"', ALIKE),
+    "citext": ("CITEXT", ALIKE),
+    "char": ("CHAR(20)", ALIKE),
     "numeric": ("NUMERIC", [*map(repr, NUMBERS), "NaN", "1e400", "-1e400", "1e-400", "-1e-400",
                             "2.5", None]),
     "bytes": ("BYTEA", ["a", "flu", "", "1", None]),
@@ -271,3 +307,57 @@ def test_in_postgresql_one_row_more_moves_no_other(server, run, kind):
         f"INSERT INTO cells VALUES {values}",
     )
     check_cells(Database(server, table="cells"), len(cells))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("declared", "more"),
+    [('TEXT COLLATE "nocase"', "A"), ('TEXT COLLATE "noaccent"', "ä"), ("CITEXT", "A")],
+)
+def test_in_postgresql_a_text_like_others_does_not_move_them(server, run, declared, more):
+    for name, cells in (("before", []), ("after", [more])):
+        values = ", ".join(f"('{cell}')" for cell in [*cells, *["a"] * 900])
+        run(
+            f"DROP TABLE IF EXISTS {name}",
+            f"CREATE TABLE {name} (x {declared})",
+            f"INSERT INTO {name} VALUES {values}",
+        )
+    check_nine_hundred(Database(server, table="before"), Database(server, table="after"))
+
+
+@pytest.mark.slow
+def test_a_postgresql_database_without_an_encoding_is_refused(server, run):
+    address = server.rpartition("/")[0] + "/plain"
+    from adbc_driver_postgresql import dbapi
+
+    with dbapi.connect(server, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(DataError, match=r"column 'b' is text .* \(SQL_ASCII\).* in UTF8"):
+        read(Database(address, query="SELECT 1 AS a, 'x' AS b"))
+    assert read(Database(address, query="SELECT 1 AS a")).values("a").tolist() == [1]
+
+
+@pytest.mark.slow
+def test_texts_of_a_postgresql_database_in_latin_1_are_read(server, run):
+    address = server.rpartition("/")[0] + "/latin"
+    from adbc_driver_postgresql import dbapi
+
+    with dbapi.connect(server, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    source = Database(address, query="SELECT 'Z' || chr(252) || 'rich' AS x")
+    assert read(source).values("x").tolist() == ["Zürich"]
+    schema = Schema((Column("x", "categorical", categories=("Zürich", "rest"), other="rest"),))
+    assert counted(source, Encoder(schema)).count([("x",)])[0].tolist() == [1, 0]
+
+
+@pytest.mark.slow
+def test_views_of_postgresql_are_looked_at(server, run):
+    run(
+        "CREATE TABLE IF NOT EXISTS seen (a INTEGER)",
+        "CREATE OR REPLACE VIEW few AS SELECT DISTINCT a FROM seen",
+        "CREATE OR REPLACE VIEW all_of_them AS SELECT a FROM few",
+    )
+    for source in (Database(server, table="public.few"), Database(server, table="all_of_them")):
+        (warning,) = query_warnings(source)
+        assert "the view 'few' has DISTINCT" in warning
+    assert query_warnings(Database(server, table="seen")) == []
