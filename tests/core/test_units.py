@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -133,6 +134,8 @@ def test_a_fit_says_what_it_protected_when_it_is_read_again(tmp_path):
     assert loaded.budget == budget
     assert loaded.ledger.epsilon_at_parties == fitted.ledger.epsilon_at_parties > 2 * fitted.epsilon
     assert "a unit with rows at 2 parties: epsilon" in str(fitted.ledger)
+    vanished = replace(fitted, settings={**fitted.settings, "vanished": ["gone"]})
+    assert vanished.ledger.epsilon_at_parties == float("inf")
     stored = json.loads((tmp_path / "fit" / "fit.json").read_text())
     assert (stored.pop("rows_per_unit"), stored.pop("parties_per_unit")) == (3, 2)
     stored["unit"] = "patient"  # as versions wrote it that took any word, and protected a row

@@ -362,6 +362,7 @@ class Ledgers:
         split: What parties hold: with "columns", a row is in all ledgers.
         same_people: Whether parties hold the same people, and rows were added or removed ones.
         parties_per_unit: At how many parties with split rows a unit may have rows.
+        is_complete: Whether every party's record is here; a party that vanished has sent none.
     """
 
     entries: Mapping[str, tuple[Entry, ...]]
@@ -369,6 +370,7 @@ class Ledgers:
     split: str = "rows"
     same_people: bool = False
     parties_per_unit: int = 1
+    is_complete: bool = True
 
     @property
     def epsilons(self) -> dict[str, float]:
@@ -390,9 +392,14 @@ class Ledgers:
 
     @property
     def epsilon_at_parties(self) -> float | None:
-        """Epsilon of a unit that has rows at several parties, if the budget allows that."""
+        """Epsilon of a unit that has rows at several parties, if the budget allows that.
+
+        Infinite where a party vanished: what it released is bounded, but not at every delta.
+        """
         if self.parties_per_unit == 1 or self.split != "rows" or len(self.entries) < 2:
             return None
+        if not self.is_complete:
+            return inf
         events = [[entry.event for entry in entries] for entries in self.entries.values()]
         return epsilon_at_parties(events, self.parties_per_unit, self.delta)
 
@@ -628,7 +635,10 @@ class Fit:
         """What every party released and what that cost, for people to read."""
         same = self.info.same_people and self.budget.relation is Relation.ADD_REMOVE
         budget, split = self.budget, self.info.split
-        return Ledgers(self.ledgers, budget.delta, split, same, budget.parties_per_unit)
+        return Ledgers(
+            self.ledgers, budget.delta, split, same, budget.parties_per_unit,
+            is_complete=not self.unaccounted,
+        )  # fmt: skip
 
     def sample(
         self,
