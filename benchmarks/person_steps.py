@@ -141,7 +141,12 @@ the noise multiplier and **rate** the probability with which a unit is in a step
 person's rows taking part, a batch of as many rows is a larger share of the persons. Mean ± standard
 deviation over the runs. A step has the same sensitivity for any k; what k costs is noise in the
 histogram before the steps (k times as wide), and what it gives is rows. Rows of one person have
-nothing in common here, so that nothing is lost by seeing few of them but their number."""
+nothing in common here, so that nothing is lost by seeing few of them but their number.
+
+A patient with 100 rows and k = 5 (`tests/guarantees/test_person_audit.py`, 200 fits with her and
+200 without, ε = 1): by the likelihood of all noisy counts and steps, for an adversary who knows all
+rows, the area under the curve is 0.519 (99.9 % interval 0.424 to 0.615); chance is 0.5. With a row
+as the unit the same attack separates all fits that were made (4 each way)."""
 
 
 def _line(name: str, most: int | None, runs: list[Row]) -> list[str]:

@@ -587,3 +587,31 @@ def test_every_kind_of_refusal_is_for_its_own_reason(load, tmp_path):
     written = [json.loads(text)["what"] for text in module.RESULTS.read_text("utf-8").splitlines()]
     assert [one["what"] for one in found] == written
     assert not [one for one in found if one["accepted"] or one["crashed"]]
+
+
+def test_a_page_of_persons_shows_units_side_by_side_and_invents_nothing(load, tmp_path):
+    steps = load("person_steps")
+    assert steps.page(tmp_path) == ""
+    one = {
+        "table": "adult", "tvd": [0.1, 0.2, 0.3], "utility": 0.5, "real_utility": 0.7,
+        "noise_multiplier": 2.5, "rate": 0.01, "epsilon": 0.9995,
+    }  # fmt: skip
+    runs = [one | {"most": most, "seed": seed} for most in (None, 5) for seed in (0, 1)]
+    written(tmp_path, steps.FILE, runs)
+    text = steps.page(tmp_path)
+    assert len(rows_of(text, "adult")) == 2
+    assert "| adult | person, k = 5 | 2 | 0.100 ± 0.000 |" in text
+
+
+def test_rows_under_ids_are_all_there_and_persons_have_one_to_eight(load, tmp_path):
+    rows = Table.from_columns({"x": (np.arange(500), None), "y": (np.arange(500) % 2, None)})
+    from siloweave.tables import write
+
+    write(rows, tmp_path / "adult.parquet")
+    facts = {"adult": {"continuous": ["x"], "target": "y"}}
+    (tmp_path / "datasets.json").write_text(json.dumps(facts))
+    table, schema, target = load("person_steps").grouped("adult", tmp_path)
+    assert sorted(table.values("x").tolist()) == list(range(500))
+    counts = np.unique(table.values("person"), return_counts=True)[1]
+    assert set(counts.tolist()) == set(range(1, 9))
+    assert (schema["person"].kind, target) == ("id", "y")

@@ -156,3 +156,26 @@ def test_rows_that_lie_at_all_parties_are_attacked_whole(tmp_path):
     for one in seen:
         gap = one.measurement.counts - marginal(codes, one.measurement.clique)
         assert np.abs(gap).max() < 8 * one.measurement.sigma
+
+
+def visits(rows, seed, most):
+    """Rows of persons who have so many each."""
+    table = people(rows, seed)
+    columns = {name: (table.values(name), None) for name in table.names}
+    return Table.from_columns({"who": (np.arange(rows) // most + 1000 * seed, None), **columns})
+
+
+def test_rows_of_persons_are_attacked_where_all_of_them_took_part(tmp_path):
+    """What the ledger allows is for all rows of a person, so a single row is below it."""
+    schema = Schema((Column("who", "id"), *SCHEMA.columns))
+    budget = Budget(3.0, 1e-5, unit="who", rows_per_unit=2)
+    parts = {"north": visits(120, 1, 2), "south": visits(200, 2, 2)}
+    fitted = sw.TwoRound(**SETTINGS).fit(
+        parts, schema, budget=budget, folder=tmp_path, seed=1, noise="seeded"
+    )
+    fitted.save(tmp_path / "model")
+    for one in attack_run(tmp_path, parts, visits(400, 3, 2), targets=200):
+        assert one.risk.low <= one.risk.allowed < 1
+    crowded = {**parts, "south": visits(200, 2, 4)}
+    with pytest.raises(InputError, match="party 'south': 50 of 'who' have more than rows_per_unit"):
+        attack_run(tmp_path, crowded, visits(400, 3, 2), targets=200)

@@ -64,6 +64,7 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Clique, Codes, Domain
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.persons import owners_in, relabelled
 from siloweave.tables.read import Table, beside, read
 
 FEWEST = 8
@@ -294,8 +295,10 @@ def attack_run(
 
     The adversary knows every row of the study but those it attacks, and what it received. One run
     is one draw of the noise, so a single risk varies; no risk may be above what the ledger allows
-    other than by chance. Choices, PrivMRF's distances, and what was learned before the run (an open
-    schema, a noisy histogram of single columns), are in that bound but not in the attack.
+    other than by chance. Where the run's unit is a person, single rows are attacked, and what the
+    ledger allows is for all rows of a person together. Choices, PrivMRF's distances, and what was
+    learned before the run (an open schema, a noisy histogram of single columns), are in that bound
+    but not in the attack.
 
     Args:
         folder: The run's folder, with its model, transcript and ledgers.
@@ -308,8 +311,8 @@ def attack_run(
         One exposure per party, in the order of `data`; one in all where columns are split.
 
     Raises:
-        InputError: There is no transcript, it is a run of another method, or `targets` is too
-            small.
+        InputError: There is no transcript, it is a run of another method, `targets` is too small,
+            or a person has more rows than took part.
         RosterError: `data` names other parties than the run.
     """
     whole("targets", targets, 2 * FEWEST)
@@ -328,6 +331,7 @@ def attack_run(
         data = {next(iter(ledgers)): data}
     encoder = fitted.model.encoder
     named = _parties_of_run(data, None, sorted(ledgers))
+    _require_bounded(fitted, named)
     if fitted.columns:
         return (_whole_rows(fitted, named, control, ledgers, folder, targets // 2, seed),)
     parts = {name: coded_rows(name, _rows(fitted, part), encoder) for name, part in named.items()}
@@ -366,6 +370,25 @@ def _whole_rows(
     ]
     paid = sum(e.rho * e.count for e in of_one_person(one.events for one in ledgers.values()))
     return _exposure(EVERYONE, rows, others, seen, paid, count, fold_in(seed, EVERYONE))
+
+
+def _require_bounded(fitted: Fit, named: Mapping[str, Any]) -> None:
+    """Refuse rows of which the run left some out: nobody but the party knows which ones."""
+    budget = fitted.budget
+    if budget.by_row:
+        return
+    most = budget.neighbours.rows
+    for name, part in named.items():
+        if isinstance(part, Codes):
+            continue
+        owners = owners_in({f"party {name!r}": read(part)}, budget.unit)[f"party {name!r}"]
+        _, counts = relabelled(owners)
+        if over := int((counts > most).sum()):
+            raise InputError(
+                f"party {name!r}: {over} of {budget.unit!r} have more than rows_per_unit = {most} "
+                "rows, of which the run left some out, and its transcript does not show which. "
+                "Attack a run whose tables keep to the bound"
+            )
 
 
 def _rows(fitted: Fit, part: Any) -> Any:
