@@ -139,8 +139,8 @@ class PartyTable(Section, frozen=True):
     @property
     def dialect(self) -> Dialect:
         """How its file is written, if it is a CSV."""
-        declared = {one.name: getattr(self, one.name, ()) for one in fields(Dialect)}
-        return Dialect(**declared)
+        declared = [one.name for one in fields(Dialect) if one.name != "names"]
+        return Dialect(**{name: getattr(self, name) for name in declared})
 
     def rows(self, source: Path | Database, names: Sequence[str] = ()) -> Table | Unread:
         """Its rows, which are not read yet in a database or a Parquet file.

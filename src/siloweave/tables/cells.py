@@ -98,7 +98,8 @@ def missing_cells(column: Column, table: Table) -> Bools:
 def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     """Return how many cells of each column have no place in it and are moved, where any are.
 
-    It is for the owner of the rows alone.
+    It is for the owner of the rows alone. A column's `other` is a place of its own, for whatever
+    is not among its categories, so that columns with one are left out.
 
     Raises:
         SchemaError: Cells have no place in a column that does not move them.
@@ -106,7 +107,7 @@ def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     counts = {
         column.name: table.rows_of(placed_cells(column, table).moved)
         for column in schema.coded
-        if column.outside == "move"
+        if column.outside == "move" and column.other is None
     }
     return {name: count for name, count in counts.items() if count}
 

@@ -1,0 +1,72 @@
+"""What a party of each private method works with differs by one row where its file does.
+
+The tests of neighbours begin at codes; these begin at the file, see decision 0056.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import siloweave as sw
+from siloweave.core.method import Place, Setup
+from siloweave.methods.registry import METHODS
+from siloweave.tables.read import read
+
+COLUMNS = (
+    sw.Column("code", "categorical", ("1", "2", "rest"), other="rest"),
+    sw.Column("age", "integer", low=0, high=99, missing=True, missing_values=("-9", "unknown")),
+    sw.Column("pay", "continuous", low=0, high=9000, fallback=0.0, format="1.234,5"),
+    sw.Column("smoker", "boolean", missing=True),
+)
+SCHEMA = sw.Schema(COLUMNS)
+ROWS = [[" 1", "-9.0", "1.234", "true"], [" 2", "41", "7", "0"]] * 30
+ODD = [["?", "unknown", "1.5", "yes"], ["", "1.5", "inf", ""], ["1.0", " 7", "abc", "TRUE"]]
+PRIVATE = sorted(
+    name
+    for name, synth in METHODS.items()
+    if synth.method.guarantee(synth()).kind == "dp" and synth.method.split != "columns"
+)
+
+
+def party_data(name: str, rows: list[list[str]], folder: Path):
+    """A party's data from a CSV, as a run prepares it."""
+    lines = [",".join(f'"{cell}"' for cell in row) for row in rows]
+    (folder / "rows.csv").write_text("\n".join([",".join(SCHEMA.names), *lines]) + "\n")
+    synth = METHODS[name]()
+    budget = sw.Budget(epsilon=1.0, delta=1e-6)
+    setup = Setup(synth, SCHEMA, budget, ("north",))
+    table = read(folder / "rows.csv", names=SCHEMA.names)
+    return synth.method.prepare(table, setup, Place("north"))
+
+
+def counts_of(data) -> list[np.ndarray]:
+    """How many rows have each code, by column; of counted rows and of those that train."""
+    rows = getattr(data, "rows", None)
+    rows = rows if hasattr(rows, "count") else getattr(data, "codes", data)
+    return rows.count([(name,) for name in rows.domain.names])
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_party_has_one_row_more_where_its_file_has_one(name, tmp_path):
+    before = counts_of(party_data(name, ROWS, tmp_path))
+    assert [int(count.sum()) for count in before] == [60] * 4
+    assert before[0].tolist() == [30, 30, 0]
+    for odd in ODD:
+        after = counts_of(party_data(name, [*ROWS, odd], tmp_path))
+        for old, new in zip(before, after, strict=True):
+            assert (new - old).min() >= 0
+            assert (new - old).sum() == 1
+
+
+def test_categories_that_are_learned_are_the_same_with_an_odd_row_more(tmp_path):
+    """Codes were named with their blanks where one cell was no number, and without them else."""
+    schema = sw.Schema((sw.Column("code", "categorical", ("rest",), other="rest"),))
+    budget = sw.Budget(epsilon=5.0, delta=1e-3)
+    named = []
+    for cells in ([" 1", " 2"] * 200, [*[" 1", " 2"] * 200, "?"]):
+        path = tmp_path / "rows.csv"
+        path.write_text("code\n" + "".join(f'"{cell}"\n' for cell in cells))
+        model = sw.AIM().fit(path, schema, budget=budget, learn=0.5, noise="seeded")
+        named.append(model.schema["code"].categories)
+    assert named[0] == named[1] == ("1", "2", "rest")
