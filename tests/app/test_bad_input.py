@@ -370,3 +370,16 @@ def test_a_finished_run_says_what_it_no_longer_has(done):
     assert "synthetic.csv is not there any more" in told
     assert "[output] rows = 7777, and this run drew" in told
     assert "`siloweave sample`" in told
+
+
+def test_columns_that_refuse_by_choice_are_named_by_check_and_by_the_report(folder):
+    refusing(folder)
+    said = 'age, sex: outside = "refuse" in the schema. That there is a run shows that no party'
+    code, out, _ = folder.call("check")
+    assert code == 0
+    assert said in " ".join(out.split())
+    assert folder.call("run")[0] == 0
+    assert (
+        "One row may decide it, and ε does not cover it"
+        in (folder.path / "run/report.html").read_text()
+    )

@@ -19,6 +19,7 @@ from siloweave.core.run import Synthesizer, own_columns, too_few
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
+from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
@@ -560,11 +561,7 @@ def _refusing(schema: Schema, synth: Synthesizer) -> Iterator[str]:
     """A sentence about columns that refuse a table, where a guarantee would not have it."""
     names = [column.name for column in schema.coded if column.outside == "refuse"]
     if names and synth.info.guarantee in GUARANTEED:
-        yield (
-            f'{listed(names)}: outside = "refuse" in the schema. Whether the study runs shows that '
-            "no party has a cell that does not fit there. One row decides that, and no epsilon "
-            "covers it; declare a fallback instead"
-        )
+        yield words.refusing(names).rstrip(".")
 
 
 def _places(schema: Schema, synth: Synthesizer) -> Iterator[str]:

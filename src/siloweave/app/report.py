@@ -355,7 +355,7 @@ def record_of(
         phases=tuple(Phase(name=n, seconds=s) for n, s in fitted.cost.phases.items()),
         schema_facts=(*map(_fact, fitted.schema.columns), *_constraints(fitted, synthetic)),
         assumed_public=_assumed(fitted),
-        warnings=(*_unprotected(fitted), *_limits(fitted)),
+        warnings=(*_unprotected(fitted), *_limits(fitted), *_refusing(fitted)),
         settings=dict(_flat(fitted.settings)),
         synthetic=shown,
         owner=_owner(fitted, view, owner, measured or {}) if owner and view else None,
@@ -428,6 +428,14 @@ def _unprotected(fitted: Fit) -> Iterator[str]:
         spent, delta = words.epsilon(epsilon(paid, fitted.budget.delta)), fitted.budget.delta
         text = f"Noise covers a part alone: ε = {spent} at δ = {words.small(delta)} for that part. "
         yield f"{text}Released without any: {'; '.join(dict.fromkeys(bare))}."
+
+
+def _refusing(fitted: Fit) -> Iterator[str]:
+    """A sentence about columns that refuse a table, under a guarantee."""
+    schema = fitted.schema if fitted.modelled is None else fitted.modelled.declared
+    names = [column.name for column in schema.coded if column.outside == "refuse"]
+    if names and fitted.info.guarantee in GUARANTEED:
+        yield words.refusing(names)
 
 
 def _limits(fitted: Fit) -> Iterator[str]:

@@ -85,6 +85,16 @@ NO_ROOM = 0.02
 HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 
 
+def refusing(names: Sequence[str]) -> str:
+    """Say what it means that columns refuse a table, by choice, under a guarantee."""
+    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return (
+        f'{shown}: outside = "refuse" in the schema. That there is a run shows that no party has a '
+        "cell that does not fit there. One row may decide it, and ε does not cover it: declare a "
+        "fallback instead."
+    )
+
+
 def epsilon(value: float) -> str:
     """ε with three significant digits, rounded up so that the page never understates it.
 
