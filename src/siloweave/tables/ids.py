@@ -23,6 +23,7 @@ import numpy as np
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.arrays import Ints
+from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table
 
 # Rules by name; a date format is given as "date:" and strptime codes.
@@ -33,6 +34,7 @@ _DATE = "date:"
 _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
+_WHOLE_NUMBER = re.compile(r"\s*(0|-?[1-9]\d*)(?:\.0+)?\s*", re.ASCII)
 _EXACT = 2**53  # whole numbers beyond are not all float64
 _MOST_SHOWN = 3  # positions of rows named in an error
 
@@ -167,6 +169,7 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
     """One column's texts; None for an empty one."""
     if name not in table.names:
         raise DataError(f"there is no id column {name!r}; name one that every party has")
+    _check_exact(table, name)
     texts = id_texts(table, name)
     for rule in rules:
         change = _PLAIN.get(rule) or partial(_day, name, rule[len(_DATE) :] or None)
@@ -175,22 +178,20 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
 
 
 def id_texts(table: Table, name: str) -> list[str | None]:
-    """One column's ids as text, before any rule; None where one is missing.
+    """Return one column's ids as text, before any rule; None where one is missing.
 
-    DataError where the column holds booleans, or numbers that are not whole.
+    Each is read by itself, so that no other row decides whose a row is: 7, 7.0 and the texts "7",
+    " 7" and "7.0" are one id, whatever else the column holds, and "007" is another.
     """
-    kind = table.kind(name)
-    if kind == "booleans":
-        raise DataError(f"the id column {name!r} holds booleans, which name nobody")
-    if kind in ("whole numbers", "numbers"):
-        values = list(map(str, _whole(table, name).tolist()))
-    elif kind == "datetimes":
-        written = np.datetime_as_string(table.values(name), unit="us").tolist()
-        values = [_in_utc(one) for one in written]
-    else:
-        texts = ["" if one is None else str(one) for one in table.values(name)]
-        values = [_in_utc(normalize("NFC", one)) for one in texts]
-    return [None if gone else v for v, gone in zip(values, table.missing(name), strict=True)]
+    texts = texts_of(table.cells(name)).to_list()
+    return [None if text is None else _plain_id(text) for text in texts]
+
+
+def _plain_id(text: str) -> str:
+    """A whole number as its digits, a datetime in UTC, any other text as it is, in form NFC."""
+    if (number := _WHOLE_NUMBER.fullmatch(text)) is not None:
+        return number[1]
+    return _in_utc(normalize("NFC", text))
 
 
 def _in_utc(text: str) -> str:
@@ -210,7 +211,13 @@ def _in_utc(text: str) -> str:
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
 
-def _whole(table: Table, name: str) -> Ints:
+def _check_exact(table: Table, name: str) -> None:
+    """Raise DataError for a column of booleans, or of numbers whose digits no two parties share."""
+    kind = table.kind(name)
+    if kind == "booleans":
+        raise DataError(f"the id column {name!r} holds booleans, which name nobody")
+    if kind != "numbers":
+        return
     try:
         found, missing = table.integers(name)
     except InputError as error:
@@ -218,12 +225,11 @@ def _whole(table: Table, name: str) -> Ints:
             f"the id column {name!r} holds numbers that are not whole, which no two parties write "
             "alike; give text or whole numbers"
         ) from error
-    if table.kind(name) == "numbers" and (np.abs(found[~missing]) >= _EXACT).any():
+    if (np.abs(found[~missing]) >= _EXACT).any():
         raise DataError(
             f"the id column {name!r} holds floats of 2**53 and more, whose last digits are lost; "
             "give text, or whole numbers of a type that can be missing, such as pandas' Int64"
         )
-    return found
 
 
 def _day(name: str, pattern: str | None, text: str) -> str:

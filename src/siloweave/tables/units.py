@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools
+from siloweave.tables.cells import missing_cells
 from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table
@@ -71,7 +72,6 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
 
     Raises:
         SchemaError: The table lacks the column, or rows lack an id that none may lack.
-        DataError: The column holds booleans, or numbers that are not whole.
     """
     name = column.name
     if name not in table.names:
@@ -79,8 +79,9 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
             f"the table lacks the id column {name!r}, which says whose row each is; add it, or "
             "protect a single row with unit = 'row'"
         )
-    texts = id_texts(table.blanked(name, column.missing_values), name)
-    ids = [text or None for text in texts]
+    is_missing = missing_cells(column, table).tolist()
+    texts = id_texts(table, name)
+    ids = [None if gone else text or None for text, gone in zip(texts, is_missing, strict=True)]
     absent = ids.count(None)
     if absent and not column.missing:
         raise SchemaError(
@@ -179,7 +180,6 @@ def bounded_rows(
 
     Raises:
         SchemaError: The table lacks the column, or rows lack an id that none may lack.
-        DataError: The column holds booleans, or numbers that are not whole.
 
     **Guarantee**: see the top of this file.
 
