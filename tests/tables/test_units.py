@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.errors import DataError, SchemaError
+from siloweave.errors import SchemaError
 from siloweave.tables import Column, Schema, read
 from siloweave.tables import units as units_module
 from siloweave.tables.units import (
@@ -155,10 +155,6 @@ def test_rows_without_an_id_are_people_of_their_own_or_refused():
 def test_what_names_nobody_is_refused():
     with pytest.raises(SchemaError, match="lacks the id column 'who'"):
         bounded_rows(read(pl.DataFrame({"x": [1]})), WHO, 1, KEY)
-    with pytest.raises(DataError, match="booleans"):
-        bounded_rows(table([True, False]), WHO, 1, KEY)
-    with pytest.raises(DataError, match="not whole"):
-        bounded_rows(table([1.5, 2.0]), WHO, 1, KEY)
     schema = Schema((WHO, Column("age", "integer", low=0, high=99), Column("card", "id")))
     check_unit("card", schema)
     with pytest.raises(SchemaError, match=r"'age' is a column of kind integer.*'who', 'card'"):
@@ -167,6 +163,21 @@ def test_what_names_nobody_is_refused():
         check_unit("patient", schema)
     with pytest.raises(SchemaError, match="the schema has no id column"):
         check_unit("age", schema.select(["age"]))
+
+
+@pytest.mark.parametrize("odd", ["x", "", "NaN", "true", "1.5", "1e3", "007", "é", "2020-01-31"])
+def test_one_row_more_changes_no_other_rows_id_in_a_file(odd, tmp_path):
+    """Whose a row is follows from its own cell, whatever else makes the column text or numbers."""
+    written = ["1", "1.0", "001", "1e3", "1000", "NaN", "true", "True", "2020-01-31 00:00"]
+    declared = Column("who", "id", missing=True)
+    for ids in ([1, 2, 2], written, written[:2], written[5:6], written[6:8], written[8:]):
+        file = tmp_path / "rows.csv"
+        found = []
+        for more in ([], [odd]):
+            lines = [f"{one},0" for one in [*ids, *more]]
+            file.write_text("\n".join(["who,x", *lines, ""]))
+            found.append(rows_by_unit(read(file), declared)[: len(ids)])
+        assert found[0] == found[1]
 
 
 def test_no_rows_and_one_are_bounded_too():

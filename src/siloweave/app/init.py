@@ -29,7 +29,6 @@ from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
 from siloweave.tables.display import count_of, listed
-from siloweave.tables.ids import id_texts
 from siloweave.tables.read import (
     Dialect,
     Table,
@@ -45,7 +44,7 @@ from siloweave.tables.read import (
 )
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema, describe
-from siloweave.tables.units import Share, shares_kept
+from siloweave.tables.units import Share, rows_by_unit, shares_kept
 
 _FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
 _TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
@@ -172,8 +171,7 @@ def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedI
     for column in schema.columns:
         if column.kind != "id":
             continue
-        marked = [t.blanked(column.name, column.missing_values) for t in tables.values()]
-        texts = [[text or None for text in id_texts(t, column.name)] for t in marked]
+        texts = [rows_by_unit(table, replace(column, missing=True)) for table in tables.values()]
         counts = [Counter(one for one in own if one is not None) for own in texts]
         most = max((max(own.values(), default=0) for own in counts), default=0)
         if most > 1:

@@ -12,7 +12,7 @@ Parties that hold different columns of the same rows therefore use one public ke
 name: each keeps the same rows without a word to the others. Where a party holds whole rows, the key
 is its own secret, so that nobody can write a row such that it takes part. In a database rows have
 no order that lasts: there a row's text comes before its place, and rows with the same text are as
-good as each other. Ids are compared as `ids.id_texts` reads them. A row without an id is a person
+good as each other. An id is read from its own cell (`ids.id_texts`). A row without an id is a person
 of its own where the schema says that an id may be missing; else the table is refused.
 """
 
@@ -74,11 +74,12 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
         SchemaError: The table lacks the column, or rows lack an id that none may lack.
     """
     name = column.name
-    if name not in table.names:
+    if name not in table.names and not table.keyed:
         raise SchemaError(
             f"the table lacks the id column {name!r}, which says whose row each is; add it, or "
             "protect a single row with unit = 'row'"
         )
+    # Each cell is read by itself, so that no other cell decides whose a row is.
     is_missing = missing_cells(column, table).tolist()
     texts = id_texts(table, name)
     ids = [None if gone else text or None for text, gone in zip(texts, is_missing, strict=True)]
