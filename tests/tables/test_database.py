@@ -182,6 +182,7 @@ def test_parquet_is_coded_in_pieces_as_in_one(tmp_path, monkeypatch):
 
 # PostgreSQL
 
+
 @pytest.fixture(scope="module")
 def server():
     """The address of a PostgreSQL server of these tests."""

@@ -48,10 +48,13 @@ def test_words_by_which_a_row_may_move_others_are_named(query, words):
     [
         ("SELECT a, b + 1 AS b FROM t WHERE a > 1 AND b IN (1, 2) ORDER BY a", "postgresql"),
         ("SELECT 'a LIMIT 1' AS a, 'it''s DISTINCT' AS b FROM t", "duckdb"),
-        ("SELECT \"limit\", t.distinct, `count(` FROM t -- UNION\n", "sqlite"),
+        ('SELECT "limit", t.distinct, `count(` FROM t -- UNION\n', "sqlite"),
         ("SELECT [group by], [a, b] FROM t /* JOIN */ WHERE a > 1", "sqlite"),
         ("SELECT a /* JOIN /* UNION */ LIMIT */ FROM t", "postgresql"),
-        ("SELECT $$ LIMIT $$ AS a, $x$ it's UNION $x$ AS b, E'\\' LIMIT' AS c FROM t", "postgresql"),
+        (
+            "SELECT $$ LIMIT $$ AS a, $x$ it's UNION $x$ AS b, E'\\' LIMIT' AS c FROM t",
+            "postgresql",
+        ),
         ("SELECT a IS DISTINCT FROM b AS a, c IS NOT DISTINCT FROM d AS c FROM t", "postgresql"),
         ("SELECT EXTRACT(YEAR FROM a) AS a, trim(both ' ' FROM b) AS b FROM t", "postgresql"),
         ("SELECT max(a, b) AS a, CAST(b AS INTEGER) AS b FROM t", "sqlite"),
