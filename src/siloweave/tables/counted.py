@@ -181,12 +181,13 @@ def counted(
         name = coding.column.name
         num_rows = int(frame["n"].cast(pl.Int64).sum())
         known[(name,)] = np.zeros(coding.size, dtype=np.int64)
-        groups: pl.DataFrame | None = frame
+        groups = frame
         if coding.is_binned:
             moved[name] = coding.add_binned(frame, known[(name,)])
-            groups = coding.odd_groups(frame)
-            if groups is None:
+            odd_groups = coding.odd_groups(frame)
+            if odd_groups is None:
                 return _coded_here(database, encoder)
+            groups = odd_groups
 
         # Cells whose different values are coded here, as a table's are, and joined to the rows.
         looked_up = _look_up(coding, groups)

@@ -51,36 +51,168 @@ _FOLLOWED: dict[str, tuple[Reason, str]] = {
     "GROUP": ("values", "BY"),
 }
 _AGGREGATES = frozenset(
-    """any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null
-    arg_min arg_min_null array_agg avg bit_and bit_or bit_xor bitstring_agg bool_and bool_or corr
-    count count_if count_star countif covar_pop covar_samp entropy every favg first fsum geomean
-    geometric_mean group_concat histogram histogram_exact json_agg json_group_array
-    json_group_object json_group_structure json_object_agg jsonb_agg jsonb_group_array
-    jsonb_group_object jsonb_object_agg kahan_sum kurtosis kurtosis_pop last list listagg mad max
-    max_by mean median min min_by mode percentile_cont percentile_disc product quantile
-    quantile_cont quantile_disc range_agg range_intersect_agg regr_avgx regr_avgy regr_count
-    regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness
-    stddev stddev_pop stddev_samp string_agg sum sum_no_overflow sumkahan total var_pop var_samp
-    variance xmlagg""".split()
+    [
+        "any_value",
+        "approx_count_distinct",
+        "approx_quantile",
+        "approx_top_k",
+        "arbitrary",
+        "arg_max",
+        "arg_max_null",
+        "arg_min",
+        "arg_min_null",
+        "array_agg",
+        "avg",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+        "bitstring_agg",
+        "bool_and",
+        "bool_or",
+        "corr",
+        "count",
+        "count_if",
+        "count_star",
+        "countif",
+        "covar_pop",
+        "covar_samp",
+        "entropy",
+        "every",
+        "favg",
+        "first",
+        "fsum",
+        "geomean",
+        "geometric_mean",
+        "group_concat",
+        "histogram",
+        "histogram_exact",
+        "json_agg",
+        "json_group_array",
+        "json_group_object",
+        "json_group_structure",
+        "json_object_agg",
+        "jsonb_agg",
+        "jsonb_group_array",
+        "jsonb_group_object",
+        "jsonb_object_agg",
+        "kahan_sum",
+        "kurtosis",
+        "kurtosis_pop",
+        "last",
+        "list",
+        "listagg",
+        "mad",
+        "max",
+        "max_by",
+        "mean",
+        "median",
+        "min",
+        "min_by",
+        "mode",
+        "percentile_cont",
+        "percentile_disc",
+        "product",
+        "quantile",
+        "quantile_cont",
+        "quantile_disc",
+        "range_agg",
+        "range_intersect_agg",
+        "regr_avgx",
+        "regr_avgy",
+        "regr_count",
+        "regr_intercept",
+        "regr_r2",
+        "regr_slope",
+        "regr_sxx",
+        "regr_sxy",
+        "regr_syy",
+        "reservoir_quantile",
+        "sem",
+        "skewness",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
+        "string_agg",
+        "sum",
+        "sum_no_overflow",
+        "sumkahan",
+        "total",
+        "var_pop",
+        "var_samp",
+        "variance",
+        "xmlagg",
+    ]
 )
 _SEVERAL = frozenset(
-    """explode generate_series generate_subscripts json_array_elements json_array_elements_text
-    json_each json_each_text json_object_keys json_populate_recordset json_to_recordset json_tree
-    jsonb_array_elements jsonb_array_elements_text jsonb_each jsonb_each_text jsonb_object_keys
-    jsonb_path_query jsonb_to_recordset regexp_matches regexp_split_to_table string_to_table unnest
-    """.split()
+    [
+        "explode",
+        "generate_series",
+        "generate_subscripts",
+        "json_array_elements",
+        "json_array_elements_text",
+        "json_each",
+        "json_each_text",
+        "json_object_keys",
+        "json_populate_recordset",
+        "json_to_recordset",
+        "json_tree",
+        "jsonb_array_elements",
+        "jsonb_array_elements_text",
+        "jsonb_each",
+        "jsonb_each_text",
+        "jsonb_object_keys",
+        "jsonb_path_query",
+        "jsonb_to_recordset",
+        "regexp_matches",
+        "regexp_split_to_table",
+        "string_to_table",
+        "unnest",
+    ]
 )
 _CHANCE = frozenset(
-    """gen_random_uuid nextval normal_rand rand random random_normal randomblob setseed uuid
-    uuid_generate_v1 uuid_generate_v4 uuidv4 uuidv7""".split()
+    [
+        "gen_random_uuid",
+        "nextval",
+        "normal_rand",
+        "rand",
+        "random",
+        "random_normal",
+        "randomblob",
+        "setseed",
+        "uuid",
+        "uuid_generate_v1",
+        "uuid_generate_v4",
+        "uuidv4",
+        "uuidv7",
+    ]
 )
-_PLACE = frozenset("changes last_insert_rowid total_changes".split())
-_STOP = frozenset("to_date to_number to_timestamp strptime".split())
+_PLACE = frozenset(["changes", "last_insert_rowid", "total_changes"])
+_STOP = frozenset(["to_date", "to_number", "to_timestamp", "strptime"])
 # Into these a value of any type is cast.
-_TEXTS = frozenset("text varchar character char bpchar string json jsonb name".split())
+_TEXTS = frozenset(
+    ["text", "varchar", "character", "char", "bpchar", "string", "json", "jsonb", "name"]
+)
 _CLAUSES = frozenset(
-    """SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET WINDOW QUALIFY WITH UNION INTERSECT EXCEPT
-    FETCH FOR ON USING""".split()
+    [
+        "SELECT",
+        "FROM",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "LIMIT",
+        "OFFSET",
+        "WINDOW",
+        "QUALIFY",
+        "WITH",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "FETCH",
+        "FOR",
+        "ON",
+        "USING",
+    ]
 )
 _OF_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES")
 _TOKEN = re.compile(
@@ -201,14 +333,8 @@ def _read_query(query: str, kind: str) -> _Reading:
         elif token.is_sign(")"):
             if len(frames) > 1:
                 _close(frames.pop(), kind, reading)
-        elif token.is_sign(","):
-            frame.commas += 1
-            if frame.is_query and frame.clause == "FROM":
-                reading.words.setdefault("a comma in FROM", "join")
-        elif token.is_sign("::"):
-            _note_cast("::", following[0], kind, reading)
-        elif token.is_sign("/") and kind == "postgresql" and following[0].kind != "number":
-            reading.words.setdefault("/ (a division by 0)", "stop")
+        elif token.kind == "sign":
+            _note_sign(token.text, following[0], frame, kind, reading)
         elif token.kind == "word" and not before.is_sign(".") and not following[0].is_sign("."):
             _note_word(token.text, before, following, frame, reading)
             if token.text == "AS" and frame.opener == "cast":
@@ -226,7 +352,7 @@ def _opened_frame(frame: _Frame, before: _Token, first: _Token, reading: _Readin
     in_from = frame.is_query and frame.clause == "FROM" and before.is_sign(",")
     is_source = (
         before.is_word("FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL")
-        or before.is_word("AS", "MATERIALIZED") and frame.clause in ("WITH", "")
+        or (before.is_word("AS", "MATERIALIZED") and frame.clause in ("WITH", ""))
         or in_from
         or (before in (_NOTHING, _Token("sign", "(")) and frame.is_source)
     )  # fmt: skip
@@ -251,6 +377,18 @@ def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
     for names, reason in reasons:
         if name in names and not (reason == "stop" and kind == "sqlite"):
             reading.words.setdefault(f"{name}()", reason)
+
+
+def _note_sign(sign: str, after: _Token, frame: _Frame, kind: str, reading: _Reading) -> None:
+    """Note a comma between what is selected from, a cast, and a division that may fail."""
+    if sign == ",":
+        frame.commas += 1
+        if frame.is_query and frame.clause == "FROM":
+            reading.words.setdefault("a comma in FROM", "join")
+    elif sign == "::":
+        _note_cast(sign, after, kind, reading)
+    elif sign == "/" and kind == "postgresql" and after.kind != "number":
+        reading.words.setdefault("/ (a division by 0)", "stop")
 
 
 def _note_word(

@@ -827,8 +827,8 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
     again, if the table gives its rows in the same order. Of a database or a Parquet file, one piece
     and the drawn rows are in memory.
 
-    **Guarantee**: a table with one row more has the same drawn rows, or these and that one, with
-    equal chances, to whoever does not know the secret: what keeps a bound for rows that are added
+    **Guarantee**: for one secret, and one order of the rows, a table with one row more has the same
+    drawn rows, or these and that one, with equal chances, to whoever does not know the secret: what keeps a bound for rows that are added
     or removed keeps it for the whole table, if `share` does not depend on the table. Of tables of
     one size in which a row differs, it may depend on the size. Bits are those of SHAKE-256, and in
     a database of SHA-256, over the secret and the row's place (NIST 2015, FIPS 202 and 180-4).

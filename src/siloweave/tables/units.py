@@ -12,8 +12,8 @@ Parties that hold different columns of the same rows therefore use one public ke
 name: each keeps the same rows without a word to the others. Where a party holds whole rows, the key
 is its own secret, so that nobody can write a row such that it takes part. In a database rows have
 no order that lasts: there a row's text comes before its place, and rows with the same text are as
-good as each other. An id is read from its own cell (`ids.id_texts`). A row without an id is a person
-of its own where the schema says that an id may be missing; else the table is refused.
+good as each other. An id is read from its own cell (`ids.id_texts`). A row without an id is a
+person of its own where the schema says that an id may be missing; else the table is refused.
 """
 
 from __future__ import annotations
