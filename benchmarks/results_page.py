@@ -23,6 +23,7 @@ import neural_speed_page
 import person_steps
 import private_counts
 import silofuse_page
+import units
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "reference" / "results.md"
@@ -77,6 +78,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
 - [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
+- [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
 """
 
 HEAD = """## Rows split
@@ -206,6 +208,7 @@ def page() -> str:
     parts.append(columns_split_page.page(results))
     parts.append(fed_tgan_page.page(results))
     parts.append(person_steps.page(results))
+    parts.append(units.page())
     return "\n".join(parts)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from siloweave.errors import BudgetError
 from siloweave.models.estimate import fit
-from siloweave.privacy.budget import Budget, Relation, rho_for
+from siloweave.privacy.budget import Budget, Neighbours, Relation, rho_for
 from siloweave.privacy.events import Gaussian
 from siloweave.protocols.random_fields import FieldSettings, OwnAnswers, private_field
 from siloweave.statistics.marginals import marginal, r_score
@@ -93,7 +93,7 @@ def test_the_graph_and_the_model_follow_the_rows():
 class Seeded:
     """Answers whose noise a seed decides, of rows of which column a has 97 in 100 in one code."""
 
-    relation = Relation.ADD_REMOVE
+    neighbours = Neighbours()
     domain = Domain(tuple("abcdefgh"), (8,) * 8)
 
     def __init__(self, seed):

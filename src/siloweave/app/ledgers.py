@@ -64,11 +64,11 @@ class RunSummary(msgspec.Struct, frozen=True):
     """A finished run; `files` are relative to its folder, `epsilon` is that of a whole row.
 
     Parties that `vanished` from it may have sent no ledger; `epsilon` is then the study's whole
-    budget, to which their own ledgers hold them. `sample` says in words which rows took part, where
-    these were drawn from all. `epsilon_to_parties` is that towards another party, where it differs,
-    and `epsilon_at_parties` that of a unit with rows at several parties, where it may be so.
-    `rows_per_unit` is None in runs of versions that bounded no unit but a row. `overhead` is where
-    the coordinator's time went, where the parties were elsewhere.
+    budget, to which their own ledgers hold them. `sample` says in words which rows took part,
+    where these were drawn from all. `epsilon_to_parties` is that towards another party, where it
+    differs, and `epsilon_at_parties` that of a unit with rows at several parties, where it may be
+    so. `rows_per_unit` is missing in runs of versions that bounded no unit but a row. `overhead`
+    is where the coordinator's time went, where the parties were elsewhere.
     """
 
     run: str
