@@ -240,7 +240,7 @@ class Database:
 
         Returns:
             A frame for each expression: its values in column ``v``, and how many rows in ``n``.
-            There is none if there are more groups.
+            Where there are more groups, there is no frame.
         """
         found: list[pl.DataFrame] = []
         limit = "" if most is None else f" LIMIT {most}"

@@ -81,7 +81,7 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
 
 
 def numbers_of(text: pl.Series, form: str | None = None, decimal: str = ".") -> pl.Series:
-    """Return the number that each text stands for, null where it is none.
+    """Return the number that each text stands for, null where a text is no number.
 
     Args:
         text: Cells as text; blanks around a number do not count.
@@ -124,8 +124,8 @@ def whole_numbers_of(
     """Return numbers as int64, the nearest whole number (half to even), and which were whole.
 
     Args:
-        numbers: Of each cell, float64; null or NaN where there is none, as is the result then.
-            What is larger than `LARGEST` in size becomes that bound, and is not called whole.
+        numbers: Of each cell, float64. Where it is null or NaN, there is no number, and the result
+            is null. What is larger than `LARGEST` in size becomes that bound, and is not whole.
         text: The same cells as text, from which digits are taken that float64 does not hold.
     """
     numbers = numbers.fill_nan(None)
@@ -140,7 +140,7 @@ def whole_numbers_of(
 
 
 def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
-    """Return the datetime in UTC that each text stands for, null where it is none.
+    """Return the datetime in UTC that each text stands for, null where a text is no datetime.
 
     Args:
         text: Cells as text.

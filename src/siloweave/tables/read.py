@@ -178,7 +178,7 @@ class _Written:
 
     @cached_property
     def padded(self) -> int | None:
-        """The fewest decimals of numbers, see `_padded`; None where there are none."""
+        """The fewest decimals of numbers, see `_padded`; None for a column without numbers."""
         return _padded(self.cells, self.decimal) if self.dtype == pl.Float64 else None
 
     def seen(self, cells: pl.Series) -> pl.Series:
@@ -491,9 +491,9 @@ class Table:
         return self.dialect.decimal if self.dialect else "."
 
     def labels(self, name: str, kind: type) -> pl.Series:
-        """Return each cell as a value of a kind (str, int, float, bool); null where it is none.
+        """Return each cell as a value of a kind: str, int, float or bool.
 
-        A cell is read by itself: text as `siloweave.tables.parsing` says.
+        It is null where the cell is no such value. A cell is read by itself: text as `siloweave.tables.parsing` says.
         """
         cells = self.cells(name)
         if kind is str:
@@ -519,7 +519,7 @@ class Table:
         return whole_numbers_of(self.numbers(name, form), cells if is_plain else None)
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
-        """Return the number in each cell as float64; null where it is none, NaN where it is NaN.
+        """Return the number in each cell as float64; null where a cell holds no number.
 
         Text is read as `forms.number_form` of `form` says; booleans and datetimes are no numbers.
         """
@@ -531,7 +531,7 @@ class Table:
         return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
 
     def times(self, name: str, pattern: str | None = None) -> pl.Series:
-        """Return the datetime in each cell, in UTC; null where it is none.
+        """Return the datetime in each cell, in UTC; null where a cell holds no datetime.
 
         Text is read by the pattern (``strptime`` codes), as ISO-8601 when None; with a pattern,
         so are the digits of whole numbers, such as 20240131.
@@ -828,10 +828,11 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
     and the drawn rows are in memory.
 
     **Guarantee**: for one secret, and one order of the rows, a table with one row more has the same
-    drawn rows, or these and that one, with equal chances, to whoever does not know the secret: what keeps a bound for rows that are added
-    or removed keeps it for the whole table, if `share` does not depend on the table. Of tables of
-    one size in which a row differs, it may depend on the size. Bits are those of SHAKE-256, and in
-    a database of SHA-256, over the secret and the row's place (NIST 2015, FIPS 202 and 180-4).
+    drawn rows, or these and that one, with equal chances, to whoever does not know the secret: what
+    keeps a bound for rows that are added or removed keeps it for the whole table, if `share` does
+    not depend on the table. Of tables of one size in which a row differs, it may depend on the
+    size. Bits are those of SHAKE-256, and in a database of SHA-256, over the secret and the row's
+    place (NIST 2015, FIPS 202 and 180-4).
     """
     if isinstance(source, Database):
         return Table(_normal(source.read(share, secret)), _Origin(drawn_of=source.num_rows))

@@ -246,7 +246,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         if self.kind in ("categorical", "boolean"):
             if value not in self.options or _family(value) != _family(self.options[0]):
                 raise SchemaError(
-                    f"{where}: fallback={value!r} is none of its values; give one of them"
+                    f"{where}: fallback={value!r} is not among its values; give one of them"
                 )
             return
         if value == LOW:
