@@ -34,10 +34,8 @@ DOWNWARD = {
 # What a file may import besides, when it is first needed; decision 0030 says why.
 BESIDES = {"src/siloweave/core/fit.py": {"app"}}
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
-FRAME_FILES = tuple(
-    f"src/siloweave/tables/{name}.py"
-    for name in ("read", "database", "parsing", "cells", "counted")
-)
+_FRAME_MODULES = ("read", "database", "parsing", "cells", "counted")
+FRAME_FILES = tuple(f"src/siloweave/tables/{name}.py" for name in _FRAME_MODULES)
 PICKLES = (
     *("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"),
     *("numpy.load", "numpy.save", "numpy.savez", "numpy.savez_compressed"),
