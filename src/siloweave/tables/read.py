@@ -493,7 +493,8 @@ class Table:
     def labels(self, name: str, kind: type) -> pl.Series:
         """Return each cell as a value of a kind: str, int, float or bool.
 
-        It is null where the cell is no such value. A cell is read by itself: text as `siloweave.tables.parsing` says.
+        It is null where the cell is no such value. A cell is read by itself, as
+        `siloweave.tables.parsing` says.
         """
         cells = self.cells(name)
         if kind is str:
