@@ -68,7 +68,7 @@ def files(folder: Path, *, odd: bool, replaced: bool) -> dict[str, Path]:
     """The table in one file, in two by rows, and in two by columns."""
     codes = [" 1"] * HALF + [" 2"] * (HALF - (odd and replaced)) + ["?"] * odd
     rows = [(code, "fm"[i % 2]) for i, code in enumerate(codes)]
-    parts = {
+    parts: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
         "whole": (("code", "sex"), rows),
         "rows 0": (("code", "sex"), rows[::2]),
         "rows 1": (("code", "sex"), rows[1::2]),

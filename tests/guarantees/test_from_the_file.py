@@ -11,7 +11,8 @@ import pytest
 import siloweave as sw
 from siloweave.core.method import Place, Setup
 from siloweave.methods.registry import METHODS
-from siloweave.tables.read import read
+from siloweave.protocols.columns import ColumnsData
+from siloweave.tables import Encoder, read
 
 COLUMNS = (
     sw.Column("code", "categorical", ("1", "2", "rest"), other="rest"),
@@ -23,25 +24,30 @@ SCHEMA = sw.Schema(COLUMNS)
 ROWS = [[" 1", "-9.0", "1.234", "true"], [" 2", "41", "7", "0"]] * 30
 ODD = [["?", "unknown", "1.5", "yes"], ["", "1.5", "inf", ""], ["1.0", " 7", "abc", "TRUE"]]
 PRIVATE = sorted(
-    name
-    for name, synth in METHODS.items()
-    if synth.method.guarantee(synth()).kind == "dp" and synth.method.split != "columns"
+    name for name, synth in METHODS.items() if synth.method.guarantee(synth()).kind == "dp"
 )
+PARTS = {"north": ("code", "age"), "south": ("pay", "smoker")}
 
 
-def party_data(name: str, rows: list[list[str]], folder: Path):
-    """A party's data from a CSV, as a run prepares it."""
+def counts_at_parties(name: str, rows: list[list[str]], folder: Path) -> list[np.ndarray]:
+    """How many rows have each code, by column, of what parties prepare from a CSV."""
     lines = [",".join(f'"{cell}"' for cell in row) for row in rows]
     (folder / "rows.csv").write_text("\n".join([",".join(SCHEMA.names), *lines]) + "\n")
     synth = METHODS[name]()
-    budget = sw.Budget(epsilon=1.0, delta=1e-6)
-    setup = Setup(synth, SCHEMA, budget, ("north",))
-    table = read(folder / "rows.csv", names=SCHEMA.names)
-    return synth.method.prepare(table, setup, Place("north"))
+    parts = PARTS if synth.method.split == "columns" else {"north": SCHEMA.names}
+    held = parts if synth.method.split == "columns" else {}
+    setup = Setup(synth, SCHEMA, sw.Budget(epsilon=1.0, delta=1e-6), tuple(parts), held)
+    counts: list[np.ndarray] = []
+    for party, columns in parts.items():
+        table = read(folder / "rows.csv", names=SCHEMA.names).select(columns)
+        counts += counts_of(synth.method.prepare(table, setup, Place(party)))
+    return counts
 
 
 def counts_of(data) -> list[np.ndarray]:
-    """How many rows have each code, by column; of counted rows and of those that train."""
+    """Counts of codes that are counted, of those that train, or of columns of one party."""
+    if isinstance(data, ColumnsData):
+        data = Encoder(data.schema).encode(data.table)
     rows = getattr(data, "rows", None)
     rows = rows if hasattr(rows, "count") else getattr(data, "codes", data)
     return rows.count([(name,) for name in rows.domain.names])
@@ -49,11 +55,11 @@ def counts_of(data) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_a_party_has_one_row_more_where_its_file_has_one(name, tmp_path):
-    before = counts_of(party_data(name, ROWS, tmp_path))
+    before = counts_at_parties(name, ROWS, tmp_path)
     assert [int(count.sum()) for count in before] == [60] * 4
     assert before[0].tolist() == [30, 30, 0]
     for odd in ODD:
-        after = counts_of(party_data(name, [*ROWS, odd], tmp_path))
+        after = counts_at_parties(name, [*ROWS, odd], tmp_path)
         for old, new in zip(before, after, strict=True):
             assert (new - old).min() >= 0
             assert (new - old).sum() == 1
