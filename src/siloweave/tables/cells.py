@@ -84,6 +84,14 @@ def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
     return values[np.where(is_missing, 0, codes)], is_missing if column.missing else None
 
 
+def label_series(column: Column, codes: Ints) -> pl.Series:
+    """Return the values of a categorical or boolean column's codes; null where missing.
+
+    It is `labels_of` without an object of Python for each row.
+    """
+    return pl.Series(column.name, [*column.options, None]).gather(codes)
+
+
 def missing_cells(column: Column, table: Table) -> Bools:
     """Return which cells of a column hold no value: none at all, or a declared spelling of it."""
     cells = table.cells(column.name)

@@ -38,7 +38,7 @@ from siloweave.tables.bins import (
     last_of,
     value_count,
 )
-from siloweave.tables.cells import PlacedCells, check_values, labels_of, placed_cells
+from siloweave.tables.cells import PlacedCells, check_values, label_series, placed_cells
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
 from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
@@ -402,7 +402,7 @@ class Encoder:
         for column in self.schema.coded:
             found = codes.column(column.name).astype(np.int64)
             if column.kind not in BINNED:
-                columns[column.name] = labels_of(column, found)
+                columns[column.name] = label_series(column, found), None
                 continue
             gone = found >= self._values(column)
             random = generator(fold_in(key, "decode", column.name))

@@ -279,7 +279,7 @@ class Table:
             return series.fill_null(False).to_numpy()
         if series.dtype in (pl.Float64, DATETIME):
             return series.to_numpy()
-        return np.array(series.to_list(), dtype=object)
+        return _objects(series)
 
     def missing(self, name: str) -> np.ndarray:
         """Return a mask of one column's missing values, one boolean per row."""
@@ -680,6 +680,20 @@ class Table:
                 f"schema says {wanted}{written}; correct it, or list it in missing_values"
             )
         raise SchemaError(f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}")
+
+
+def _objects(series: pl.Series) -> np.ndarray:
+    """A column of text as an array of objects, None where missing.
+
+    Equal texts are one object where they are few, which saves most of the memory.
+    """
+    distinct = series.drop_nulls().unique().to_list()
+    if not distinct or len(distinct) * 8 > len(series):
+        return np.array(series.to_list(), dtype=object)
+    places = _places(series, distinct).to_numpy()
+    texts = np.array([*distinct, None], dtype=object)
+    found: np.ndarray = texts[np.where(places < 0, len(distinct), places)]
+    return found
 
 
 def _places(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
@@ -1607,7 +1621,9 @@ def _normal_series(series: pl.Series) -> pl.Series:
 def _series_of(
     name: str, values: Any, mask: np.ndarray | None, *, mixed: bool = False
 ) -> pl.Series:
-    """A column of an array; what mixes types is text where that is allowed."""
+    """A column of an array, or a series; what mixes types is text where that is allowed."""
+    if isinstance(values, pl.Series):
+        return values.alias(name)
     array = np.asarray(values)
     if array.dtype.kind == "O" or array.dtype.kind in "US":
         items = array.tolist()
