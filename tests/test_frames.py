@@ -149,7 +149,7 @@ TAKE_NO_ROWS = {
     },
     "tables": {
         *("Aligned", "AlignedColumn", "Category", "Clique", "Codes", "Domain", "Key", "Kind"),
-        *("fold_in", "generator", "iid", "label_skew", "read_batches", "synth_fs"),
+        *("encoding_of", "fold_in", "generator", "iid", "label_skew", "read_batches", "synth_fs"),
     },
 }
 # Networks take rows as the copula does, by the same lines; tests/synthesizers fits each. What reads
