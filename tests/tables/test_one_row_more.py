@@ -256,6 +256,7 @@ def test_a_key_that_one_line_of_json_has_alone_changes_nothing(tmp_path):
     before = counts(path, schema)
     path.write_text(lines + '{"age": 7, "more": [1, {"a": 2}], "ward": "A"}\n')
     assert_one_row_apart(before, counts(path, schema))
+    assert read(path).select(["code", "age"]).missing("code").all()
 
 
 def test_what_refuses_by_choice_refuses_every_table_alike():

@@ -369,9 +369,7 @@ class Table:
 
     def select(self, names: Sequence[str]) -> Table:
         """Return some columns, in the order given; DataError when one is not there."""
-        for name in names:
-            self._series(name)
-        return Table(self._frame.select(list(names)), self._origin)
+        return Table(pl.DataFrame([self.cells(name) for name in names]), self._origin)
 
     @property
     def frame(self) -> Frame:
@@ -877,8 +875,8 @@ def read_batches(
 ) -> Iterator[Table]:
     """Read a file in pieces of some rows, in order, without holding it whole.
 
-    Columns of a CSV stay text here, since no piece knows the types of the next; coding them by a
-    schema reads the numbers. A CSV in another encoding than UTF-8, or one with blank lines, is held
+    Columns of a text file stay text here, since no piece knows the types of the next; coding them
+    by a schema reads the numbers. A CSV in another encoding than UTF-8, or one with blank lines, is held
     whole.
 
     Raises:
