@@ -68,6 +68,15 @@ class Folder:
         self.write("study.toml", study)
         return self
 
+    def refuse_misfits(self, *names: str) -> None:
+        """Let all columns of some schemas refuse what does not fit them."""
+        for name in names or ("schema.json",):
+            schema = json.loads((self.path / name).read_text())
+            for column in schema["columns"]:
+                column.pop("fallback", None)
+                column["outside"] = "refuse"
+            self.write(name, json.dumps(schema))
+
     def write(self, name: str, text: str) -> None:
         (self.path / name).write_text(text)
 

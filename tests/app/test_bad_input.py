@@ -31,26 +31,18 @@ def column_that_the_schema_lacks(folder):
         folder.replace(name, "job", "work")
 
 
-def refusing(folder):
-    """Let columns refuse what does not fit them."""
-    text = (folder.path / "schema.json").read_text()
-    for value in ("0", '"f"'):
-        text = text.replace(f'"fallback": {value}', '"outside": "refuse"')
-    folder.write("schema.json", text)
-
-
 def value_out_of_bounds(folder):
-    refusing(folder)
+    folder.refuse_misfits()
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n120,f,x\n")
 
 
 def category_not_declared(folder):
-    refusing(folder)
+    folder.refuse_misfits()
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n20,d,x\n")
 
 
 def missing_value_not_declared(folder):
-    refusing(folder)
+    folder.refuse_misfits()
     folder.replace("south.csv", "age,sex,job\n", "age,sex,job\n20,,x\n")
 
 
@@ -373,8 +365,8 @@ def test_a_finished_run_says_what_it_no_longer_has(done):
 
 
 def test_columns_that_refuse_by_choice_are_named_by_check_and_by_the_report(folder):
-    refusing(folder)
-    said = 'age, sex: outside = "refuse" in the schema. That there is a run shows that no party'
+    folder.refuse_misfits()
+    said = 'age, sex, job: outside = "refuse" in the schema. That there is a run'
     code, out, _ = folder.call("check")
     assert code == 0
     assert said in " ".join(out.split())

@@ -284,7 +284,7 @@ def test_a_stray_text_is_shown_to_its_owner_alone(folder):
     code, out, err = folder.call("run", "new")
     assert code == 0
     assert "1 in 'x'. `siloweave check --rows` shows which rows" in " ".join(err.split())
-    folder.replace("new/schema.json", '"fallback": 0.1', '"outside": "refuse"')
+    folder.refuse_misfits("new/schema.json")
     folder.replace("new/study.toml", 'folder = "run"', 'folder = "other"')
     code, out, err = folder.call("run", "new")
     assert code == 2
@@ -464,11 +464,7 @@ def test_a_constraint_is_proposed_checked_and_kept(folder):
     code, _, err = folder.call("run", "new")
     assert code == 0
     assert "1 of 201 rows break fixed combinations of town, country" in err
-    strict = json.loads((folder.path / "new/schema.json").read_text())
-    for column in strict["columns"]:
-        column.pop("fallback", None)
-        column["outside"] = "refuse"
-    folder.write("new/schema.json", json.dumps(strict))
+    folder.refuse_misfits("new/schema.json")
     folder.replace("new/study.toml", 'folder = "other"', 'folder = "third"')
     code, _, err = folder.call("run", "new")
     assert code == 2

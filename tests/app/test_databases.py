@@ -100,6 +100,7 @@ def test_what_is_wrong_is_named_without_a_password(stored, data, problem):
 def test_rows_outside_the_schema_are_named_with_their_number(stored):
     with closing(sqlite3.connect(stored.path / "ward.sqlite")) as connection, connection:
         connection.execute("UPDATE stays SET age = 120 WHERE rowid <= 3")
+    stored.refuse_misfits()
     with pytest.raises(InputError, match="'north': column 'age': 3 rows are outside its bounds"):
         execute(Study.load(stored.path))
     assert not (stored.path / "run").exists()

@@ -78,6 +78,8 @@ SLOW_ENGINE = [pytest.mark.slow, pytest.mark.engine]
 @pytest.mark.parametrize("why", REASONS)
 def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, way):
     small(folder)
+    if why == "rows":
+        folder.refuse_misfits()
     network = way == "network"
     addresses = ["127.0.0.1"] if network else []
     made = provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
@@ -113,6 +115,7 @@ def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_trial_says_why_a_party_declines_and_its_coordinator_does(folder, way):
     small(folder)
+    folder.refuse_misfits()
     (folder.path / "north.csv").write_text(ROWS)
     out = folder.path / "poc"
     words = ["poc", "--out", out, "--wait", "200", *(["--network"] if way == "network" else [])]

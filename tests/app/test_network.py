@@ -345,7 +345,17 @@ def test_what_was_seen_in_rows_stays_with_who_saw_it(folder):
         assert "37 different" not in (end / "schema.json").read_text()
 
 
-def test_rows_that_do_not_fit_are_said_where_they_are(ends):
+def test_rows_that_do_not_fit_are_moved_and_said_where_they_are(ends, caplog):
+    (ends["north"] / "north.csv").write_text("age,sex,job\n200,f,x\n41,f,x\n")
+    with party_at(ends["north"]):
+        pass
+    assert "cells that do not fit the schema" in caplog.text
+    assert "1 in 'age'" in caplog.text
+
+
+def test_rows_that_are_refused_by_choice_are_said_where_they_are(folder):
+    folder.refuse_misfits()
+    ends = provision(folder.path, folder.path / "strict", trial=True)
     (ends["north"] / "north.csv").write_text("age,sex,job\n200,f,x\n41,f,x\n")
     with pytest.raises(SchemaError, match=r"'age': 1 row is outside"), party_at(ends["north"]):
         pass
@@ -366,6 +376,7 @@ def with_jobs(folder):
 
 def test_constraints_hold_over_a_network(folder):
     with_jobs(folder)
+    folder.refuse_misfits()
     ends = provision(folder.path, folder.path / "ends", trial=True)
     for name in ("north", "south"):
         (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
@@ -718,6 +729,7 @@ def test_ends_of_a_study_trust_the_authority_of_others_and_get_no_key(folder):
 
 
 def test_a_party_that_ends_ends_the_trial_at_once_and_nothing_stays(ends, folder):
+    folder.refuse_misfits()
     (folder.path / "north.csv").write_text("age,sex,job\n200,f,x\n")
     running = started(folder.path, "poc", "--out", "poc", "--wait", "120")
     began = time.monotonic()

@@ -1,5 +1,7 @@
 """A coordinator that lies to parties that train networks, or that judge a synthetic table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -92,7 +94,14 @@ def test_no_lie_shows_what_was_not_paid_for(name, most):
 
 
 def any_encoder(patch):
-    """A party that encodes its rows by whatever facts it is sent."""
+    """A party that encodes its rows by whatever facts it is sent, and refuses those that misfit."""
+    read = Features.from_json
+
+    def strict(text):
+        features = read(text)
+        return replace(features, schema=features.schema.refusing())
+
+    patch.setattr(Features, "from_json", strict)
     patch.setattr(Features, "cover", lambda self, schema: True)
 
 

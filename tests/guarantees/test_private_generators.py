@@ -38,13 +38,17 @@ from tests.guarantees.test_private_rounds import coins, of_steps, unclipped
 from tests.guarantees.whole import paid_calls, run_of, sums_of, twins
 from tests.synthesizers.families import PRIVATE_GENERATORS, takes_target
 
-SCHEMA = Schema(
-    (
-        Column("size", "continuous", low=-4.0, high=4.0),
-        Column("kind", "categorical", categories=("a", "b", "c")),
-        Column("sex", "categorical", categories=("f", "m")),
+SCHEMA = (
+    Schema(
+        (
+            Column("size", "continuous", low=-4.0, high=4.0),
+            Column("kind", "categorical", categories=("a", "b", "c")),
+            Column("sex", "categorical", categories=("f", "m")),
+        )
     )
-).with_fallbacks()
+    .with_fallbacks()
+    .placed()
+)
 ENCODER = Encoder(SCHEMA, 6)
 NET = {"hidden": (4,), "embed": 4, "timesteps": 4, "steps": 4}
 SETTINGS = {
@@ -288,9 +292,11 @@ def test_a_study_that_a_party_cannot_hold_or_finish_is_refused(large):
 def test_a_request_that_is_not_of_the_study_is_refused():
     run, setup = Study().opened(neighbours()[0])
     parties = Session(("curator",), run.wire, run="r")
-    other = Schema(
-        (Column("size", "continuous", low=0.0, high=9.0), *SCHEMA.columns[1:])
-    ).with_fallbacks()
+    other = (
+        Schema((Column("size", "continuous", low=0.0, high=9.0), *SCHEMA.columns[1:]))
+        .with_fallbacks()
+        .placed()
+    )
     for wrong in (
         {"features": "{}"},
         {"features": Features.declared(other).to_json()},

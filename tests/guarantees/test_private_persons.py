@@ -27,14 +27,18 @@ from tests.guarantees.whole import paid_calls, run_of, twins
 from tests.synthesizers.families import PRIVATE_GENERATORS, PRIVATE_ROW_METHODS
 
 UNIT = "patient"
-SCHEMA = Schema(
-    (
-        Column("patient", "id"),
-        Column("size", "continuous", low=-4.0, high=4.0),
-        Column("kind", "categorical", categories=("a", "b", "c")),
-        Column("sex", "categorical", categories=("f", "m")),
+SCHEMA = (
+    Schema(
+        (
+            Column("patient", "id"),
+            Column("size", "continuous", low=-4.0, high=4.0),
+            Column("kind", "categorical", categories=("a", "b", "c")),
+            Column("sex", "categorical", categories=("f", "m")),
+        )
     )
-).with_fallbacks()
+    .with_fallbacks()
+    .placed()
+)
 ENCODER = Encoder(SCHEMA, 6)
 MOST = 3
 CLIP = 0.01  # every row reaches it
@@ -223,7 +227,11 @@ def test_a_person_with_more_rows_than_are_paid_for_is_refused_before_anything_is
 def test_rows_without_an_id_are_persons_of_their_own():
     data = visits(most=2)
     data["patient"] = None
-    optional = Schema((Column("patient", "id", missing=True), *SCHEMA.columns[1:])).with_fallbacks()
+    optional = (
+        Schema((Column("patient", "id", missing=True), *SCHEMA.columns[1:]))
+        .with_fallbacks()
+        .placed()
+    )
     members = party._members(read(data), optional, budget_of(1))
     assert members.tolist() == [[i] for i in range(len(data))]
 

@@ -41,13 +41,17 @@ from tests.guarantees.whole import (
 )
 from tests.synthesizers.families import PRIVATE_ROW_METHODS, takes_target
 
-SCHEMA = Schema(
-    (
-        Column("size", "continuous", low=-1.0, high=4.0),
-        Column("kind", "categorical", ("a", "b", "c")),
-        Column("sex", "categorical", ("f", "m")),
+SCHEMA = (
+    Schema(
+        (
+            Column("size", "continuous", low=-1.0, high=4.0),
+            Column("kind", "categorical", ("a", "b", "c")),
+            Column("sex", "categorical", ("f", "m")),
+        )
     )
-).with_fallbacks()
+    .with_fallbacks()
+    .placed()
+)
 ENCODER = Encoder(SCHEMA, 6)
 DIFFUSION, GAN = "dp_fed_tabddpm", "dp_fed_tgan"
 SMALL = {

@@ -311,7 +311,7 @@ def test_rows_that_do_not_fit_are_refused_by_name_before_anything_is_paid(kind, 
     frame.loc[3, "age"] = 400
     budget = sw.Budget(5.0, 1e-5) if kind is sw.VertiGAN else None
     with pytest.raises(InputError, match=r"party 'north': column 'age'"):
-        kind().fit(split(frame), SCHEMA, budget=budget, folder=tmp_path)
+        kind().fit(split(frame), SCHEMA.refusing(), budget=budget, folder=tmp_path)
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 

@@ -315,7 +315,7 @@ def test_shared_ids_agree_as_an_alignment_reads_them(who):
     found = columns_of({"a": read(one), "b": read(other)}, schema)
     assert found == {"a": ("a",), "b": ("b",)}
     broken = other.assign(who=[3.5, 1.0, 2.0])
-    with pytest.raises(DataError, match="party 'party-2': the id column 'who' holds numbers that"):
+    with pytest.raises(RosterError, match="'party-1' and 'party-2' differ in id 'who' at row 0"):
         Echo().fit([one, broken], schema)
 
 

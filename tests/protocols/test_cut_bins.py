@@ -163,7 +163,10 @@ def test_rows_that_do_not_fit_are_refused_before_the_histogram(bad, tmp_path):
     columns = {n: (table.values(n), None) for n in table.names} | {bad: (odd, None)}
     with pytest.raises(SchemaError, match=f"party 'party-2': .*{bad}"):
         TwoRound(workload=WORKLOAD).fit(
-            [table, Table.from_columns(columns)], SCHEMA, budget=BUDGET, folder=tmp_path
+            [table, Table.from_columns(columns)],
+            SCHEMA.refusing(),
+            budget=BUDGET,
+            folder=tmp_path,
         )
     assert not list(tmp_path.rglob("ledger.jsonl"))
 

@@ -121,7 +121,7 @@ def test_coins_whose_masses_take_long_are_refused_before_they_are_priced(site, c
 def test_what_a_stage_begins_with_makes_no_more_bins_than_fit(monkeypatch):
     """A text of 1.4 kB took 760 MB, before it was compared with the party's own."""
     columns = tuple(Column(f"c{i}", "continuous", low=0, high=1) for i in range(20))
-    text = "".join(Encoder(Schema(columns).with_fallbacks(), 16).to_json().split())
+    text = "".join(Encoder(Schema(columns), 16).to_json().split())
     assert len(text) < 1400
     assert Encoder.from_json(text.replace('"bins":16', '"bins":32')).bins == 32
     monkeypatch.setattr(codes, "edges_of", lambda *_: pytest.fail("edges were made"))

@@ -279,7 +279,7 @@ def test_a_check_says_what_was_chosen_and_why():
 def test_a_party_refuses_more_bins_than_a_study_may_have():
     synth = sw.TwoRound()
     setup = Setup(synth, NUMBERS, BUDGET, ("north", "south"))
-    most = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 32)))})
+    most = Encoder(setup.schema, COARSE, cuts={"w": Cuts(tuple(range(1, 32)))})
     assert BINS.accepts(setup, replace(setup, encoder=most)).encoder == most
     more = Encoder(NUMBERS, COARSE, cuts={"w": Cuts(tuple(range(1, 33)))})
     with pytest.raises(WireError, match="into 33 bins; by the study these are 32 at most"):

@@ -333,7 +333,7 @@ def test_rows_that_break_a_constraint_stop_a_fit_at_their_party():
     with pytest.raises(SchemaError, match=r"party 'party-3'.*1 of 19 rows break it \(row 1,"):
         sw.TwoRound().fit(
             parts_of("rows", table.drop(index=3).reset_index(drop=True)),
-            schema(), budget=sw.Budget(1.0, 1e-6),
+            schema().refusing(), budget=sw.Budget(1.0, 1e-6),
         )  # fmt: skip
 
 

@@ -205,8 +205,17 @@ def test_an_unseen_category_names_the_column(name):
     frame = pandas_frame()
     frame.loc[3, "sex"] = "unheard of"
     with pytest.raises((DataError, SchemaError), match="column 'sex'") as caught:
-        fit(name, parties_of(name, frame))
+        fit(name, parties_of(name, frame), schema=SCHEMA.refusing())
     assert "unheard of" not in str(caught.value), "a value of a row is in the message"
+
+
+def test_an_unseen_category_is_moved_and_its_owner_is_told(name):
+    """Under a guarantee no row may decide whether there is a run."""
+    frame = pandas_frame()
+    frame.loc[3, "sex"] = "unheard of"
+    with pytest.warns(UserWarning, match="were moved .*: 1 in 'sex'") as noted:
+        fit(name, parties_of(name, frame))
+    assert not any("unheard of" in str(one.message) for one in noted)
 
 
 @every_fault
@@ -215,8 +224,9 @@ def test_rows_that_do_not_fit_the_schema_are_refused(name, fault):
         pytest.skip("no number of rows is refused under a guarantee, see test_neighbours.py")
     frame = spoilt(fault)
     rows = info_of(name).split == "rows"
+    data = [pandas_frame(), frame] if rows else parties_of(name, frame)
     with pytest.raises(InputError, match=NAMED[fault]):
-        fit(name, [pandas_frame(), frame] if rows else parties_of(name, frame))
+        fit(name, data, schema=SCHEMA.refusing())
 
 
 def test_a_workload_of_unknown_columns_is_refused(name):

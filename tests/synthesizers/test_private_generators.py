@@ -168,7 +168,7 @@ def test_what_cannot_be_paid_is_refused_before_anything_is_read(name):
 
 def test_a_table_that_does_not_fit_releases_nothing(tmp_path):
     with pytest.raises(InputError, match="age"):
-        fit("dp_tabddpm", spoilt("bound"), folder=tmp_path)
+        fit("dp_tabddpm", spoilt("bound"), schema=SCHEMA.refusing(), folder=tmp_path)
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 

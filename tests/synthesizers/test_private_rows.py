@@ -191,7 +191,7 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
     else:
         frame["sex"] = pd.Series(["x"] * len(frame), dtype="str")
     with pytest.raises(InputError, match="party 'b'"):
-        fit(name, {"a": pandas_frame(), "b": frame})
+        fit(name, {"a": pandas_frame(), "b": frame}, schema=SCHEMA.refusing())
     with pytest.raises(RosterError, match="one table per party"):
         fit(name, pandas_frame())
 

@@ -660,8 +660,7 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
 
 def _note_moved(name: str, table: Table, setup: Setup) -> None:
     """Warn whoever gave the rows, and nobody else, of what did not fit the schema and was moved."""
-    names = [column for column in setup.declared.names if column in table.names]
-    moved = moved_cells(table, setup.declared.select(names))
+    moved = moved_cells(table, setup.declared)
     if moved:
         warnings.warn(f"{name}: {moved_note(moved)}", stacklevel=5)
     if setup.modelled is None:

@@ -106,6 +106,8 @@ def missing_cells(column: Column, table: Table) -> Bools:
 def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     """Return how many cells of each column have no place in it and are moved, where any are.
 
+    Columns that the table lacks are left out.
+
     It is for the owner of the rows alone. A column's `other` is a place of its own, for whatever
     is not among its categories, so that columns with one are left out.
 
@@ -115,7 +117,7 @@ def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     counts = {
         column.name: table.rows_of(placed_cells(column, table).moved)
         for column in schema.coded
-        if column.outside == "move" and column.other is None
+        if column.name in table.names and column.outside == "move" and column.other is None
     }
     return {name: count for name, count in counts.items() if count}
 

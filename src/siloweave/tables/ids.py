@@ -169,7 +169,7 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
     """One column's texts; None for an empty one."""
     if name not in table.names:
         raise DataError(f"there is no id column {name!r}; name one that every party has")
-    _check_exact(table, name)
+    check_exact(table, name)
     texts = id_texts(table, name)
     for rule in rules:
         change = _PLAIN.get(rule) or partial(_day, name, rule[len(_DATE) :] or None)
@@ -211,7 +211,7 @@ def _in_utc(text: str) -> str:
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
 
-def _check_exact(table: Table, name: str) -> None:
+def check_exact(table: Table, name: str) -> None:
     """Raise DataError for a column of booleans, or of numbers whose digits no two parties share."""
     kind = table.kind(name)
     if kind == "booleans":

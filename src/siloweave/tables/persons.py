@@ -13,7 +13,7 @@ import numpy as np
 
 from siloweave.errors import DataError, InputError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.ids import id_texts
+from siloweave.tables.ids import check_exact, id_texts
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 from siloweave.tables.units import check_unit
@@ -104,6 +104,7 @@ def ids_in(name: str, table: Table, unit: str, schema: Schema | None = None) -> 
     if schema is not None:
         table = table.blanked(unit, schema[unit].missing_values)
     try:
+        check_exact(table, unit)
         texts = id_texts(table, unit)
     except DataError as error:
         raise DataError(f"{name}: unit={unit!r}: {error}") from None

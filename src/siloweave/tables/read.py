@@ -876,8 +876,8 @@ def read_batches(
     """Read a file in pieces of some rows, in order, without holding it whole.
 
     Columns of a text file stay text here, since no piece knows the types of the next; coding them
-    by a schema reads the numbers. A CSV in another encoding than UTF-8, or one with blank lines, is held
-    whole.
+    by a schema reads the numbers. A CSV in another encoding than UTF-8, or one with blank lines, is
+    held whole.
 
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.

@@ -876,7 +876,7 @@ def check_columns(schema: Schema, table: Table) -> None:
     Rows of JSON lines name their columns themselves, so that one row could decide a refusal: what
     they lack is missing, and what the schema lacks is not read.
     """
-    if table.keyed:
+    if isinstance(table, Table) and table.keyed:
         return
     if not set(schema.names) & set(table.names):
         raise SchemaError(
