@@ -52,9 +52,9 @@ def parts_of(frame):
     return [frame[:20], frame[20:40], frame[40:]]
 
 
-def fit(name, data=None, *, budget=BUDGET, changes=None, **named):
+def fit(name, data=None, *, schema=SCHEMA, budget=BUDGET, changes=None, **named):
     return made(name, **(changes or {})).fit(
-        parts_of(pandas_frame()) if data is None else data, SCHEMA, budget=budget,
+        parts_of(pandas_frame()) if data is None else data, schema, budget=budget,
         **{"noise": "seeded"} | named,
     )  # fmt: skip
 

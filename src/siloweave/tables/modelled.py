@@ -40,7 +40,7 @@ from siloweave.tables.constraints import (
     Value,
 )
 from siloweave.tables.read import Table, beside
-from siloweave.tables.schema import Column, Schema, check_columns
+from siloweave.tables.schema import Column, Outside, Schema, check_columns
 
 _OPEN = "?"  # the category of combinations that were not learned
 _SHOWN = 5  # rows that an error names
@@ -133,6 +133,13 @@ def _moves(columns: Iterable[Column]) -> bool:
     return all(column.outside == "move" for column in columns)
 
 
+def _outside_of(columns: Sequence[Column]) -> Outside | None:
+    """What a column that is made of others does with what does not fit it."""
+    if any(column.outside == "refuse" for column in columns):
+        return "refuse"
+    return "move" if _moves(columns) else None
+
+
 @dataclass(frozen=True)
 class _Merged(_Kept):
     """Fixed combinations as one column of text, whose categories are combinations in JSON."""
@@ -149,7 +156,7 @@ class _Merged(_Kept):
         moves = _moves(self.columns)
         return Column(
             name, "categorical", texts or (_OPEN,), other=other, from_data=taken,
-            outside="move" if moves else None, fallback=texts[0] if moves and texts else None,
+            outside=_outside_of(self.columns), fallback=texts[0] if moves and texts else None,
         )  # fmt: skip
 
     @staticmethod
@@ -270,7 +277,7 @@ class _Gap(_Kept):
         return Column(
             f"{self.rule.high} - {self.rule.low}", "integer" if self.whole else "continuous",
             low=self.least, high=most, missing=self.high.missing, decimals=decimals,
-            from_data=tuple(sorted(taken)), outside="move" if moves else None,
+            from_data=tuple(sorted(taken)), outside=_outside_of((self.low, self.high)),
             fallback=self.least if moves and not self.high.missing else None,
         )  # fmt: skip
 
