@@ -139,6 +139,11 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
     if column.kind == "datetime":
         return _datetimes(column, table, is_missing)
 
+    nothing = np.zeros_like(is_missing)
+    if column.kind == "integer" and not column.missing_values and table.holds_whole(column.name):
+        whole, _ = table.whole_numbers(column.name)
+        return _in_bounds(column, whole.fill_null(0).to_numpy(), is_missing, nothing, nothing)
+
     # What each cell says.
     numbers = table.numbers(column.name, column.format)
     is_missing |= numbers.is_nan().fill_null(False).to_numpy()
@@ -147,7 +152,7 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
         is_missing |= numbers.is_in(marks).fill_null(False).to_numpy()
     is_unread = numbers.is_null().to_numpy() & ~is_missing
     is_wild = numbers.is_infinite().fill_null(False).to_numpy() & ~is_missing
-    is_broken = np.zeros(len(numbers), dtype=np.bool_)
+    is_broken = nothing
     values = numbers.fill_null(0.0).fill_nan(0.0).to_numpy()
     if column.kind == "integer":
         nearest, is_whole = table.whole_numbers(column.name, column.format)
@@ -160,8 +165,7 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
         table.check_read(column.name, table.rows_of(is_unread), wanted, column.format)
         if column.kind == "integer":
             check_numbers(column.name, table.rows_of(is_wild), table.rows_of(is_broken))
-        return PlacedCells(values, is_missing, np.zeros_like(is_missing))
-    return _moved(column, values, is_missing, is_unread, is_broken | is_wild)
+    return _in_bounds(column, values, is_missing, is_unread, is_broken | is_wild)
 
 
 def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
@@ -171,22 +175,25 @@ def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
     values = microseconds // step_of(column)
     if column.outside != "move":
         table.check_times(column.name, table.rows_of(is_unread), column.format)
-        return PlacedCells(values, is_missing, np.zeros_like(is_missing))
-    return _moved(column, values, is_missing, is_unread, np.zeros_like(is_missing))
+    return _in_bounds(column, values, is_missing, is_unread, np.zeros_like(is_missing))
 
 
-def _moved(
+def _in_bounds(
     column: Column, values: Edges, is_missing: Bools, is_unread: Bools, is_changed: Bools
 ) -> PlacedCells:
     """Put numbers beyond the bounds at the nearest bound, and what is no number where it belongs.
 
+    Nothing is moved in a column that refuses what lies outside it.
+
     Args:
-        column: It moves what lies outside it.
+        column: How it is declared.
         values: The numbers.
         is_missing: Cells without a value.
         is_unread: Cells that hold something else than a number.
         is_changed: Cells whose number was rounded.
     """
+    if column.outside != "move":
+        return PlacedCells(values, is_missing, np.zeros_like(is_missing))
     homeless = is_unread | (is_missing & (not column.missing))
     placed: Any = values
     if column.fallback is None:
@@ -231,7 +238,10 @@ def check_fit(column: Column, outside: int, empty: int) -> None:
 
 
 def _labels(column: Column, table: Table) -> PlacedCells:
-    codes = table.lookup(column.name, column.options).astype(np.int64)
+    codes = table.lookup(column.name, column.options)
+    if not column.missing_values and codes.min(initial=0) >= 0:  # each is one of the categories
+        nothing = np.zeros(len(codes), dtype=np.bool_)
+        return PlacedCells(codes, nothing, nothing)
     is_missing = missing_cells(column, table) | (codes == -1)
     if not isinstance(column.options[0], str | bool) and column.missing_values:
         marks = numbers_among(column.missing_values)

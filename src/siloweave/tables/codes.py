@@ -365,7 +365,8 @@ class Encoder:
         for column, size in zip(self.schema.coded, self.domain.sizes, strict=True):
             cells = placed_cells(column, table)
             codes = self._binned(column, table, cells) if column.kind in BINNED else cells.values
-            codes = np.where(cells.missing, self._values(column), codes)
+            if cells.missing.any():
+                codes = np.where(cells.missing, self._values(column), codes)
             arrays.append(codes.astype(np.min_scalar_type(size - 1)))
             if count := table.rows_of(cells.moved):
                 moved[column.name] = count

@@ -506,6 +506,10 @@ class Table:
         values, is_whole = self.whole_numbers(name)
         return values.set(~is_whole, None)
 
+    def holds_whole(self, name: str) -> bool:
+        """Whether a column's type holds whole numbers alone."""
+        return self.cells(name).dtype in WHOLE
+
     def whole_numbers(self, name: str, form: str | None = None) -> tuple[pl.Series, pl.Series]:
         """Return the nearest whole number to that in each cell as int64, and whether it is whole.
 
@@ -554,6 +558,8 @@ class Table:
         kind = type(categories[0])
         labels = self.labels(name, kind)
         codes = _places(labels, categories)
+        if codes.min() in range(len(categories)):  # all are among the categories
+            return codes.to_numpy()
         if kind is str:
             stripped = [category.strip() for category in categories]
             is_unknown = (codes == -2) & labels.is_not_null()
