@@ -57,7 +57,10 @@ def table_of(name: str, data: Path) -> Any:
     table = table.select([n for n in table.names if n not in facts["identifiers"]])
     numeric = set(facts["continuous"])
     columns = [column_of(table, column, column in numeric) for column in table.names]
-    return table, sw.Schema(tuple(columns)).with_fallbacks()
+    schema = sw.Schema(tuple(columns))
+    if hasattr(schema, "with_fallbacks"):  # another checkout may be from before
+        schema = schema.with_fallbacks()
+    return table, schema
 
 
 def run_fit(name: str, data: Path, measured: Path | None) -> dict[str, Any]:
