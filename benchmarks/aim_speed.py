@@ -66,8 +66,9 @@ def table_of(name: str, data: Path) -> Any:
 def run_fit(name: str, data: Path, measured: Path | None) -> dict[str, Any]:
     """Fit and draw in this process; store the measurements where they are asked for."""
     import siloweave as sw
-    from siloweave.methods.aim import coordinator
+    from siloweave.methods.aim import coordinator as imported
 
+    coordinator: Any = imported  # whose fit is listened to
     table, schema = table_of(name, data)
     last: list[Any] = []
     fit = coordinator.fit
@@ -145,8 +146,9 @@ def run_estimate(side: str, path: Path, steps: int) -> dict[str, Any]:
         import mbi
 
         mbi_domain = mbi.Domain(facts["names"], facts["sizes"])
-        each = zip(counts, cliques, facts["sigmas"], strict=True)
-        noisy = [mbi.LinearMeasurement(y.reshape(-1), c, stddev=s) for y, c, s in each]
+        flat = [np.asarray(table).reshape(-1) for table in counts]
+        each = zip(flat, cliques, facts["sigmas"], strict=True)
+        noisy = [mbi.LinearMeasurement(y, c, stddev=s) for y, c, s in each]
         descent = mbi.estimation.MirrorDescent()
         estimated = descent.estimate(mbi_domain, noisy, known_total=facts["total"], iters=steps)
         answers = [

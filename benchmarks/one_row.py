@@ -67,7 +67,7 @@ def families() -> dict[str, tuple[Synthesizer, sw.Schema, dict[str, Any]]]:
 def files(folder: Path, *, odd: bool, replaced: bool) -> dict[str, Path]:
     """The table in one file, in two by rows, and in two by columns."""
     codes = [" 1"] * HALF + [" 2"] * (HALF - (odd and replaced)) + ["?"] * odd
-    rows = [(code, "fm"[i % 2]) for i, code in enumerate(codes)]
+    rows: list[tuple[str, ...]] = [(code, "fm"[i % 2]) for i, code in enumerate(codes)]
     parts: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
         "whole": (("code", "sex"), rows),
         "rows 0": (("code", "sex"), rows[::2]),

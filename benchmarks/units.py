@@ -11,13 +11,12 @@ pairs of columns: with Gaussian noise on counts nothing tells more. All her rows
 
 import argparse
 import json
-import sys
 import time
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from scipy.stats import beta, rankdata
 
 import siloweave as sw
@@ -246,4 +245,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
