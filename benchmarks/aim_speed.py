@@ -147,8 +147,8 @@ def run_estimate(side: str, path: Path, steps: int) -> dict[str, Any]:
 
         mbi_domain = mbi.Domain(facts["names"], facts["sizes"])
         flat = [np.asarray(table).reshape(-1) for table in counts]
-        each = zip(flat, cliques, facts["sigmas"], strict=True)
-        noisy = [mbi.LinearMeasurement(y, c, stddev=s) for y, c, s in each]
+        released = zip(flat, cliques, facts["sigmas"], strict=True)
+        noisy = [mbi.LinearMeasurement(y, c, stddev=s) for y, c, s in released]
         descent = mbi.estimation.MirrorDescent()
         estimated = descent.estimate(mbi_domain, noisy, known_total=facts["total"], iters=steps)
         answers = [
