@@ -6,6 +6,7 @@ The tests of neighbours begin at codes; these begin at the file, see decision 00
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import siloweave as sw
@@ -13,6 +14,7 @@ from siloweave.core.method import Place, Setup
 from siloweave.methods.registry import METHODS
 from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Encoder, read
+from tests.tables.databases import in_sqlite
 
 COLUMNS = (
     sw.Column("code", "categorical", ("1", "2", "rest"), other="rest"),
@@ -76,3 +78,18 @@ def test_categories_that_are_learned_are_the_same_with_an_odd_row_more(tmp_path)
         model = sw.AIM().fit(path, schema, budget=budget, learn=0.5, noise="seeded")
         named.append(model.schema["code"].categories)
     assert named[0] == named[1] == ("1", "2", "rest")
+
+
+def test_whoever_gives_rows_is_told_how_many_cells_were_moved(tmp_path):
+    """A Parquet file that is read in pieces, and a database that counts, are no exceptions."""
+    schema = sw.Schema(
+        (
+            sw.Column("age", "integer", low=0, high=99, fallback=0),
+            sw.Column("sex", "categorical", ("f", "m"), missing=True),
+        )
+    )
+    frame = pl.DataFrame({"age": [1, 200, 30] * 50, "sex": ["f", "m", "x"] * 50})
+    frame.write_parquet(tmp_path / "rows.parquet")
+    for rows in (frame, tmp_path / "rows.parquet", in_sqlite(read(frame), tmp_path)):
+        with pytest.warns(UserWarning, match="moved .*: 50 in 'age', 50 in 'sex'"):
+            sw.AIM().fit(rows, schema, budget=sw.Budget(1.0, 1e-6))

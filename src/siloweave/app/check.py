@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -20,7 +21,9 @@ from siloweave.errors import DataError, InputError, RosterError, SchemaError, na
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
+from siloweave.tables.cells import moved_cells, without_others
 from siloweave.tables.codes import Encoder
+from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.detect import AMBIGUOUS
 from siloweave.tables.display import listed
@@ -405,13 +408,18 @@ def check_rows(
         own = [n for n in declared if n in table.names or synth.method.split != "columns"]
         encoder = Encoder(schema.select(own), bins=getattr(synth, "bins", None) or _BINS)
         rows = table.select([n for n in table.names if n in own])
-        if not isinstance(rows, Table):
-            coded_part(rows, encoder)
-            return {}
-        moved = encoder.read(rows).moved
-        if encoder.schema.constraints:
-            Modelled(encoder.schema).check(rows)
-    return dict(moved)
+        moved = Counter[str]()
+        if isinstance(rows, Database):
+            moved.update(counted(rows, encoder).moved)
+        if isinstance(rows, ParquetFile):
+            coded_part(rows, encoder)  # whose error counts the rows of all pieces
+            for piece in rows.batches():
+                moved.update(moved_cells(piece, encoder.schema))
+        if isinstance(rows, Table):
+            moved.update(encoder.read(rows).moved)
+            if encoder.schema.constraints:
+                Modelled(encoder.schema).check(rows)
+    return without_others(moved, encoder.schema)
 
 
 def check_columns(

@@ -653,17 +653,23 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
         ordered = not isinstance(kept, Database)
         split, schema = setup.synth.method.split, setup.declared
         rows = rows_of_units(rows, split, schema, job, index, home, ordered=ordered)
-        if isinstance(rows, Table):
-            _note_moved(name, rows, setup)
+        _note_moved(name, rows, setup)
         return rows
 
 
-def _note_moved(name: str, table: Table, setup: Setup) -> None:
-    """Warn whoever gave the rows, and nobody else, of what did not fit the schema and was moved."""
-    moved = moved_cells(table, setup.declared)
+def _note_moved(name: str, table: Table | Unread, setup: Setup) -> None:
+    """Warn whoever gave the rows, and nobody else, of what did not fit the schema and was moved.
+
+    Cells in a database are counted when the method prepares it, see `protocols.marginals`.
+    """
+    if isinstance(table, Database):
+        return
+    moved = Counter[str]()
+    for piece in [table] if isinstance(table, Table) else table.batches():
+        moved.update(moved_cells(piece, setup.declared))
     if moved:
         warnings.warn(f"{name}: {moved_note(moved)}", stacklevel=5)
-    if setup.modelled is None:
+    if setup.modelled is None or not isinstance(table, Table):
         return
     for words, count in setup.modelled.moved_rows(table).items():
         rows = f"{count:,} of {table.num_rows:,} rows break {words}"

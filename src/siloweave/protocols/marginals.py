@@ -9,6 +9,7 @@ histograms.py), and all is paid from one budget; a forecast reads no row.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -49,7 +50,9 @@ from siloweave.protocols.workload import (
 )
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
+from siloweave.tables.cells import moved_note, without_others
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
+from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
 from siloweave.tables.display import count_of
 from siloweave.tables.read import Table, Unread
@@ -138,7 +141,10 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
         return coded_part(part, encoder)
     synth: Any = setup.synth
     planned = [q for q in queries_of(synth, encoder) if len(q) < 3 or not synth.chooses]
-    return coded_part(part, encoder, closure(planned, encoder.domain))
+    rows = counted(part, encoder, closure(planned, encoder.domain))
+    if moved := without_others(rows.moved, encoder.schema):
+        warnings.warn(f"{place.name}: {moved_note(moved)}", stacklevel=2)
+    return rows
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:

@@ -106,10 +106,7 @@ def missing_cells(column: Column, table: Table) -> Bools:
 def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     """Return how many cells of each column have no place in it and are moved, where any are.
 
-    Columns that the table lacks are left out.
-
-    It is for the owner of the rows alone. A column's `other` is a place of its own, for whatever
-    is not among its categories, so that columns with one are left out.
+    It is for the owner of the rows alone. Columns that the table lacks are left out.
 
     Raises:
         SchemaError: Cells have no place in a column that does not move them.
@@ -117,9 +114,17 @@ def moved_cells(table: Table, schema: Schema) -> dict[str, int]:
     counts = {
         column.name: table.rows_of(placed_cells(column, table).moved)
         for column in schema.coded
-        if column.name in table.names and column.outside == "move" and column.other is None
+        if column.name in table.names and column.outside == "move"
     }
-    return {name: count for name, count in counts.items() if count}
+    return without_others(counts, schema)
+
+
+def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
+    """Leave out columns without a moved cell, and those with an `other`.
+
+    That is a place of its own for whatever is not among a column's categories.
+    """
+    return {name: count for name, count in counts.items() if count and schema[name].other is None}
 
 
 def moved_note(counts: Mapping[str, int]) -> str:
