@@ -178,6 +178,7 @@ TEXT = """## One row more in a file
 code is '?' (VertiMRF: in place of another); ε = 0.1, δ = 1e-6, files given by their path, noise of
 the operating system. A table is flipped if more than half of 200 drawn rows have the category for
 the rest. In the two last lines a column of SQLite takes 'FLU', the odd row's code, for 'flu'.
+With learned categories nothing is named at so small an ε: all drawn rows have that category.
 **ε at least** is refuted at 95 % (Clopper-Pearson). Until decision 0056 AIM flipped 0 of
 100 tables without the row, and 100 of 100 with it: ε at least 3.28.
 

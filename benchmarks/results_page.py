@@ -78,7 +78,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
   VertiMRF and VertiGAN beside central methods
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
-- [One row more in a file](#one-row-more-in-a-file): whether it can be told, by every private family
+- [One row more in a file](#one-row-more-in-a-file): every private family with and without it
 - [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
 - [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
 """
