@@ -559,7 +559,7 @@ class Table:
         labels = self.labels(name, kind)
         codes = _places(labels, categories)
         if codes.min() in range(len(categories)):  # all are among the categories
-            return codes.to_numpy()
+            return codes.to_numpy(writable=True)
         if kind is str:
             stripped = [category.strip() for category in categories]
             is_unknown = (codes == -2) & labels.is_not_null()
