@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import datetime
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -193,3 +194,19 @@ def test_what_bounds_keep():
     assert (two.rows, two.whole) == (6 / 12, 3 / 4)
     assert (eight.rows, eight.whole) == (1.0, 1.0)
     assert shares_kept([], [1]) == []
+
+
+def test_another_rows_type_does_not_decide_which_rows_take_part():
+    """In a database, where contents choose: whole numbers beside one text are texts."""
+    whole = [n % 7 for n in range(40)]
+    ids = [f"p{n % 4}" for n in range(40)]
+    kept = []
+    for others in ([], [("zoe", "?")], [("zoe", 2.5)]):
+        who = [*ids, *(one for one, _ in others)]
+        cells = [*whole, *(cell for _, cell in others)]
+        table = read(pd.DataFrame({"who": who, "x": pd.Series(cells, dtype=object)}))
+        rows = bounded_rows(table, WHO, 3, KEY, ordered=False)
+        mine = rows.take(np.flatnonzero(rows.values("who") != "zoe"))
+        kept.append(sorted(zip(mine.values("who"), mine.labels("x", str).to_list(), strict=True)))
+    assert kept[0] == kept[1] == kept[2]
+    assert len(kept[0]) == 12

@@ -16,7 +16,7 @@ zCDP for the noise, and the probability with which a single unit's value is name
 delta (of a person with k rows: up to k values, or one value k times). Bounds come from a masked,
 noisy histogram of magnitudes over public bins, whose edges are powers of two; a row is in one bin
 of every open column. Parties may pool what they know up to `tolerated` of them. Assumed public: the
-roster, the declared facts (a table that does not fit them is refused), which facts are open.
+roster, the declared facts (a cell that does not fit them is moved), which facts are open.
 Departures: the histogram's threshold is post-processing, chosen so that an empty bin passes in one
 of a thousand runs at most; values that reach the threshold at no single party become `other`,
 though all parties together may hold enough of them.

@@ -196,19 +196,15 @@ def bounded_rows(
 
 
 def _texts(table: Table) -> list[str]:
-    """What each row holds, as one text: every value with its length before it.
+    """What each row holds, as one text: the text of every cell with its length before it.
 
-    All numbers are written alike, as SQLite's type of a column may depend on another row.
+    A cell's text is its own (`parsing.texts_of`), so that no other row decides which rows of a
+    person take part, as SQLite's type of a column would.
     """
     columns = []
     for name in sorted(table.names):
-        values = table.values(name)
-        if values.dtype.kind in "iu":
-            values = values.astype(np.float64)
-        missing = table.missing(name).tolist()
-        texts = ["" if gone else str(v) for v, gone in zip(values.tolist(), missing, strict=True)]
-        pairs = zip(texts, missing, strict=True)
-        columns.append(["-" if gone else f"{len(text)}:{text}" for text, gone in pairs])
+        cells = table.labels(name, str).to_list()
+        columns.append(["-" if cell is None else f"{len(cell)}:{cell}" for cell in cells])
     return ["".join(row) for row in zip(*columns, strict=True)]
 
 
