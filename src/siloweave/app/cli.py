@@ -185,12 +185,16 @@ def run(study: StudyFile = Path("study.toml"), json: AsJson = False) -> None:
     plan = Study.load(study)
     for warning in (*warnings(plan), *few_rows(plan)):
         print_warning(warning)
-    with Bar(quiet=json) as progress, catch_warnings(record=True) as noted:
+    with Bar(quiet=json) as progress, catch_warnings(record=True) as caught_warnings:
         filterwarnings("always")
         filterwarnings("ignore", "the data have .* the noise is as large")  # `few_rows` said so
         summary, before = execute(plan, progress=progress)
-    rows_noted = [str(one.message) for one in noted if issubclass(one.category, UserWarning)]
-    for warning in (*rows_noted, *outdated(plan, summary)):
+    row_warnings = [
+        str(caught.message)
+        for caught in caught_warnings
+        if issubclass(caught.category, UserWarning)
+    ]
+    for warning in (*row_warnings, *outdated(plan, summary)):
         print_warning(warning)
     print_summary(summary, plan.folder, json=json, before=before)
 
