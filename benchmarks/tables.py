@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
-from sklearn.model_selection import train_test_split
 
 import siloweave as sw
 from siloweave.tables.codes import Codes
@@ -74,6 +73,9 @@ def prepare(name: str, data: Path, bins: int = 32) -> Prepared:
         data: The folder with the Parquet files and datasets.json.
         bins: Of a numeric column.
     """
+    # Late: what only needs `column_of` is measured without scikit-learn's 150 MB.
+    from sklearn.model_selection import train_test_split
+
     source = TABLES[name]
     facts = json.loads((data / "datasets.json").read_text())[source.file]
     table = sw.read(data / f"{source.file}.parquet")

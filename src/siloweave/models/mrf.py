@@ -643,6 +643,14 @@ class MRF:
         _calibrated.add(self)
         return beliefs
 
+    def forget(self) -> None:
+        """Drop beliefs and marginals, which take most of the memory; they are made again if needed.
+
+        A fit that starts from this model needs its potentials alone.
+        """
+        vars(self).pop("beliefs", None)
+        self._known.clear()
+
     def marginal(self, clique: Clique, *, keep: bool = True) -> Floats:
         """Expected counts of the cells of a clique, whose attributes are in domain order.
 

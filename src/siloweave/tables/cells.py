@@ -87,9 +87,12 @@ def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
 def label_series(column: Column, codes: Ints) -> pl.Series:
     """Return the values of a categorical or boolean column's codes; null where missing.
 
-    It is `labels_of` without an object of Python for each row.
+    It is `labels_of` without an object of Python for each row. Texts are an Enum, which takes a
+    byte or two a row.
     """
-    return pl.Series(column.name, [*column.options, None]).gather(codes)
+    options: Any = column.options
+    dtype = pl.Enum(options) if isinstance(options[0], str) else None
+    return pl.Series(column.name, [*options, None], dtype=dtype).gather(codes)
 
 
 def missing_cells(column: Column, table: Table) -> Bools:

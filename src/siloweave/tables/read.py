@@ -349,7 +349,7 @@ class Table:
 
     def _without(self, name: str, blank: pl.Series) -> Table:
         """The same rows, where some cells of a column are missing."""
-        cells = self._frame[name].set(blank.fill_null(False), None)
+        cells = self.cells(name).set(blank.fill_null(False), None)
         return replace(self, _frame=self._frame.with_columns(cells))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
@@ -369,7 +369,7 @@ class Table:
 
     def select(self, names: Sequence[str]) -> Table:
         """Return some columns, in the order given; DataError when one is not there."""
-        return Table(pl.DataFrame([self.cells(name) for name in names]), self._origin)
+        return Table(pl.DataFrame([self._stored(name) for name in names]), self._origin)
 
     @property
     def frame(self) -> Frame:
@@ -413,15 +413,12 @@ class Table:
 
     def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
         """One column as a pandas series with a fresh index, of a type if its values fit."""
-        values, mask = self.values(name), self.missing(name)
-        if values.dtype.kind in "ib" and mask.any():
-            whole = values.dtype.kind == "i"
-            masked = pandas.arrays.IntegerArray if whole else pandas.arrays.BooleanArray
-            plain = pandas.Series(masked(values.copy(), mask.copy()))
-        elif values.dtype.kind == "O":
-            plain = pandas.Series(values.tolist(), dtype=object if mask.all() else None)
+        series = self._series(name)
+        if series.dtype == pl.String:
+            plain = _texts_in_pandas(pandas, series)
         else:
-            plain = pandas.Series(values.copy())
+            values, mask = self.values(name), self.missing(name)
+            plain = pandas.Series(_masked(pandas, values, mask))
         if dtype is not None:
             with suppress(TypeError, ValueError, AttributeError):
                 return _restored(pandas, plain, dtype)
@@ -476,6 +473,14 @@ class Table:
         """Return one column's cells as the source has them: a text file's as text.
 
         A column that no row of JSON lines names has no value in any.
+        """
+        cells = self._stored(name)
+        return cells.cast(pl.String) if cells.dtype == pl.Enum else cells
+
+    def _stored(self, name: str) -> pl.Series:
+        """Return one column's cells as the table stores them: drawn texts as places in a list.
+
+        A text takes 16 bytes a cell, a place among few texts one.
         """
         if self._origin.keyed and name not in self.names:
             return pl.Series(name, [None] * self.num_rows, dtype=pl.String)
@@ -1606,7 +1611,9 @@ def _normal_series(series: pl.Series) -> pl.Series:
         return series.cast(pl.Float64).fill_nan(None)
     if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == DATETIME:
         return series
-    if isinstance(dtype, pl.Enum | pl.Categorical | pl.Time):
+    if dtype == pl.Enum:
+        return series  # `Table.cells` gives its texts
+    if isinstance(dtype, pl.Categorical | pl.Time):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
         return in_utc(series)
@@ -1662,6 +1669,25 @@ def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
         plain = np.float32 if str(series.dtype).lower() == "float32" else _PLAIN[kind]
         return filled.to_numpy(dtype=plain), mask
     return series.astype(str if str(series.dtype)[:6] == "period" else object).to_numpy(), mask
+
+
+def _texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
+    """Return texts as a pandas series, of the type that pandas itself would choose."""
+    if texts.null_count() == len(texts):
+        return pandas.Series([None] * len(texts), dtype=object)
+    chosen = pandas.Series([""]).dtype
+    if getattr(chosen, "storage", "") != "pyarrow":
+        return pandas.Series(_objects(texts).tolist())
+    # Arrow's text goes over as it is. A list of objects would take several times the memory.
+    return pandas.Series(pandas.array(texts.to_arrow(), dtype=chosen))
+
+
+def _masked(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
+    """Return values as an array for pandas, of a type that has room for missing ones if any are."""
+    if not is_missing.any() or values.dtype.kind not in "ib":
+        return values.copy()
+    masked = pandas.arrays.IntegerArray if values.dtype.kind == "i" else pandas.arrays.BooleanArray
+    return masked(values.copy(), is_missing.copy())
 
 
 def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
@@ -1810,7 +1836,7 @@ def stacked(tables: Sequence[Table]) -> Table:
         sources = [table._origin.written.get(name) for table in tables]
         marks = {None if source is None else source.decimal for source in sources}
         if None not in marks and len(marks) == 1:
-            cells = pl.concat([table._frame[name] for table in tables])
+            cells = pl.concat([table.cells(name) for table in tables])
             written[name] = _Written(cells, str(marks.pop()))
             columns.append(cells)
             if written[name].dtype == pl.Float64:

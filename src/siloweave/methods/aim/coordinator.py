@@ -145,6 +145,7 @@ def aim(
         last = budget.last_if_short()
         progress("measuring", budget.spent / rho)
         model = _round(run, budget, weights, model)
+    model.forget()
     return run.fit(model, settings.final_sweeps, _LAST if settings.chooses else 1.0), run.rounds
 
 
@@ -172,8 +173,12 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     run.measure(chosen, budget.sigma)
     budget.spent += len(chosen) * budget.round_cost
     sweeps = run.settings.sweeps if most == 1 else min(_SWEEPS, run.settings.sweeps)
+    before = [model.marginal(clique) for clique in chosen]
+    # Two models' beliefs at once would double the memory of a run.
+    model.forget()
     new = run.fit(model, sweeps)
-    moved = sum(float(np.abs(new.marginal(r) - model.marginal(r)).sum()) for r in chosen)
+    after = [new.marginal(clique) for clique in chosen]
+    moved = sum(float(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True))
     if moved <= sum(expected_l1(budget.sigma, run.domain.size(r)) for r in chosen):
         budget.sigma = max(_LEAST, budget.sigma / 2)
         budget.epsilon *= 2
