@@ -1,6 +1,6 @@
 """Sphere codes: a coder of single columns that learns nothing from rows.
 
-A categorical with K options becomes one of K points on a sphere of about log2 K dimensions, in the
+The construction is ours; no paper on tables has it. A categorical with K options becomes one of K points on a sphere of about log2 K dimensions, in the
 options' order along a curve that winds over it; a number stays as it is, and decoding takes the
 nearest point. It is the coder of a latent diffusion whose latents hold everything about a row:
 diffusion of such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by
