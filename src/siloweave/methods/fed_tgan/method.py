@@ -35,9 +35,9 @@ Departures from Fed-TGAN: the quantiles of a mixture stand for draws from it; co
 supported numbers are sent as counts instead of mixtures; batch statistics are those of the averaged
 generator's own rows instead of a mean of the parties'; the penalty is on straight lines between
 rows (CTGAN's), where the authors' code interpolates on spheres; drawn rows have conditions by the
-categories' real frequencies, where CTGAN draws them by the frequencies' logarithms. From MD-GAN: all parties get the
-same two batches (k = 1 of the paper); conditions of generated rows follow everyone's frequencies,
-those of real rows the party's own.
+categories' real frequencies, where CTGAN draws them by the frequencies' logarithms. From MD-GAN:
+all parties get the same two batches (k = 1 of the paper); conditions of generated rows follow
+everyone's frequencies, those of real rows the party's own.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
-        paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et al. "
-        "2017",
+        paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
+        "al. 2017",
         check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
     )

@@ -5,8 +5,8 @@ tabular diffusion models" (ICDE), Algorithms 1 and 2. In SiloFuse every party co
 and sends the latents once; the coordinator trains a diffusion on the latents side by side, and what
 it draws is cut into the parties' parts, which they decode at home. E2EDistr (section 5.1) is the
 paper's baseline: encoders, denoiser and decoders are trained as one, and activations and gradients
-cross the wire at every step, four matrices of (batch, latents) each. With one party SiloFuse is
-our PointDiff, or with autoencoders LatentDiff, and E2EDistr takes the steps of E2E, cut where a party
+cross the wire at every step, four matrices of (batch, latents) each. With one party SiloFuse is our
+PointDiff, or with autoencoders LatentDiff, and E2EDistr takes the steps of E2E, cut where a party
 ends; their code (models/coders.py, models/latent.py) this is.
 
 **Guarantee** (none by default): the coordinator sees a code of every row, one real person each, and
@@ -284,7 +284,7 @@ class SiloFuse(Synthesizer):
     method: ClassVar[Method] = Method(
         name="silofuse",
         title="SiloFuse",
-        **{**_COMMON, "paper": f"{_PAPER} (its protocol; the default coder, sphere codes, is ours)"},
+        **{**_COMMON, "paper": f"{_PAPER} (the protocol; the default coder is ours)"},
         guarantee=_guarantee,
         visibility=_visibility,
         handlers=with_decoding(handlers, load_coder),
