@@ -11,7 +11,8 @@ variation distance to the real rows is computed from these products, so no row i
 are those of columns_split.py: 300 random ones of three, four and five columns for each of its
 seeds, and `all3` is over all of three columns. Neither table is private. A method whose error is
 above the first is no better than shares of single columns, and one above the second gains nothing
-from having rows that are linked.
+from having rows that are linked. The ceiling, *resampled*, is as many real rows, drawn with
+repetition: what the number of drawn rows alone makes of an exact model.
 
 Parties hold neighbouring columns as in columns_split.py; where their number is odd the last of two
 parties has one more, and "larger first" is the other way round, as in the paper.
@@ -33,13 +34,14 @@ from columns_split import Coded, coded
 
 import siloweave as sw
 from siloweave.evaluate.workload import tvd, workload_error
-from siloweave.tables.arrays import Floats
 from siloweave.statistics.marginals import marginal
+from siloweave.tables.arrays import Floats
 from siloweave.tables.codes import Codes
 
 HERE = Path(__file__).parent
 OUT = HERE / "results" / "columns_split_floors.jsonl"
 TABLES = ("nltcs", "br2000_privmrf", "adult_privmrf")
+RESAMPLED = "resampled"
 LARGER_FIRST = "2, larger first"
 PARTIES: tuple[int | str, ...] = (2, LARGER_FIRST, 4, 8, "each")
 SEEDS = 5
@@ -75,6 +77,21 @@ def floor(data: Coded, parties: int | str) -> IndependentParties:
     return IndependentParties(data.codes, party_of)
 
 
+def resampled(name: str, data: Coded) -> dict[str, Any]:
+    """Return mean distances of real rows drawn with repetition, each seed its own draw."""
+    rows = data.table.num_rows
+    known: dict[str, Any] = {"table": name, "rows": rows, "parties": RESAMPLED}
+    draws = [
+        data.codes.take(np.random.default_rng(seed).integers(0, rows, rows))
+        for seed in range(SEEDS)
+    ]
+    for ways in WAYS:
+        known[f"{ways}way"] = [
+            tvd(data.codes, drawn, ways, key=seed) for seed, drawn in enumerate(draws)
+        ]
+    return known
+
+
 def line(name: str, data: Coded, parties: int | str) -> dict[str, Any]:
     """Return mean distances over the marginals of each seed."""
     model = floor(data, parties)
@@ -94,15 +111,16 @@ def main() -> None:
     parse.add_argument("--table", nargs="*", default=list(TABLES), choices=TABLES)
     parse.add_argument("--out", type=Path, default=OUT)
     asked = parse.parse_args()
+    tables = sources.present(asked.table, asked.data)
     stored = asked.out.read_text().splitlines() if asked.out.is_file() else []
-    kept = [text for text in stored if json.loads(text)["table"] not in asked.table]
-    for name in asked.table:
+    kept = [text for text in stored if json.loads(text)["table"] not in tables]
+    for name in tables:
         data = coded(name, asked.data)
-        for parties in PARTIES:
-            row = line(name, data, parties)
+        for parties in (*PARTIES, RESAMPLED):
+            row = resampled(name, data) if parties == RESAMPLED else line(name, data, parties)
             kept.append(json.dumps(row))
             means = ", ".join(f"{ways}-way {np.mean(row[f'{ways}way']):.4f}" for ways in WAYS)
-            print(f"{name}, {parties} parties: {means}", flush=True)
+            print(f"{name}, parties: {parties}: {means}", flush=True)
     asked.out.write_text("\n".join(kept) + "\n")
 
 

@@ -16,6 +16,8 @@ import argparse
 import hashlib
 import json
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +58,22 @@ def is_there(name: str, data: Path) -> bool:
     return name == PACKAGED or (data / f"{name}.parquet").is_file()
 
 
-def require(names: list[str], data: Path) -> None:
-    """End the program with a sentence, and status 1, where one of these tables is not there."""
-    for name in names:
-        if not is_there(name, data):
-            raise SystemExit(
-                f"The table {name!r} is not in {data}, so nothing was run: get it with `python "
-                f"benchmarks/fetch.py {name}`, which says how, or name another folder with --data. "
-                "Adult needs no file: it comes with the package."
-            )
+def present(names: Iterable[str], data: Path) -> list[str]:
+    """Return those of these tables that can be read; say in a sentence which cannot.
+
+    Ends the program, with status 1, where none of them can.
+    """
+    asked = list(dict.fromkeys(names))
+    missing = [name for name in asked if not is_there(name, data)]
+    if missing:
+        told = (
+            f"not in {data}: {', '.join(missing)}. `python benchmarks/fetch.py NAME` says how to "
+            "get one, and --data names another folder; Adult comes with the package."
+        )
+        if len(missing) == len(asked):
+            raise SystemExit(f"Nothing was run. Tables that are {told}")
+        print(f"Left out, since they are {told}", file=sys.stderr, flush=True)
+    return [name for name in asked if name not in missing]
 
 
 def read(name: str, data: Path) -> sw.Table:
@@ -72,7 +81,7 @@ def read(name: str, data: Path) -> sw.Table:
 
     Ends the program with a sentence where it is not there.
     """
-    require([name], data)
+    present([name], data)
     file = data / f"{name}.parquet"
     return sw.read(file) if file.is_file() else adult()
 
