@@ -73,8 +73,8 @@ better than both, and its guarantee is refuted.
 parties FO is ahead at three of four ε on BR2000 and on Adult (all but 3.2; its ε is for rows that
 are replaced, and FM's does not hold). On NLTCS FM is ahead at all four, as in the paper. Of the
 ranges published for NLTCS over VertiBench's splits, FM's is far below the floor of independent
-columns, FO's reaches from below it to above it, and VertiGAN's is above it: it published more
-error than independent columns have.
+columns, FO's reaches from below it to above it, and VertiGAN's is above it: more error than exact
+single columns have.
 
 """
 PICTURE, PARTIES, COLUMNS = (f"columns-split-{by}.svg" for by in ("rows", "parties", "columns"))

@@ -382,7 +382,7 @@ def risk(run: Row, attack: str) -> float | None:
     return max(found) if found else None
 
 
-PRIVATE = """### Private generators at the same ε
+PRIVATE = """### Private generators at equal budgets
 
 ε at δ = 1e-5 of a Gaussian mechanism whose trade-off curve has the named separation
 (`budget_of_separation`). Risks are out of 100. For singling out and membership they are

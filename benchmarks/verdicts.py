@@ -40,7 +40,7 @@ class Claim:
 _ROWS, _COLUMNS = "rows-split", "columns-split"
 _PRIVATE_COLUMNS = "private-synthesis-over-split-columns"
 _FEDERATED = "networks-over-parties-with-different-rows"
-_PRIVATE = "private-generators-at-the-same-ε"
+_PRIVATE = "private-generators-at-equal-budgets"
 _BELOW = "where-ours-is-below"
 _LATENT = "latent-diffusion-beside-tabddpm"
 _FLOORS = "beside-no-link-at-all"
