@@ -285,6 +285,7 @@ def peer(args: argparse.Namespace) -> None:
     """A round of five parties beside five epochs of the CTGAN package, in turn."""
     from neural_speed import child
 
+    sources.require_path(args.peer_python, "the peer's interpreter")
     call = time.strftime("%Y-%m-%dT%H:%M:%S")
     table, schema = prepare("adult", args.data, args.rows)
     with tempfile.TemporaryDirectory() as folder:

@@ -163,6 +163,7 @@ def speed(args: argparse.Namespace) -> None:
     """Time ourselves and a peer in turn."""
     import neural_speed
 
+    sources.require_path(args.peer_python, "the peer's interpreter")
     neural_speed.speed(args)
 
 

@@ -169,9 +169,10 @@ def main() -> None:
     sources.add_data(parser)
     parser.add_argument("--table", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--seed", nargs="+", type=int, default=(0, 1, 2))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where lines are kept")
     asked = parser.parse_args()
     tables = sources.present(asked.table, asked.data)
-    done = {(one["table"], one["most"], one["seed"]) for one in lines()}
+    done = {(one["table"], one["most"], one["seed"]) for one in lines(asked.out)}
     for seed in asked.seed:
         for name in tables:
             for most in UNITS:
@@ -179,7 +180,7 @@ def main() -> None:
                     continue
                 line = run(name, most, seed, asked.data)
                 print(json.dumps(line), flush=True)
-                with RESULTS.open("a") as file:
+                with asked.out.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import sys
@@ -84,6 +85,23 @@ def read(name: str, data: Path) -> sw.Table:
     present([name], data)
     file = data / f"{name}.parquet"
     return sw.read(file) if file.is_file() else adult()
+
+
+def require_path(path: Path, what: str) -> None:
+    """End the program with a sentence where a peer's environment or checkout is not there."""
+    if not path.exists():
+        raise SystemExit(
+            f"Nothing was run: {what} is not at {path}. The head of the script says how to make it."
+        )
+
+
+def require_module(name: str, extra: str) -> None:
+    """End the program with a sentence where an optional package is not installed."""
+    if importlib.util.find_spec(name) is None:
+        raise SystemExit(
+            f"Nothing was run: {name} is not installed. Install it with "
+            f"`pip install 'siloweave[{extra}]'`."
+        )
 
 
 def digest(table: sw.Table) -> str:
