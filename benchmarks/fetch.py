@@ -189,7 +189,8 @@ def fetched(name: str, files: list[Path], data: Path) -> None:
     """Write one table, and say whether it is the one behind the results."""
     fact = sources.facts(name)
     if name != sources.PACKAGED and not files:
-        raise SystemExit(f"{fact['get']}\nlicence: {fact['licence']}")
+        print(f"{fact['get']}\nlicence: {fact['licence']}")
+        return
     data.mkdir(parents=True, exist_ok=True)
     path = data / f"{name}.parquet"
     if name == sources.PACKAGED:
