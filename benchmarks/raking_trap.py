@@ -30,6 +30,7 @@ from neural_tables import prepare
 import siloweave as sw
 from siloweave.evaluate import discriminator
 from siloweave.evaluate.predictive import LONG
+from siloweave.models.settings import DiffusionSettings
 from siloweave.tables import align
 
 HERE = Path(__file__).parent
@@ -89,7 +90,9 @@ def main() -> None:
     rows = prepare("adult", asked.data, asked.rows)
     models: dict[str, Any] = {
         "gaussian_copula": sw.GaussianCopula(),
-        "point_diff": sw.PointDiff(diffusion={"steps": asked.steps}, target=rows.target),
+        "point_diff": sw.PointDiff(
+            diffusion=DiffusionSettings(steps=asked.steps), target=rows.target
+        ),
     }
     lines = []
     for name, model in models.items():

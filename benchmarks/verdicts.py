@@ -118,7 +118,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "refuted",
             "The theorem rules out recovery without any error and without side information, for "
             "every encoder at once. A coordinator that has pairs of drawn latents and decoded rows "
-            "recovers almost all cells (`invert_run`).",
+            "recovers most cells (`invert_run`).",
         ),
         Claim(
             "The resistances to attack that are printed (privacy).",
