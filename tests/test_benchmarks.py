@@ -607,9 +607,7 @@ def test_a_page_of_persons_shows_units_side_by_side_and_invents_nothing(load, tm
 
 
 def test_rows_under_ids_are_all_there_and_persons_have_one_to_eight(load, tmp_path):
-    rows = Table.from_columns(
-        {"age": (np.arange(500), None), "income": (np.arange(500) % 2, None)}
-    )
+    rows = Table.from_columns({"age": (np.arange(500), None), "income": (np.arange(500) % 2, None)})
     from siloweave.tables import write
 
     write(rows, tmp_path / "adult.parquet")
