@@ -43,7 +43,7 @@ From `raking_trap.py`: the area under the curve of boosted trees that distinguis
 Adult from the training rows, out of fold, after so many rounds (.5: they cannot). One fit and one
 draw each. The first trees see single columns, which raking has set right. So a detector that stops
 when its first rounds gain nothing, or that has only a few, calls raked rows nearly real; all its
-rounds tell them apart about as well as rows that were not raked. (A reader saw .489 after ten
+rounds distinguish them about as well as rows that were not raked. (A reader saw .489 after ten
 rounds with other rows, which reads as "better than real"; that was not measured here.) All
 detectors on this page run a fixed number of rounds and do not stop early.
 
