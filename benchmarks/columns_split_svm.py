@@ -37,7 +37,7 @@ from sklearn.svm import SVC
 
 OUT = Path(__file__).parent / "results" / "columns_split_svm.jsonl"
 FOLDS = 5
-TRAINED = {"adult_privmrf": 5_000, "br2000_privmrf": 5_000}
+TRAINED = {"adult": 5_000, "adult_privmrf": 5_000, "br2000_privmrf": 5_000}
 SHOWN = [
     "secure_two_round", "two_round", "aim", "privmrf", "vertimrf_fo", "vertimrf_fm", "vertigan",
 ]  # fmt: skip
