@@ -145,7 +145,9 @@ def work(args: argparse.Namespace, every: list[Row], out: Path) -> None:
         print(f"{len(missing)} runs are missing from {out.name}")
         return
     start = time.monotonic()
-    if missing:
+    if not missing:
+        print(f"nothing is missing from {out.name}")
+    else:
         files = sources.present((TABLES[job["table"]].file for job in missing), args.data)
         missing = [job for job in missing if TABLES[job["table"]].file in files]
     for job in missing:
