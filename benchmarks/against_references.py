@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import sources
 
 import siloweave as sw
 from siloweave.attacks.results import Risks
@@ -134,6 +135,7 @@ def main() -> None:
     parse.add_argument("--python", type=Path, required=True, help="Of the peers' environment.")
     parse.add_argument("--runs", type=int, default=3)
     args = parse.parse_args()
+    sources.require_path(args.python, "the peers' interpreter")
     found: list[dict[str, object]] = []
     for name, given in tables().items():
         for seed in range(args.runs):

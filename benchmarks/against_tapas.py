@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import sources
 
 from siloweave.attacks.groundhog import SummaryLayout, histogram_summary, naive_summary, nearness
 from siloweave.tables import Column, Schema, Table, write
@@ -71,6 +72,8 @@ def main() -> None:
     parse.add_argument("--python", type=Path, required=True, help="Of the peer's environment.")
     parse.add_argument("--tapas", type=Path, required=True, help="A clone of TAPAS.")
     args = parse.parse_args()
+    sources.require_path(args.python, "the peer's interpreter")
+    sources.require_path(args.tapas, "a clone of TAPAS")
     schema = Schema(
         tuple(Column(n, "continuous", low=0.0, high=1.0) for n in ("height", "weight"))
         + tuple(Column(n, "categorical", categories=labels) for n, labels in LABELS.items())

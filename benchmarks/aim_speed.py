@@ -1,8 +1,8 @@
 """Time AIM's fit beside another checkout, and its last estimate beside mbi's.
 
-    python benchmarks/aim_speed.py fits --data DATA --table adult --repeats 3
-    python benchmarks/aim_speed.py fits --data DATA --before ../other/src --threads 1 2
-    python benchmarks/aim_speed.py estimates --data DATA --table adult
+    python benchmarks/aim_speed.py fits --table adult --repeats 3
+    python benchmarks/aim_speed.py fits --before ../other/src --threads 1 2
+    python benchmarks/aim_speed.py estimates --table adult
 
 `fits`: all pairs of a table's columns (`degree=2`), epsilon 1, delta 1 / rows, all rows, seeded
 noise, then as many rows drawn. Each run is a process of its own, sides and numbers of threads take
@@ -14,7 +14,7 @@ mbi 2.0.0, the package of AIM's authors, at its default of 1,000 steps or as `--
 gets a process; mbi computes in 64 bits, as here. The loss is mbi's own: half the squared residual
 over the variance of the noise, summed over all cells.
 
-Kinds of columns are those of datasets.json; bounds and categories are read off the table.
+Kinds of columns are those of `datasets.json`; bounds and categories are read off the table.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ def peak_mb() -> float:
 
 def table_of(name: str, data: Path) -> Any:
     """Return a table without its identifiers, and its schema."""
+    import sources
     from tables import column_of
 
     import siloweave as sw
 
-    facts = json.loads((data / "datasets.json").read_text())[name]
-    table = sw.read(data / f"{name}.parquet")
+    facts = sources.facts(name)
+    table = sources.read(name, data)
     table = table.select([n for n in table.names if n not in facts["identifiers"]])
     numeric = set(facts["continuous"])
     columns = [column_of(table, column, column in numeric) for column in table.names]
@@ -228,7 +229,9 @@ def main() -> None:
     """Read the command line and run a part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=("fits", "estimates", "fit", "estimate"))
-    parser.add_argument("--data", type=Path, help="folder of Parquet files with datasets.json")
+    import sources  # not above: a child that is timed imports the package itself
+
+    sources.add_data(parser)
     parser.add_argument("--table", nargs="+", default=list(TABLES))
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--threads", type=int, nargs="+", default=[None], help="all cores if left")
@@ -238,6 +241,8 @@ def main() -> None:
     parser.add_argument("--measured", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--side", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.part in ("fits", "estimates"):
+        arguments.table = sources.present(arguments.table, arguments.data)
     if arguments.part == "fits":
         fits(arguments)
     elif arguments.part == "estimates":

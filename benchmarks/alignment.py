@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import sources
 
 import siloweave as sw
 
@@ -96,13 +97,16 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--peer-python")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where lines are kept")
     given = parser.parse_args()
+    if given.peer_python:
+        sources.require_path(Path(given.peer_python), "the peer's interpreter")
     cases = [(given.ids, given.parties, given.workers)] if given.ids else CASES
     for case in cases:
         ids, parties, workers = case
         line = measured(ids, parties, workers, given.peer_python)
         print(json.dumps(line), flush=True)
-        with RESULTS.open("a") as file:
+        with given.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 

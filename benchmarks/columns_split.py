@@ -6,7 +6,7 @@ and five columns, with as many synthetic rows as real ones, delta = 1/n. Tables 
 PrivMRF's authors publish them; others have 16 bins between their smallest and largest value, which
 are taken as public, and no identifiers. Errors of SVMs are columns_split_svm.py's.
 
-    python benchmarks/columns_split.py --data ../shared/data --table nltcs --runs 5
+    python benchmarks/columns_split.py --table nltcs --runs 5
     python benchmarks/columns_split.py --table abalone --methods two_round aim_triples --runs 2
     python benchmarks/columns_split.py --table nltcs --methods secure_two_round --splits
     python benchmarks/columns_split.py --table adult_privmrf --rows 1000000
@@ -37,6 +37,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import sources
 from flaim_adult import commit
 
 import siloweave as sw
@@ -90,8 +91,8 @@ def coded(
     name: str, folder: Path, rows: int | None = None, columns_kept: int | None = None
 ) -> Coded:
     """A benchmark table, or its first columns, in which every column has its codes for values."""
-    table = sw.read(folder / f"{name}.parquet")
-    identifiers = json.loads((folder / "datasets.json").read_text())[name]["identifiers"]
+    table = sources.read(name, folder)
+    identifiers = sources.facts(name)["identifiers"]
     columns, kinds = {}, []
     for column in [name for name in table.names if name not in identifiers][:columns_kept]:
         values, missing = table.values(column), table.missing(column)
@@ -238,8 +239,8 @@ def encoding(data: Coded, repetitions: int) -> None:
 def main() -> None:
     """Run what is missing."""
     parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parse.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parse.add_argument("--table", default="nltcs")
+    sources.add_data(parse)
+    parse.add_argument("--table", default="nltcs", choices=list(sources.FACTS))
     parse.add_argument("--runs", type=int, default=5)
     parse.add_argument("--methods", nargs="*", default=["secure_two_round", "two_round", "aim"])
     parse.add_argument("--parties", nargs="*", type=_number, default=list(PARTIES))

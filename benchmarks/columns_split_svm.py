@@ -12,7 +12,7 @@ that it gets wrong. Three departures:
 * At most 5,000 rows train an SVM (`TRAINED`), real ones alike; all do for nltcs, most of whose rows
   are copies of others. That code trains on as many as were synthesized.
 
-    python benchmarks/columns_split_svm.py --data ../shared/data --table nltcs --runs 5
+    python benchmarks/columns_split_svm.py --table nltcs --runs 5
     python benchmarks/results_page.py
 
 Every run is one line of `results/columns_split_svm.jsonl`; what is there is not run again. A line
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sources
 from columns_split import METHODS, Coded, coded, one
 from flaim_adult import commit
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from sklearn.svm import SVC
 
 OUT = Path(__file__).parent / "results" / "columns_split_svm.jsonl"
 FOLDS = 5
-TRAINED = {"adult_privmrf": 5_000, "br2000_privmrf": 5_000}
+TRAINED = {"adult": 5_000, "adult_privmrf": 5_000, "br2000_privmrf": 5_000}
 SHOWN = [
     "secure_two_round", "two_round", "aim", "privmrf", "vertimrf_fo", "vertimrf_fm", "vertigan",
 ]  # fmt: skip
@@ -90,8 +91,8 @@ def commonest(train: Coded, held: Coded) -> dict[str, float]:
 def main() -> None:
     """Run what is missing."""
     parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parse.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parse.add_argument("--table", default="nltcs")
+    sources.add_data(parse)
+    parse.add_argument("--table", default="nltcs", choices=list(sources.FACTS))
     parse.add_argument("--runs", type=int, default=FOLDS, choices=range(1, FOLDS + 1))
     parse.add_argument("--methods", nargs="*", choices=(REAL, *METHODS), default=[REAL, *SHOWN])
     parse.add_argument("--epsilons", nargs="*", type=float, default=[0.8])

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import sources
+
 import siloweave as sw
 from siloweave.datasets import adult, adult_schema
 from siloweave.tables.read import digest_of, write
@@ -23,6 +25,7 @@ from siloweave.tables.read import digest_of, write
 
 def build(path: Path, rows: int) -> None:
     """Write Adult, repeated, into a DuckDB file or a Parquet file."""
+    sources.require_module("duckdb", "sql")
     import duckdb
 
     source = path.with_suffix(".one.parquet")

@@ -35,6 +35,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import sources
 from flaim_adult import commit
 from neural import lines
 from neural_run import machine, peak_mb
@@ -76,8 +77,8 @@ KEY = ("part", "table", "scenario", "method", "seed", "label")
 
 def prepare(name: str, data: Path, rows: int = ROWS) -> tuple[sw.Table, sw.Schema]:
     """Rows of a table, drawn once, and the schema of these rows."""
-    facts = json.loads((data / "datasets.json").read_text())[TABLES[name]]
-    table = sw.read(data / f"{TABLES[name]}.parquet")
+    facts = sources.facts(TABLES[name])
+    table = sources.read(TABLES[name], data)
     order = generator(SEED).permutation(table.num_rows)[:rows]
     used = table.take(np.sort(order))
     numbers = {n for n in used.names if used.kind(n) in ("numbers", "whole numbers")}
@@ -248,6 +249,9 @@ def quality(args: argparse.Namespace) -> None:
         print(f"{len(missing)} runs are missing from {args.out.name}")
         return
     start = time.monotonic()
+    if missing:
+        there = sources.present((TABLES[job["table"]] for job in missing), args.data)
+        missing = [job for job in missing if TABLES[job["table"]] in there]
     for job in missing:
         if time.monotonic() - start > 60 * args.limit_minutes:
             print("stopped: --limit-minutes is over")
@@ -266,6 +270,7 @@ def quality(args: argparse.Namespace) -> None:
 def rounds(args: argparse.Namespace) -> None:
     """Time a round of Fed-TGAN and of MD-TGAN."""
     call = time.strftime("%Y-%m-%dT%H:%M:%S")
+    sources.present([TABLES[args.table]], args.data)
     for parties in args.parties:
         for method in ("fed_tgan", "md_tgan"):
             job = {**base(args, "rounds"), "table": args.table, "scenario": "copies",
@@ -280,6 +285,7 @@ def peer(args: argparse.Namespace) -> None:
     """A round of five parties beside five epochs of the CTGAN package, in turn."""
     from neural_speed import child
 
+    sources.require_path(args.peer_python, "the peer's interpreter")
     call = time.strftime("%Y-%m-%dT%H:%M:%S")
     table, schema = prepare("adult", args.data, args.rows)
     with tempfile.TemporaryDirectory() as folder:
@@ -318,7 +324,7 @@ def arguments() -> argparse.ArgumentParser:
         made = parts.add_parser(name, help=about)
         made.add_argument("--rows", type=int, default=ROWS, help="of the table; fewer for trials")
         made.add_argument("--out", type=Path, default=RESULTS, help="where lines are kept")
-        made.add_argument("--data", type=Path, default=Path("../shared/data"))
+        sources.add_data(made)
         made.set_defaults(do=do)
         return made
 

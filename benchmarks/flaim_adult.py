@@ -4,8 +4,8 @@ Maddock, Cormode & Maple 2024, "FLAIM: AIM-based synthetic data generation in th
 setting" (KDD 2024), tables 1 and 2: K=100 parties by clusters, p=0.1, T=10, s=1, epsilon=1,
 delta=1e-5, 64 random three-way marginals (seed 123), 32 bins, 90/10 split (seed 571).
 
-    python benchmarks/flaim_adult.py --data ../shared/data --runs 5
-    python benchmarks/flaim_adult.py --data ../shared/data --table marketing --runs 3
+    python benchmarks/flaim_adult.py --runs 5
+    python benchmarks/flaim_adult.py --table marketing --runs 3
     python benchmarks/results_page.py
 
 Every run is kept as it ends, so a run that was stopped goes on where it was. A line that bears a
@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import sources
 from tables import TABLES, Prepared, parties, prepare
 
 import siloweave as sw
@@ -93,7 +94,7 @@ def one(name: str, seed: int, table: Prepared, split: dict[str, Codes]) -> dict[
 def main() -> None:
     """Run what is missing."""
     parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parse.add_argument("--data", type=Path, default=Path("../shared/data"))
+    sources.add_data(parse)
     parse.add_argument("--table", choices=sorted(TABLES), default="adult")
     parse.add_argument("--runs", type=int, default=5)
     parse.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))

@@ -23,11 +23,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import sources
 from marked import fill, table
 from masked_sums import DOMAIN, MaskedSum
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
+sources.require_module("flwr", "flower")
 
 from tests.federation.engines import (  # noqa: E402
     body_in,

@@ -23,6 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import sources
 from neural_tables import (
     DELTA,
     PRIVATE,
@@ -144,6 +145,11 @@ def work(args: argparse.Namespace, every: list[Row], out: Path) -> None:
         print(f"{len(missing)} runs are missing from {out.name}")
         return
     start = time.monotonic()
+    if not missing:
+        print(f"nothing is missing from {out.name}")
+    else:
+        files = sources.present((TABLES[job["table"]].file for job in missing), args.data)
+        missing = [job for job in missing if TABLES[job["table"]].file in files]
     for job in missing:
         if job["model"] not in there:
             continue
@@ -159,6 +165,7 @@ def speed(args: argparse.Namespace) -> None:
     """Time ourselves and a peer in turn."""
     import neural_speed
 
+    sources.require_path(args.peer_python, "the peer's interpreter")
     neural_speed.speed(args)
 
 
@@ -209,7 +216,7 @@ def fits(part: argparse.ArgumentParser, do: Callable[[argparse.Namespace], None]
     part.add_argument("--inner", action="store_true", help="split the training rows again; to tune")
     part.add_argument("--busy", action="store_true", help="others use the machine: keep no times")
     part.add_argument("--out", type=Path, help="where lines are kept")
-    part.add_argument("--data", type=Path, default=Path("../shared/data"))
+    sources.add_data(part)
     part.set_defaults(do=do)
 
 
@@ -242,7 +249,7 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--draws", type=int, default=0, help="rows drawn by each sampler")
     part.add_argument("--threads", type=int, default=2)
     part.add_argument("--out", type=Path, help="where lines are kept")
-    part.add_argument("--data", type=Path, default=Path("../shared/data"))
+    sources.add_data(part)
     part.set_defaults(do=speed)
     return parse
 

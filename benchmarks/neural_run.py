@@ -112,16 +112,22 @@ def fit_and_score(job: dict[str, Any]) -> dict[str, Any]:
     sample_wall, sample_own = since(start)
     peak, start = peak_mb(), spent()
     scores = scored(table.train, synthetic, table, job["seed"], job["max_rows"])
+    raked = getattr(fitted.model, "one_way", None) is not None
+    as_drawn = {}
+    if raked:  # the same model's rows without raking, which the papers do not have
+        raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
+        as_drawn = scored(table.train, raw, table, job["seed"], job["max_rows"])
     settings = json.loads(json.dumps(dict(fitted.settings), default=str))
     line = {name: job.get(name) for name in KEPT} | {
         "rows": table.train.num_rows, "holdout": table.holdout.num_rows, "share": table.share,
         "columns": len(table.schema.names),
-        "raked": getattr(fitted.model, "one_way", None) is not None,
+        "raked": raked,
         "given": given, "settings": settings,
         "steps": steps(settings, table.train.num_rows), "fit_seconds": fit_wall,
         "fit_cpu": fit_own, "sample_seconds": sample_wall, "sample_cpu": sample_own,
         "peak_mb": peak, "score_seconds": since(start)[0],
-        "max_rows": job["max_rows"], "scores": scores, "load": [load, os.getloadavg()[0]],
+        "max_rows": job["max_rows"], "scores": scores, "as_drawn": as_drawn,
+        "load": [load, os.getloadavg()[0]],
         "commit": commit(), "machine": machine(),
     }  # fmt: skip
     if job.get("separation") is not None:

@@ -7,12 +7,12 @@ number that is whole in every row is declared so, and identifiers are columns li
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sources
 
 import siloweave as sw
 from siloweave.tables.keys import generator
@@ -221,14 +221,14 @@ def prepare(name: str, data: Path, rows: int | None = None, inner: bool = False)
 
     Args:
         name: One of TABLES.
-        data: The folder with the Parquet files and datasets.json.
+        data: The folder with the Parquet files (see sources.py).
         rows: Rows used at most, for trials.
         inner: Whether the training rows are split again, and the holdout is not looked at:
             settings are chosen so.
     """
     source = TABLES[name]
-    facts = json.loads((data / "datasets.json").read_text())[source.file]
-    table = sw.read(data / f"{source.file}.parquet")
+    facts = sources.facts(source.file)
+    table = sources.read(source.file, data)
     limits = [limit for limit in (source.most, rows, table.num_rows) if limit is not None]
     order = generator(SPLIT_SEED).permutation(table.num_rows)[: min(limits)]
     held = round(HOLDOUT * len(order))

@@ -1,7 +1,7 @@
 """What a person as the unit costs DP-CTGAN: fidelity beside row level, on rows grouped under ids.
 
-    python benchmarks/person_steps.py --data DATA             # all that is missing
-    python benchmarks/person_steps.py --data DATA --table adult --seed 0 1
+    python benchmarks/person_steps.py                         # all that is missing
+    python benchmarks/person_steps.py --table adult --seed 0 1
     python benchmarks/results_page.py
 
 Rows of adult and bank_marketing are put in a random order and given to persons of 1 to 8 rows each,
@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+import sources
 from flaim_adult import commit
 from marked import table as markdown
 from tables import column_of
@@ -55,8 +55,8 @@ Row = dict[str, Any]
 
 def grouped(name: str, data: Path) -> tuple[sw.Table, sw.Schema, str]:
     """Read a table, and give its rows to persons; returns the schema and the target, too."""
-    facts = json.loads((data / "datasets.json").read_text())[name]
-    rows = sw.read(data / f"{name}.parquet")
+    facts = sources.facts(name)
+    rows = sources.read(name, data)
     random = generator(SEED)
     sizes = random.integers(1, MOST_ROWS + 1, rows.num_rows)
     owners = np.repeat(np.arange(rows.num_rows), sizes)[: rows.num_rows]
@@ -166,21 +166,21 @@ def _line(name: str, most: int | None, runs: list[Row]) -> list[str]:
 def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the benchmark tables")
+    sources.add_data(parser)
     parser.add_argument("--table", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--seed", nargs="+", type=int, default=(0, 1, 2))
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where lines are kept")
     asked = parser.parse_args()
-    if not (asked.data / "datasets.json").is_file():
-        sys.exit(f"{asked.data} holds no datasets.json: nothing was run")
-    done = {(one["table"], one["most"], one["seed"]) for one in lines()}
+    tables = sources.present(asked.table, asked.data)
+    done = {(one["table"], one["most"], one["seed"]) for one in lines(asked.out)}
     for seed in asked.seed:
-        for name in asked.table:
+        for name in tables:
             for most in UNITS:
                 if (name, most, seed) in done:
                     continue
                 line = run(name, most, seed, asked.data)
                 print(json.dumps(line), flush=True)
-                with RESULTS.open("a") as file:
+                with asked.out.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
 

@@ -31,6 +31,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import sources
+
 EPSILON, DELTA, MODEL_MB, MOST_CELLS = 1.0, 1e-5, 80.0, 10_000
 RESULTS = Path(__file__).parent / "results" / "reference_aim.json"
 
@@ -208,6 +210,8 @@ def main() -> None:
         return
     if arguments.reference is None:
         parser.error("--reference PATH is needed")
+    sources.require_path(arguments.reference, "a checkout of private-pgm")
+    sources.require_path(Path(arguments.python), "the reference's interpreter")
     checkout, python = arguments.reference.resolve(), str(Path(arguments.python).absolute())
     record: dict[str, Any] = {"ours": [], "reference": []}
     if arguments.output.exists() and not arguments.from_scratch:

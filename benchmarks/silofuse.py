@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import sources
 from flaim_adult import commit
 from neural_run import attacked, machine, peak_mb, scored, since, spent
 from neural_tables import SHORT, arguments, prepare
@@ -122,6 +123,8 @@ def fit_and_score(job: Row) -> Row:
     sample_wall, sample_own = since(start)
     peak, start = peak_mb(), spent()
     scores = scored(table.train, synthetic, table, job["seed"], job["max_rows"])
+    raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
+    as_drawn = scored(table.train, raw, table, job["seed"], job["max_rows"])
     risks = [part for part in attacked(table, synthetic, job["seed"]) if part["attack"] in ATTACKS]
     settings = json.loads(json.dumps(dict(fitted.settings), default=str))
     return {name: job[name] for name in (*KEYS, "rows_asked")} | {
@@ -129,7 +132,7 @@ def fit_and_score(job: Row) -> Row:
         "columns": len(table.schema.names), "settings": settings,
         "steps": settings["diffusion"]["steps"], "fit_seconds": fit_wall, "fit_cpu": fit_own,
         "sample_seconds": sample_wall, "sample_cpu": sample_own, "peak_mb": peak,
-        "score_seconds": since(start)[0], "scores": scores, "risks": risks,
+        "score_seconds": since(start)[0], "scores": scores, "as_drawn": as_drawn, "risks": risks,
         "resistance": resistance(risks), **moved(fitted, settings["diffusion"]["steps"]),
         "load": [load, os.getloadavg()[0]], "commit": commit(), "machine": machine(),
     }  # fmt: skip
@@ -197,6 +200,9 @@ def work(args: argparse.Namespace) -> None:
         print(f"{len(missing)} runs are missing from {args.out.name}")
         return
     start = time.monotonic()
+    if missing:
+        there = sources.present((job["table"] for job in missing), args.data)
+        missing = [job for job in missing if job["table"] in there]
     for job in missing:
         if time.monotonic() - start > 60 * args.limit_minutes:
             print("stopped: --limit-minutes is over")
@@ -220,7 +226,7 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument("--limit-minutes", type=float, default=float("inf"))
     parse.add_argument("--list", action="store_true", help="what is missing")
     parse.add_argument("--out", type=Path, default=OUT, help="where lines are kept")
-    parse.add_argument("--data", type=Path, default=Path("../shared/data"))
+    sources.add_data(parse)
     parse.add_argument("--job", nargs=2, metavar=("JOB", "LINE"), help=argparse.SUPPRESS)
     return parse
 

@@ -8,12 +8,12 @@ Not private: bounds and categories are read off the tables, as in every publishe
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sources
 from safetensors.numpy import load_file, save_file
 
 import siloweave as sw
@@ -70,15 +70,15 @@ def prepare(name: str, data: Path, bins: int = 32) -> Prepared:
 
     Args:
         name: One of TABLES.
-        data: The folder with the Parquet files and datasets.json.
+        data: The folder with the Parquet files (see sources.py).
         bins: Of a numeric column.
     """
     # Late: what only needs `column_of` is measured without scikit-learn's 150 MB.
     from sklearn.model_selection import train_test_split
 
     source = TABLES[name]
-    facts = json.loads((data / "datasets.json").read_text())[source.file]
-    table = sw.read(data / f"{source.file}.parquet")
+    facts = sources.facts(source.file)
+    table = sources.read(source.file, data)
     if source.share < 1:
         order = generator(SPLIT_SEED).permutation(table.num_rows)
         table = table.take(np.sort(order[: round(source.share * table.num_rows)]))

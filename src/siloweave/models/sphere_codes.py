@@ -1,13 +1,14 @@
 """Sphere codes: a coder of single columns that learns nothing from rows.
 
-A categorical with K options becomes one of K points on a sphere of about log2 K dimensions, in the
-options' order along a curve that winds over it; a number stays as it is, and decoding takes the
-nearest point. It is the coder of a latent diffusion whose latents hold everything about a row:
-diffusion of such points is the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by
-side, so the effect of one count on another is smooth in both (decision 0024; with five options or
-fewer all points are about as far from one another). The coder depends on the blocks alone. So it
-costs no privacy, it is the same whoever holds the column, and how columns are split between parties
-changes nothing about a latent row.
+The construction is ours, and in none of the papers that the package follows. A categorical with K
+options becomes one of K points on a sphere of about log2 K dimensions, in the options' order along
+a curve that winds over it; a number stays as it is, and decoding takes the nearest point. It is the
+coder of a latent diffusion whose latents hold everything about a row: diffusion of such points is
+the "analog bits" of Chen, Zhang & Hinton 2023 with neighbours side by side, so the effect of one
+count on another is smooth in both (decision 0024; with five options or fewer all points are about
+as far from one another). The coder depends on the blocks alone. So it costs no privacy, it is the
+same whoever holds the column, and how columns are split between parties changes nothing about a
+latent row.
 
 How a denoiser reads noisy codes is `denoiser.Evidence`.
 """

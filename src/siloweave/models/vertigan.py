@@ -1,7 +1,7 @@
 """One generator over several parties: a shared trunk, and a head and a critic for each of them.
 
-Jiang, Zhang, Karakus & Unsal, Distributed GAN-Based Privacy-Preserving Publication of
-Vertically-Partitioned Data, VLDB 2023 (VertiGAN). Here is one round of it as pure functions of
+Jiang, Zhang, Zhou & Grossklags, Distributed GAN-Based Privacy-Preserving Publication of
+Vertically-Partitioned Data, PoPETs 2023(2) (VertiGAN). Here is one round of it as pure functions of
 either side, and the parts that draw rows in the end; `methods.vertigan` has the messages.
 
 In a round the trunk turns noise into hidden rows. A party turns them into rows of its own columns,

@@ -1,10 +1,10 @@
 """What methods share whose parties hold different columns of the same people.
 
 The setting is that of vertical federated synthesis (Shankar et al. 2024, "SiloFuse"; Jiang et al.
-2023, "Distributed synthetic data with VertiGAN"): rows are aligned before, and row i is the same
-person at every party. The coordinator's joint generator draws vectors; every party decodes its part
-of them into its own columns, with a local decoder that never leaves it. The columns are put
-together, or stay with their parties, as the study says.
+2023, "VertiGAN", PoPETs): rows are aligned before, and row i is the same person at every party. The
+coordinator's joint generator draws vectors; every party decodes its part of them into its own
+columns, with a local decoder that never leaves it. The columns are put together, or stay with their
+parties, as the study says.
 
 **Guarantee**: none of its own; a method's file states its own. One person's row lies at all
 parties, so what they release about it adds up: the epsilon of a fit is that of all ledgers

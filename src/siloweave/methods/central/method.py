@@ -451,7 +451,8 @@ _latent = partial(_method, OwnerTrainer(_fit_latent, LatentModel.load), family="
 class LatentDiff(Synthesizer, LatentSettings):
     """Autoencoder, then Gaussian diffusion of its latent rows: SiloFuse without silos.
 
-    Early decisions count more than the last touch.
+    Early decisions count more than the last touch. The order of the two trainings is the paper's;
+    networks, steps and sampler are not, and methods/silofuse/method.py lists how they differ.
 
     Args:
         target: A column of categories that the diffusion is conditioned on; it is not encoded.
@@ -499,7 +500,7 @@ class E2E(Synthesizer, LatentSettings):
 
     Args: those of `LatentDiff` but joint; steps, batch and rates are those of ``diffusion``, and
         what a joint training makes no use of is refused. Rows are drawn without noise (decision
-        0022).
+        0022). Networks and steps differ from the paper's as those of `LatentDiff` do.
     """
 
     joint: bool = field(default=True, init=False)
@@ -525,6 +526,6 @@ class PointDiff(Synthesizer, LatentSettings):
     method: ClassVar[Method] = _latent(
         name="point_diff",
         title="PointDiff",
-        paper="Our own, after Shankar et al. 2024 (SiloFuse, ICDE) and Chen, Zhang & Hinton 2023, "
-        "Analog bits, ICLR",
+        paper="Our own: Gaussian diffusion of our sphere codes, a kind of the analog bits of Chen, "
+        "Zhang & Hinton 2023, ICLR",
     )

@@ -556,8 +556,8 @@ class DPFedPointDiff(Synthesizer, PrivateRowsSettings):
         name="dp_fed_point_diff",
         title="DPFedPointDiff",
         family="latent diffusion",
-        paper="Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by DP-SGD (Abadi et al. 2016) "
-        "over masked sums (Kairouz, Liu & Steinke 2021)",
+        paper="Our own: diffusion of our sphere codes, by DP-SGD (Abadi et al. 2016) over masked "
+        "sums (Kairouz, Liu & Steinke 2021)",
         check=lambda synth: _refuse_unpaid(synth.diffusion, "diffusion."),
         sent="the network",
     )

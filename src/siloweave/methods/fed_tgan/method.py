@@ -34,9 +34,10 @@ rows best, are handed from party to party.
 Departures from Fed-TGAN: the quantiles of a mixture stand for draws from it; columns of few or well
 supported numbers are sent as counts instead of mixtures; batch statistics are those of the averaged
 generator's own rows instead of a mean of the parties'; the penalty is on straight lines between
-rows (CTGAN's), where the authors' code interpolates on spheres. From MD-GAN: all parties get the
-same two batches (k = 1 of the paper); conditions of generated rows follow everyone's frequencies,
-those of real rows the party's own.
+rows (CTGAN's), where the authors' code interpolates on spheres; drawn rows have conditions by the
+categories' real frequencies, where CTGAN draws them by the frequencies' logarithms. From MD-GAN:
+all parties get the same two batches (k = 1 of the paper); conditions of generated rows follow
+everyone's frequencies, those of real rows the party's own.
 """
 
 from __future__ import annotations
@@ -362,7 +363,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
-        paper="Our own, after Shankar et al. 2024 (SiloFuse, ICDE), by the federated averaging of "
-        "McMahan et al. 2017",
+        paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
+        "al. 2017",
         check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
     )

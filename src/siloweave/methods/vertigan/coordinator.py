@@ -1,6 +1,6 @@
 """The server's side of VertiGAN: count once, then move the trunk along the parties' slopes.
 
-Jiang et al. 2023, PVLDB 16(11), section 4.
+Jiang, Zhang, Zhou & Grossklags 2023, PoPETs 2023(2), section 4.
 
 **Guarantee**: see method.py. This side reads only what was sent to it.
 """

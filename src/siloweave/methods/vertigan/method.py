@@ -1,8 +1,8 @@
 """VertiGAN: one generator whose trunk is the server's, with a head and a critic at every party.
 
-Jiang, Zhang, Karakus & Unsal 2023, "Distributed GAN-Based Privacy-Preserving Publication of
-Vertically-Partitioned Data", PVLDB 16(11); the setting as VertiMRF (Zhao et al., KDD 2024) runs it
-for comparison. In every round the server sends hidden rows; each party takes several private
+Jiang, Zhang, Zhou & Grossklags 2023, "Distributed GAN-Based Privacy-Preserving Publication of
+Vertically-Partitioned Data", PoPETs 2023(2); the setting as VertiMRF (Zhao et al., KDD 2024) runs
+it for comparison. In every round the server sends hidden rows; each party takes several private
 steps of its critic on its own real rows, one step of its head against the critic, and answers with
 the slope of its loss at the hidden rows, which the trunk follows. Heads never leave; in the end
 each party makes its own synthetic columns of the server's hidden rows.
@@ -192,8 +192,8 @@ class VertiGAN(Synthesizer, VertiGANSettings, CountsSettings):
         family="GAN",
         split="columns",
         trust="local",
-        paper="Jiang, Zhang, Karakus & Unsal 2023, Distributed GAN-Based Privacy-Preserving "
-        "Publication of Vertically-Partitioned Data, PVLDB 16(11)",
+        paper="Jiang, Zhang, Zhou & Grossklags 2023, Distributed GAN-Based Privacy-Preserving "
+        "Publication of Vertically-Partitioned Data, PoPETs 2023(2)",
         guarantee=_guarantee,
         visibility=_visibility,
         prepare=columns_data,

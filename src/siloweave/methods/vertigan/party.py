@@ -1,6 +1,6 @@
 """A party's side of VertiGAN: count columns, train a critic with noise, move the head.
 
-Jiang et al. 2023, PVLDB 16(11), section 4.
+Jiang, Zhang, Zhou & Grossklags 2023, PoPETs 2023(2), section 4.
 
 **Guarantee**: see method.py. A party reads settings from its own study and computes the plan and
 every sensitivity itself; counts and steps are paid for before they are drawn.
