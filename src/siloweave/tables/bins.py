@@ -10,11 +10,13 @@ other as narrowly as was counted. `octaves` are narrow bins that are narrower ne
 alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -23,10 +25,14 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.forms import number_form, written_time
 from siloweave.tables.read import Table
-from siloweave.tables.schema import LOW, Column
+
+if TYPE_CHECKING:
+    from siloweave.tables.schema import Column
 
 BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
+LOW = "low"
+"""The fallback of a column of numbers or datetimes that is its lower bound."""
 Edges = NDArray[np.int64] | NDArray[np.float64]
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
 Floats = NDArray[np.float64]

@@ -29,7 +29,14 @@ from numpy.typing import NDArray
 from siloweave.errors import InputError, SchemaError
 from siloweave.tables.arrays import Bools
 from siloweave.tables.bins import BINNED, as_written, number_at, step_of
-from siloweave.tables.cells import check_values, codes_of, labels_of, numbers_of
+from siloweave.tables.cells import (
+    CellValues,
+    cells_of,
+    check_values,
+    groups_of,
+    labels_of,
+    value_of,
+)
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
@@ -50,17 +57,6 @@ _Array = NDArray[Any]
 _Random = np.random.Generator
 
 
-class CellValues(NamedTuple):
-    """A column of some rows: numbers, or codes of categories; and what is missing."""
-
-    values: _Array
-    gone: _Mask
-
-    def take(self, rows: _Array) -> CellValues:
-        """Those of some rows."""
-        return CellValues(self.values[rows], self.gone[rows])
-
-
 class WantedCells(NamedTuple):
     """What is wanted in a column of some rows; `fixed` where anything is."""
 
@@ -71,14 +67,6 @@ class WantedCells(NamedTuple):
 _Known = Mapping[str, CellValues]  # by column
 _Wanted = dict[str, WantedCells]  # by column
 _Made = tuple[dict[str, CellValues], _Mask]  # columns, and rows in which they cannot be kept
-
-
-def cells_of(column: Column, table: Table) -> CellValues:
-    """A modelled column of a table; SchemaError for a category that the schema lacks."""
-    if column.kind in BINNED:
-        return CellValues(*numbers_of(column, table))
-    codes = codes_of(column, table)
-    return CellValues(codes, codes == len(column.options))
 
 
 def written(column: Column, cells: CellValues, like: Table | None) -> tuple[_Array, _Mask | None]:
@@ -101,19 +89,6 @@ def _outside(column: Column, cells: CellValues) -> _Mask:
     if column.high is not None:
         found |= cells.values > number_at(column, column.high)
     return found & ~cells.gone
-
-
-def groups_of(columns: Sequence[CellValues]) -> tuple[_Array, _Array]:
-    """Rows with the same values: the first of each group, and the group of each row."""
-    count = len(columns[0].values)
-    group = np.zeros(count, dtype=np.int64)
-    for values, gone in columns:
-        levels, place = np.unique(np.where(gone, 0, values), return_inverse=True)
-        flat = group * (len(levels) + 1) + np.where(gone, len(levels), place.reshape(-1))
-        _, group = np.unique(flat, return_inverse=True)
-        group = group.reshape(-1)
-    _, first = np.unique(group, return_index=True)
-    return first, group
 
 
 # Constraints that are kept by what methods learn
@@ -402,17 +377,6 @@ def _rounded(column: Column, values: _Array) -> _Array:
     if column.kind != "continuous":
         return np.rint(values).astype(np.int64)
     return values if column.decimals is None else np.round(values, column.decimals)
-
-
-def value_of(column: Column, number: Any) -> Value:
-    """A number or code of a column as JSON has it."""
-    if number is None:
-        return None
-    if column.kind not in BINNED:
-        return column.options[int(number)]
-    if column.kind != "datetime":
-        return float(number) if column.kind == "continuous" else int(number)
-    return str(np.datetime64(int(number) * step_of(column), "us").item().isoformat())
 
 
 # Rows that break a constraint

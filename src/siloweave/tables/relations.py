@@ -18,8 +18,8 @@ import numpy as np
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Ints
 from siloweave.tables.bins import BINNED, step_of
+from siloweave.tables.cells import CellValues, cells_of, groups_of, value_of
 from siloweave.tables.constraints import Constraint, FixedCombinations, Inequality
-from siloweave.tables.modelled import CellValues, cells_of, groups_of, value_of
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.bins import LOW
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
@@ -29,8 +30,6 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
-LOW = "low"
-"""The fallback of a column of numbers or datetimes that is its lower bound."""
 Outside = Literal["move", "refuse"]
 """What becomes of a cell that a column has no place for."""
 _KINDS = get_args(Kind)
