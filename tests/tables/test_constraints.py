@@ -117,7 +117,7 @@ def test_rows_are_turned_into_what_methods_learn_and_back():
     table = sw.read(frame())
     inside = modelled.inside(table)
     assert set(inside.names) == {
-        "town+country", "flag", "a", "b - a", "x", "day", "hour", "who"
+        "town+country", "flag", "a", "b - a", "x", "day", "hour - day", "who"
     }  # fmt: skip
     assert modelled.schema["b - a"].low == 1
     assert modelled.schema["town+country"].categories == ('["Ulm","DE"]', '["Linz",null]')

@@ -361,6 +361,16 @@ def step_of(column: Column) -> int:
     return {0: _SECOND, 3: _MILLISECOND}.get(digits, _MICROSECOND)
 
 
+def coarser_step(one: Column, other: Column) -> int:
+    """Return the step at which two columns are compared, in microseconds; 1 for numbers.
+
+    It is that of the coarser one: a date has no time of day, so 10:27 is not after its own day.
+    """
+    if one.kind != "datetime":
+        return 1
+    return max(step_of(one), step_of(other))
+
+
 def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:
     """Return narrow bins that most likely hold one value alone, and that value.
 
