@@ -55,6 +55,7 @@ from siloweave.tables.schema import Column, Outside, Schema, check_columns
 
 _OPEN = "?"  # the category of combinations that were not learned
 _SHOWN = 5  # rows that an error names
+_DAY = 86_400_000_000  # microseconds
 _NEAR = 1e-9  # relative error of sums of floats
 _Mask = Bools
 _Array = NDArray[Any]
@@ -554,9 +555,17 @@ def _broken_range(rule: CategoryRanges, schema: Schema, table: Table) -> _Mask:
     for category, least, most in rule.ranges:
         place = _place(by, category)
         low[place] = low[place] if least is None else number_at(column, least)
-        high[place] = high[place] if most is None else number_at(column, most)
+        high[place] = high[place] if most is None else _last_at(column, most)
     outside = (found.values < low[codes]) | (found.values > high[codes])
     return np.asarray(outside & ~found.gone)
+
+
+def _last_at(column: Column, value: object) -> int | float:
+    """A bound as a number; of a column with times, a date is the end of its day."""
+    number = number_at(column, value)
+    if column.kind != "datetime" or len(str(value)) > len("2020-01-31"):
+        return number
+    return number + _DAY // step_of(column) - 1
 
 
 def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
