@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.arrays import Ints
+from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, coarser_step, step_of
 from siloweave.tables.cells import CellValues, cells_of, groups_of, value_of
 from siloweave.tables.constraints import (
@@ -399,13 +399,15 @@ def _unless(
     together: Sequence[MissingTogether],
     combined: Mapping[str, int],
 ) -> list[MissingUnless]:
-    """Columns that are missing unless a category has some value: the category that says most."""
+    """Columns that are missing unless a category has some value, or another questionnaire is."""
     grouped = {name for rule in together for name in rule.columns}
     alone = [(c.name,) for c in columns if c.missing and c.name not in grouped]
     fields = [*(rule.columns for rule in together), *alone]
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]
-    tests = len(fields) * len(deciding)
-    found = []
+    leads = {group: _lead(group, columns) for group in (rule.columns for rule in together)}
+    tests = len(fields) * (len(deciding) + len(leads))
+    found: list[MissingUnless] = []
+    apart: set[frozenset[tuple[str, ...]]] = set()
     for names in fields:
         dependent = tuple(name for name in names if name not in combined)
         if not dependent:
@@ -413,15 +415,53 @@ def _unless(
         gone = cells[dependent[0]].gone
         if min(gone.sum(), (~gone).sum()) < _REPEATED:
             continue
+
+        # The category that says most; what is missing itself is no such category.
         rules = []
         for by in deciding:
-            # What is missing by itself decides nothing but itself.
             is_plain = by.name not in names and not cells[by.name].gone.any()
             if is_plain and (rule := _unless_by(dependent, by, cells, tests)):
                 rules.append(rule)
+        barred = np.zeros(len(gone), dtype=np.bool_)
         if rules:
-            found.append(min(rules, key=lambda rule: (not rule.required, len(rule.values))))
+            best = min(rules, key=lambda rule: (not rule.required, len(rule.values)))
+            found.append(best)
+            by = next(c for c in deciding if c.name == best.by)
+            allowed = [by.options.index(value) for value in best.values]
+            barred = ~np.isin(cells[by.name].values, allowed)
+
+        # Other columns that are never there with these, which that does not say already.
+        for group, lead in leads.items():
+            pair = frozenset((names, group))
+            if lead is None or len(pair) < 2 or pair in apart:
+                continue
+            if rule := _unless_gone(dependent, lead, cells, barred, tests):
+                found.append(rule)
+                apart.add(pair)
     return found
+
+
+def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
+    """The first of some columns that has few categories."""
+    return next((c for c in columns if c.name in names and 1 <= len(c.options) <= _FEW), None)
+
+
+def _unless_gone(
+    dependent: tuple[str, ...], by: Column, cells: _Cells, barred: Bools, tests: int
+) -> MissingUnless | None:
+    """A rule for columns that are never there where another one is, and are often there else."""
+    gone, there = cells[dependent[0]].gone, ~cells[by.name].gone
+    if (there & ~gone).any():
+        return None
+    rows = int((there & ~barred).sum())
+    share = float((~gone[~barred]).mean())
+    if rows < _REPEATED or not _is_unlikely(rows, share, tests):
+        return None
+    why = (
+        f"{_some(dependent)}: missing in all {int(there.sum()):,} rows that have a {by.name}: "
+        "drawn rows will keep it"
+    )
+    return MissingUnless(dependent, by.name, (None,), why=why)
 
 
 def _unless_by(
