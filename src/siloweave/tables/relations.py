@@ -35,7 +35,6 @@ from siloweave.tables.constraints import (
     MissingTogether,
     MissingUnless,
 )
-from siloweave.tables.display import listed
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
@@ -47,7 +46,10 @@ _LEVELS = 256  # values of a column that decides others, at most
 _REPEATED = 10  # rows for each of them, on average
 _EVIDENCE = 20.0  # how unlikely chance must be: minus the logarithm
 _CROSSED = 0.1  # share of pairs of unrelated rows that would break a rule, at least
-_CROSSED_DATES = 0.01  # and an order of dates, where people are born long before they die
+_CROSSED_DATES = 0.01  # and an order of dates, of which the ranges often overlap but little
+# Words of dates before which, and after which, a person has no other: their names are evidence.
+_BIRTH = frozenset({"birth", "born", "birthday", "birthdate", "dob", "geburt", "geboren"})
+_DEATH = frozenset({"death", "died", "deceased", "dod", "tod", "gestorben"})
 _APART = 0.382  # share of a table between unrelated rows; by no simple one may a table repeat
 _YEARS = (1700, 2100)  # whole numbers that are all within these are years
 _FEW = 20  # values of a category on which others depend, at most
@@ -202,8 +204,12 @@ def _alike(low: Column, high: Column, cells: _Cells) -> bool:
         return low.kind == high.kind
     if _are_years(low, cells) and _are_years(high, cells):
         return True
-    words = (set(_WORD.findall(one.name.replace("_", " "))) for one in (low, high))
-    return bool(set.intersection(*({word.lower() for word in one} for one in words)))
+    return bool(_words(low) & _words(high))
+
+
+def _words(column: Column) -> set[str]:
+    """The words of a column's name."""
+    return {word.lower() for word in _WORD.findall(column.name.replace("_", " "))}
 
 
 def _are_years(column: Column, cells: _Cells) -> bool:
@@ -227,11 +233,14 @@ def _below(low: Column, high: Column, cells: _Cells) -> Inequality | None:
         return None
     crossed = float((a > _unrelated(b)).mean())
     is_calendar = dated or (_are_years(low, cells) and _are_years(high, cells))
+    is_life = is_calendar and bool(_words(low) & _BIRTH or _words(high) & _DEATH)
     least = _CROSSED_DATES if is_calendar else _CROSSED
-    if crossed <= least or not _is_unlikely(len(a), crossed):
+    if not is_life and (crossed <= least or not _is_unlikely(len(a), crossed)):
+        return None
+    if is_life and a.max() <= b.min():  # which the bounds say already
         return None
     why = (
-        f"{low.name} <= {high.name} in all {len(a):,} rows that have both, and {crossed:.0%} of "
+        f"{low.name} <= {high.name} in all {len(a):,} rows that have both, and {crossed:.1%} of "
         "rows paired at random break it: drawn rows will keep it"
     )
     return Inequality(low.name, high.name, why=why)
@@ -388,8 +397,10 @@ def _log_choices(rows: int, chosen: int) -> float:
 
 def _some(names: Sequence[str]) -> str:
     """Names of columns, the first of them where there are many."""
+    if len(names) == 1:
+        return names[0]
     if len(names) <= _SHOWN:
-        return listed(list(names))
+        return f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{', '.join(names[: _SHOWN - 1])} and {len(names) - _SHOWN + 1} more"
 
 
