@@ -451,6 +451,13 @@ class _Filled:
         """Where a column is missing by now."""
         return self.columns[name][1] if name in self.columns else self.drawn.missing(name)
 
+    def cells(self, column: Column) -> CellValues:
+        """A column as it is by now."""
+        if column.name not in self.columns:
+            return cells_of(column, self.drawn)
+        changed = Table.from_columns({column.name: self.columns[column.name]}, self.drawn)
+        return cells_of(column, changed)
+
     def _open(self, name: str) -> tuple[_Array, _Mask]:
         if name not in self.columns:
             values, missing = self.drawn.values(name), self.drawn.missing(name)
@@ -488,6 +495,18 @@ class _Filled:
         rest = [name for name in self.drawn.names if name not in self.columns]
         changed = Table.from_columns(dict(self.columns), self.drawn)
         return beside([self.drawn.select(rest), changed]) if rest else changed
+
+
+def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
+    """Rules in an order in which a category is settled before it decides others."""
+    ordered: list[MissingUnless] = []
+    rest = list(rules)
+    while rest:
+        open_names = {name for rule in rest for name in rule.dependent}
+        settled = [rule for rule in rest if rule.by not in open_names] or rest[:1]
+        ordered += settled
+        rest = [rule for rule in rest if rule not in settled]
+    return ordered
 
 
 _Rule = TypeVar("_Rule", bound=Constraint)
@@ -873,30 +892,42 @@ class Modelled:
                 column = schema[one.column.name]
                 merged |= one.decode(column, cells_of(column, table), {})[0]
         filled = _Filled(table)
-        for rule in unless:
-            if rule.by not in merged and rule.by not in table.names:
-                continue
-            if rule.by in merged:
-                allowed = _allowed(rule, self.declared[rule.by], merged[rule.by].values)
-            else:
-                by = schema[rule.by]
-                allowed = _allowed(rule, by, cells_of(by, table).values)
-            names = [self._carriers[name] for name in rule.dependent if name in self._carriers]
-            filled.blank(names, ~allowed)
-            if rule.required:
-                filled.fill(names, allowed)
-        for group in together:
-            leader = self.leader(group)
-            if leader in merged:
-                lost = merged[leader].gone
-            elif leader in self._carriers:
-                lost = filled.missing(self._carriers[leader])
-            else:
-                continue
-            names = [self._carriers[name] for name in group.columns if name in self._carriers]
-            filled.blank(names, lost)
-            filled.fill(names, ~lost)
+        # Twice, since columns that are missing together may have a category among them.
+        for _ in range(2):
+            for rule in _by_what_decides(unless):
+                self._apply_category(rule, filled, merged, schema)
+            for group in together:
+                self._apply_leader(group, filled, merged)
         return filled.table()
+
+    def _apply_category(
+        self, rule: MissingUnless, filled: _Filled, merged: _Known, schema: Schema
+    ) -> None:
+        """Blank what a category rules out, and fill what it requires."""
+        if rule.by in merged:
+            allowed = _allowed(rule, self.declared[rule.by], merged[rule.by].values)
+        elif rule.by in self._carriers:
+            by = schema[rule.by]
+            allowed = _allowed(rule, by, filled.cells(by).values)
+        else:
+            return
+        names = [self._carriers[name] for name in rule.dependent if name in self._carriers]
+        filled.blank(names, ~allowed)
+        if rule.required:
+            filled.fill(names, allowed)
+
+    def _apply_leader(self, group: MissingTogether, filled: _Filled, merged: _Known) -> None:
+        """Make columns missing, or fill them, as the one that they follow is."""
+        leader = self.leader(group)
+        if leader in merged:
+            lost = merged[leader].gone
+        elif leader in self._carriers:
+            lost = filled.missing(self._carriers[leader])
+        else:
+            return
+        names = [self._carriers[name] for name in group.columns if name in self._carriers]
+        filled.blank(names, lost)
+        filled.fill(names, ~lost)
 
     def _gaps_of_derived(self, table: Table, known: _Known, outer: Schema) -> dict[str, _Mask]:
         """Where columns that are no learned ones are missing, since constraints say so."""
