@@ -37,7 +37,7 @@ def raw_values(
         sources: Their values: numbers, or datetimes in steps; one array each.
 
     Returns:
-        One number per row, and where there is none: a division by 0.
+        One number per row, and in which rows a division by 0 gives no number.
     """
     with np.errstate(all="ignore"):
         values = np.asarray(_formula(rule, columns, sources) * rule.factor, dtype=np.float64)

@@ -625,7 +625,7 @@ def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
 def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
     """Whether many rows of a category would lie just beyond its least value, were it as others are.
 
-    How many is told by its rows within three units of the edge, and the others' on both sides. The
+    How many follows from its rows within three units of the edge, and the others' on both sides. The
     others must be about as many on both: a scale that ends there for all has no edge. Numbers that
     are not whole, or have few values, have none either: a category may just be rare at their end.
 
