@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import lgamma, log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -58,9 +58,10 @@ _EDGE = 100  # rows expected just beyond a range, were it none
 _UNITS = 3  # whole numbers that are just beyond it
 _LONG = 10  # values of a category whose edge means something, at least
 _PROBES = 32  # rows by which sums are looked up
-_SEARCHED = 2_000_000  # pairs and runs of columns that may add up, at most
+_SEARCHED = 600_000  # pairs and runs of columns that may add up, at most
 _DIGITS = 6  # decimals of numbers that are added up, at most
 _EXACT = 2**53
+_CELLS = 5_000_000  # numbers that are compared by a category at once
 _WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")  # of a column's name
 _SHOWN = 4  # columns that a sentence names
 _Codes = Ints
@@ -122,7 +123,8 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
         found = np.where(gone, len(levels), places.reshape(-1))
         if 1 < len(levels) + gone.any() <= _LEVELS:
             codes[name] = found
-    decided = {one: _decided(codes, one) for one in codes}
+    most = {name: np.bincount(one).max() / len(one) for name, one in codes.items()}
+    decided = {one: _decided(codes, most, one) for one in codes}
     groups: list[tuple[str, ...]] = []
     used: set[str] = set()
     for one in sorted(decided, key=lambda name: -len(decided[name])):
@@ -134,7 +136,7 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
     return sorted(groups, key=lambda names: list(cells).index(names[0]))
 
 
-def _decided(codes: Mapping[str, _Codes], one: str) -> list[str]:
+def _decided(codes: Mapping[str, _Codes], most: Mapping[str, float], one: str) -> list[str]:
     """Columns of which equal values go with equal ones of `one`, by more than chance."""
     own = codes[one]
     rows, levels = len(own), np.count_nonzero(np.bincount(own))
@@ -142,8 +144,8 @@ def _decided(codes: Mapping[str, _Codes], one: str) -> list[str]:
         return []
     found, few = [], slice(None, None, max(rows // _FIRST, 1))
     for name, other in codes.items():
-        most = np.bincount(other).max() / rows  # the share that chance gives a pair of rows
-        if name == one or (rows - levels) * -np.log(most) <= _EVIDENCE:
+        # The commonest value's share is what chance gives a pair of rows.
+        if name == one or (rows - levels) * -np.log(most[name]) <= _EVIDENCE:
             continue
         if _decides(own[few], other[few]) and _decides(own, other):
             found.append(name)
@@ -182,13 +184,13 @@ def _ordered(
 ) -> list[Inequality]:
     """Inequalities between columns of one kind that no others imply, nor a sum."""
     found: dict[tuple[str, str], Inequality] = {}
+    names = {column.name: _Name(_words(column), _are_years(column, cells)) for column in columns}
     for low in columns:
         for high in columns:
-            if low is high or not _alike(low, high, cells):
+            if low is high or not _alike(low, high, names):
                 continue
-            if rule := _below(low, high, cells):
+            if rule := _below(low, high, cells, names):
                 found[low.name, high.name] = rule
-    names = [column.name for column in columns]
     return [
         found[low, high]
         for low, high in sorted(found)
@@ -198,13 +200,21 @@ def _ordered(
     ]
 
 
-def _alike(low: Column, high: Column, cells: _Cells) -> bool:
+class _Name(NamedTuple):
+    """What a column's name and its numbers say of its kind."""
+
+    words: set[str]
+    has_years: bool
+
+
+def _alike(low: Column, high: Column, names: Mapping[str, _Name]) -> bool:
     """Whether two columns hold datetimes, or years, or numbers that share a word."""
     if "datetime" in (low.kind, high.kind):
         return low.kind == high.kind
-    if _are_years(low, cells) and _are_years(high, cells):
+    one, other = names[low.name], names[high.name]
+    if one.has_years and other.has_years:
         return True
-    return bool(_words(low) & _words(high))
+    return not one.words.isdisjoint(other.words)
 
 
 def _words(column: Column) -> set[str]:
@@ -221,7 +231,9 @@ def _are_years(column: Column, cells: _Cells) -> bool:
     return bool(there.min() >= _YEARS[0] and there.max() <= _YEARS[1])
 
 
-def _below(low: Column, high: Column, cells: _Cells) -> Inequality | None:
+def _below(
+    low: Column, high: Column, cells: _Cells, names: Mapping[str, _Name]
+) -> Inequality | None:
     """An inequality if one column is at most the other in every row, and not by range alone."""
     there = ~cells[low.name].gone & ~cells[high.name].gone
     a, b = cells[low.name].values[there], cells[high.name].values[there]
@@ -232,8 +244,9 @@ def _below(low: Column, high: Column, cells: _Cells) -> Inequality | None:
     if len(a) < _ROWS or (a[:_FIRST] > b[:_FIRST]).any() or (a > b).any():
         return None
     crossed = float((a > _unrelated(b)).mean())
-    is_calendar = dated or (_are_years(low, cells) and _are_years(high, cells))
-    is_life = is_calendar and bool(_words(low) & _BIRTH or _words(high) & _DEATH)
+    one, other = names[low.name], names[high.name]
+    is_calendar = dated or (one.has_years and other.has_years)
+    is_life = is_calendar and bool(one.words & _BIRTH or other.words & _DEATH)
     least = _CROSSED_DATES if is_calendar else _CROSSED
     if not is_life and (crossed <= least or not _is_unlikely(len(a), crossed)):
         return None
@@ -552,26 +565,71 @@ def _ranges(
     numbers = [c for c in columns if c.kind in BINNED]
     tests = sum(len(by.options) for by in deciding) * len(numbers)
     best: dict[str, tuple[int, CategoryRanges]] = {}
-    sorted_values = {
-        c.name: np.sort(cells[c.name].values[~cells[c.name].gone].astype(np.float64))
-        for c in (numbers if deciding else ())
-    }
-    for by in deciding:
-        order = np.argsort(cells[by.name].values, kind="stable")
-        for column in numbers:
-            if combined.get(column.name, -1) == combined.get(by.name, -2):
-                continue
-            one, other = cells[column.name], cells[by.name]
-            ends = _Ends(column, by, order, one, other, sorted_values[column.name])
-            if np.count_nonzero(ends.rows) < 2:
-                continue
-            ranges = _bands(ends) or _limits(ends, tests)
-            codes = [by.options.index(category) for category, _, _ in ranges]
-            rows = int(ends.rows[codes].sum())
-            if ranges and rows > best.get(column.name, (0, None))[0]:
-                why = _said(column, by, ranges, rows)
-                best[column.name] = rows, CategoryRanges(column.name, by.name, ranges, why=why)
+    if not deciding or not numbers:
+        return []
+    wide = max(_CELLS // len(cells[numbers[0].name].gone), 1)
+    for first in range(0, len(numbers), wide):
+        some = numbers[first : first + wide]
+        sorted_values = {
+            c.name: np.sort(cells[c.name].values[~cells[c.name].gone].astype(np.float64))
+            for c in some
+        }
+        values = np.column_stack([_floats(cells[c.name]) for c in some])
+        for by in deciding:
+            order = np.argsort(cells[by.name].values, kind="stable")
+            for place in _worth_a_look(values[order], some, cells[by.name].take(order)):
+                column = some[place]
+                if combined.get(column.name, -1) == combined.get(by.name, -2):
+                    continue
+                one, other = cells[column.name], cells[by.name]
+                ends = _Ends(column, by, order, one, other, sorted_values[column.name])
+                ranges = _bands(ends) or _limits(ends, tests)
+                codes = [by.options.index(category) for category, _, _ in ranges]
+                rows = int(ends.rows[codes].sum())
+                if ranges and rows > best.get(column.name, (0, None))[0]:
+                    why = _said(column, by, ranges, rows)
+                    best[column.name] = rows, CategoryRanges(column.name, by.name, ranges, why=why)
     return [best[column.name][1] for column in numbers if column.name in best]
+
+
+def _floats(cells: CellValues) -> NDArray[np.float64]:
+    """A column's numbers, NaN where they are missing."""
+    return np.where(cells.gone, np.nan, cells.values.astype(np.float64))
+
+
+def _worth_a_look(
+    values: NDArray[np.float64], columns: Sequence[Column], by: CellValues
+) -> list[int]:
+    """Which columns may have a range by a category, of many columns at once.
+
+    Args:
+        values: One row for each row and one column for each column; NaN where missing.
+        columns: How these are declared.
+        by: The category, ascending; missing ones are the last.
+
+    Returns:
+        Places of columns with ranges that do not overlap, a category of one value, or enough rows
+        to show an edge.
+    """
+    there = int((~by.gone).sum())
+    starts = np.flatnonzero(np.diff(by.values[:there], prepend=-1))
+    if len(starts) < 2:
+        return []
+    known = values[:there]
+    low = np.minimum.reduceat(np.where(np.isnan(known), np.inf, known), starts, axis=0)
+    high = np.maximum.reduceat(np.where(np.isnan(known), -np.inf, known), starts, axis=0)
+    rows = np.add.reduceat(~np.isnan(known), starts, axis=0, dtype=np.int64)
+
+    order = np.argsort(low, axis=0)
+    lows = np.take_along_axis(low, order, axis=0)
+    reached = np.maximum.accumulate(np.take_along_axis(high, order, axis=0), axis=0)
+    is_apart = ((lows[1:] > reached[:-1]) & np.isfinite(lows[1:])).any(axis=0)
+    is_single = ((low == high) & (rows >= _ROWS)).any(axis=0)
+    # An edge has many rows on both sides.
+    is_whole = np.array([column.kind == "integer" for column in columns])
+    may_end = ((low > low.min(axis=0)) | (high < high.max(axis=0))) & (rows >= _ROWS)
+    has_edge = is_whole & may_end.any(axis=0) & (rows.sum(axis=0) >= 2 * _EDGE)
+    return np.flatnonzero(is_apart | is_single | has_edge).tolist()
 
 
 _Range = tuple[Any, Any, Any]  # a category, its least value and its largest
@@ -625,9 +683,10 @@ def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
 def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
     """Whether many rows of a category would lie just beyond its least value, were it as others are.
 
-    How many follows from its rows within three units of the edge, and the others' on both sides. The
-    others must be about as many on both: a scale that ends there for all has no edge. Numbers that
-    are not whole, or have few values, have none either: a category may just be rare at their end.
+    How many follows from its rows within three units of the edge, and from the others' on both
+    sides. The others must be about as many on both: a scale that ends there for all has no edge.
+    Numbers that are not whole, or have few values, have no edge either: a category may just be rare
+    at their end.
 
     Args:
         ends: The column and the category.
