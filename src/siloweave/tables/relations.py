@@ -503,10 +503,10 @@ def _unless_by(
         return None
     values = tuple(by.options[i] for i in np.flatnonzero(filled))
     required = bool((rows == filled)[filled > 0].all())
-    always = ", and never with these" if required else ""
+    others = ", and there in all others" if required else ""
     why = (
         f"{_some(dependent)}: missing in all {barred:,} rows in which {by.name} is not "
-        f"{' or '.join(map(repr, values))}{always}: drawn rows will keep it"
+        f"{' or '.join(map(repr, values))}{others}: drawn rows will keep it"
     )
     return MissingUnless(dependent, by.name, values, required, why=why)
 
