@@ -145,6 +145,7 @@ TAKE_NO_ROWS = {
         *("AlignedRows", "Budget", "Column", "Relation", "SiloweaveError", "Table", "__version__"),
         *("budget_of_separation", "load", "write_page", "Database"),
         *("CategoryRanges", "ColumnSum", "FixedCombinations", "Inequality", "MissingTogether"),
+        *("Computed", "MissingUnless"),
         *("Unique",),
     },
     "tables": {

@@ -60,9 +60,11 @@ if TYPE_CHECKING:
     from siloweave.tables.constraints import (
         CategoryRanges,
         ColumnSum,
+        Computed,
         FixedCombinations,
         Inequality,
         MissingTogether,
+        MissingUnless,
         Unique,
     )
     from siloweave.tables.database import Database
@@ -86,6 +88,7 @@ __all__ = [
     "CategoryRanges",
     "Column",
     "ColumnSum",
+    "Computed",
     "CopulaGAN",
     "DPFedPointDiff",
     "DPFedTGAN",
@@ -104,6 +107,7 @@ __all__ = [
     "Inequality",
     "LatentDiff",
     "MissingTogether",
+    "MissingUnless",
     "PointDiff",
     "PrivMRF",
     "Relation",
@@ -143,9 +147,10 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "Budget Relation": lambda: import_module("siloweave.privacy.budget"),
     "Column Schema": lambda: import_module("siloweave.tables.schema"),
     "Database": lambda: import_module("siloweave.tables.database"),
-    "CategoryRanges ColumnSum FixedCombinations Inequality MissingTogether Unique": lambda: (
-        import_module("siloweave.tables.constraints")
+    "CategoryRanges ColumnSum Computed FixedCombinations Inequality": lambda: import_module(
+        "siloweave.tables.constraints"
     ),
+    "MissingTogether MissingUnless Unique": lambda: import_module("siloweave.tables.constraints"),
     "Encoder": lambda: import_module("siloweave.tables.codes"),
     "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),

@@ -192,7 +192,7 @@ def test_100_000_rows_of_columns_that_stay_apart_keep_combinations_of_one_party(
 def test_parties_cannot_add_up_each_others_columns():
     table = frame()
     parts = {"north": table[["wage"]], "south": table.drop(columns="wage")}
-    with pytest.raises(InputError, match=r"wage \+ bonus = pay: .* added up by none of them"):
+    with pytest.raises(InputError, match=r"wage \+ bonus = pay: .* computed by none of them"):
         sw.SecureTwoRound().fit(
             parts, schema(), budget=sw.Budget(1.0, 1e-6, relation=sw.Relation.REPLACE_ONE)
         )

@@ -20,6 +20,7 @@ COLUMNS = (
     sw.Column("day", "datetime", low="2020-01-01", high="2020-12-31"),
     sw.Column("hour", "datetime", low="2020-01-01T00:00:00", high="2021-12-31T00:00:00"),
     sw.Column("who", "id"),
+    sw.Column("tenths", "continuous", low=-1.0, high=3.0, decimals=1, missing=True),
 )
 
 
@@ -56,6 +57,13 @@ BAD = {
         "day", "town", (("Ulm", "soon", None),)
     ),
     "town may not be missing": sw.MissingTogether(("town", "b")),
+    "a may not be missing": sw.MissingUnless(("a",), "town", ("Ulm",)),
+    "'Bonn' is not among": sw.MissingUnless(("b",), "town", ("Bonn",)),
+    "column 'town' is never missing$": sw.MissingUnless(("b",), "town", (None,)),
+    "values is empty": sw.MissingUnless(("b",), "town", ()),
+    "a value is listed twice": sw.MissingUnless(("b",), "town", ("Ulm", "Ulm")),
+    "dependent is empty": sw.MissingUnless((), "town", ("Ulm",)),
+    "'a' is integer, and must be categorical": sw.MissingUnless(("b",), "a", (1,)),
 }
 
 
@@ -84,6 +92,8 @@ ALL = (
     sw.CategoryRanges("x", "flag", ((1, 0.0, None),)),
     sw.MissingTogether(("b", "c")),
     sw.Unique(("a", "day")),
+    sw.MissingUnless(("b", "c"), "town", ("Ulm",), required=True),
+    sw.Computed("tenths", "difference", ("c", "a"), factor=0.1),
 )
 
 
@@ -94,7 +104,7 @@ def frame():
         "c": pd.array([6, None, 10], dtype="Int64"), "x": [0.5, -0.5, 0.0],
         "day": pd.to_datetime(["2020-02-01"] * 3),
         "hour": pd.to_datetime(["2020-02-01 00:00", "2020-02-01 10:00", "2020-03-01 00:00"]),
-        "who": [7, 8, 9],
+        "who": [7, 8, 9], "tenths": [0.5, None, 0.7],
     })  # fmt: skip
 
 
@@ -117,7 +127,7 @@ def test_rows_are_turned_into_what_methods_learn_and_back():
     table = sw.read(frame())
     inside = modelled.inside(table)
     assert set(inside.names) == {
-        "town+country", "flag", "a", "b - a", "x", "day", "hour", "who"
+        "town+country", "flag", "a", "b - a", "x", "day", "hour - day", "who"
     }  # fmt: skip
     assert modelled.schema["b - a"].low == 1
     assert modelled.schema["town+country"].categories == ('["Ulm","DE"]', '["Linz",null]')
@@ -132,6 +142,7 @@ SPOILT = {
     "day <= hour": ("hour", pd.Timestamp("2020-01-31 23:00")),
     "a \\+ b = c": ("c", 7),
     "range of x by flag": ("x", -0.1),
+    "tenths = c - a, times 0.1": ("tenths", 0.7),
 }
 
 
@@ -155,6 +166,145 @@ def test_gaps_totals_and_rows_without_a_value():
     assert not broken(ALL[3], schema(), rows).any()
     far = sw.Inequality("a", "b", most=3)
     assert broken(far, schema(), rows).tolist() == [True, False, True]
+
+
+STAYS = (
+    sw.Column("came", "datetime", low="2021-01-01T00:00:00", high="2021-12-31T00:00:00"),
+    sw.Column("left", "datetime", low="2021-01-01", high="2022-01-31"),
+)
+TIMES = {
+    "came": ["2021-03-01 10:27", "2021-03-01 00:00", "2021-03-02 23:59", "2021-03-02 00:01"],
+    "left": ["2021-03-01", "2021-03-01", "2021-03-01", "2021-03-05"],
+}
+
+
+def times(low, high):
+    return sw.read(pd.DataFrame({low: TIMES["came"], high: TIMES["left"]}).apply(pd.to_datetime))
+
+
+def test_a_time_and_a_date_are_compared_by_the_day():
+    """An admission at 10:27 and a discharge on the same day without a time are in order."""
+    rows = times("came", "left")
+    for rule, wrong in (
+        (sw.Inequality("came", "left"), [False, False, True, False]),
+        (sw.Inequality("came", "left", strict=True), [True, True, True, False]),
+        (sw.Inequality("came", "left", most=2), [False, False, True, True]),
+        (sw.Inequality("left", "came"), [False, False, False, True]),
+        (sw.Inequality("left", "came", strict=True), [True, True, False, True]),
+    ):
+        assert broken(rule, sw.Schema(STAYS, (rule,)), rows).tolist() == wrong, rule.words
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("most", [None, 1, 400])
+@pytest.mark.parametrize("order", [("came", "left"), ("left", "came")])
+def test_rows_of_a_time_and_a_date_are_learned_by_their_gap(order, most, strict):
+    low, high = order
+    rule = sw.Inequality(low, high, strict=strict, most=most)
+    schema = sw.Schema(STAYS, (rule,))
+    modelled = Modelled(schema)
+    assert modelled.keeps(rule)
+    rows = times("came", "left")
+    kept = rows.take(np.flatnonzero(~broken(rule, schema, rows)))
+    if kept.num_rows:
+        inside = modelled.inside(kept)
+        back, bad = modelled.outside(inside, modelled.schema, kept)
+        assert not bad.any()
+        pd.testing.assert_frame_equal(back.to_native(), kept.to_native())
+
+    # Every gap that methods may draw keeps it.
+    column = modelled.schema[f"{high} - {low}"]
+    rng = np.random.default_rng(0)
+    drawn = sw.Table.from_columns({
+        low: (rng.choice(rows.values(low), 500), None),
+        column.name: (rng.integers(column.low, column.high + 1, 500), None),
+    })  # fmt: skip
+    made, bad = modelled.outside(drawn, modelled.schema, rows)
+    assert not broken(rule, schema, made)[~bad].any()
+    assert (~bad).sum() > 100
+
+
+def test_a_time_may_begin_on_the_last_day_that_a_date_has():
+    columns = (
+        sw.Column("came", "datetime", low="2021-03-01T10:00:00", high="2021-12-31T00:00:00"),
+        sw.Column("left", "datetime", low="2021-01-01", high="2021-03-01"),
+    )
+    assert sw.Schema(columns, (sw.Inequality("came", "left"),)).constraints
+    with pytest.raises(SchemaError, match="no row can keep it"):
+        sw.Schema(columns, (sw.Inequality("came", "left", strict=True),))
+
+
+def test_a_range_that_ends_with_a_date_has_its_whole_day():
+    rule = sw.CategoryRanges("hour", "flag", ((0, None, "2020-02-01"), (1, "2020-02-01", None)))
+    assert broken(rule, schema(), sw.read(frame())).tolist() == [False, False, False]
+    later = frame().assign(hour=pd.Timestamp("2020-02-02 00:00"))
+    assert broken(rule, schema(), sw.read(later)).tolist() == [False, True, False]
+
+
+VISITS = (
+    sw.Column("event", "categorical", categories=("base", "later")),
+    sw.Column("sex", "categorical", categories=("f", "m"), missing=True),
+    sw.Column("weight", "integer", low=0, high=200, missing=True),
+    sw.Column("note", "integer", low=0, high=9, missing=True),
+)
+DRAWN = {
+    "event": (np.array(["base", "base", "later", "later"], object), None),
+    "sex": (np.array(["f", "m", "f", "m"], object), np.array([False, True, False, True])),
+    "weight": (np.array([60, 70, 80, 90]), np.array([True, False, False, True])),
+    "note": (np.array([1, 2, 3, 4]), np.array([False, True, False, True])),
+}
+
+
+def gaps_after(*rules):
+    modelled = Modelled(sw.Schema(VISITS, rules))
+    made, bad = modelled.outside(sw.Table.from_columns(DRAWN), modelled.schema, None)
+    assert not bad.any()
+    assert not any(wrong.any() for wrong in modelled.broken(made).values())
+    return made, {name: made.missing(name).tolist() for name in made.names if name != "event"}
+
+
+def test_columns_that_a_category_rules_out_are_blanked():
+    _, gaps = gaps_after(sw.MissingUnless(("sex", "note"), "event", ("base",)))
+    assert gaps == {
+        "sex": [False, True, True, True],
+        "weight": [True, False, False, True],
+        "note": [False, True, True, True],
+    }
+
+
+def test_columns_that_a_category_requires_take_values_of_other_rows():
+    rule = sw.MissingUnless(("sex", "weight"), "event", ("base",), required=True)
+    made, gaps = gaps_after(rule)
+    assert gaps["sex"] == gaps["weight"] == [False, False, True, True]
+    assert made.values("sex")[:2].tolist() == ["f", "f"]
+    assert made.values("weight")[:2].tolist() == [70, 70]
+    assert gaps["note"] == [False, True, False, True]
+
+
+def test_columns_that_are_missing_together_follow_the_first():
+    made, gaps = gaps_after(sw.MissingTogether(("sex", "weight")))
+    assert gaps["sex"] == gaps["weight"] == [False, True, False, True]
+    assert made.values("weight")[[0, 2]].tolist() == [80, 80]
+
+
+def test_a_missing_category_may_allow_columns():
+    columns = (sw.Column("event", "categorical", ("base", "later"), missing=True), *VISITS[1:])
+    rule = sw.MissingUnless(("sex",), "event", (None,))
+    drawn = {**DRAWN, "event": (DRAWN["event"][0], np.array([True, False, False, False]))}
+    modelled = Modelled(sw.Schema(columns, (rule,)))
+    assert modelled.broken(sw.Table.from_columns(drawn))[rule.words].tolist() == [
+        False, False, True, False,
+    ]  # fmt: skip
+    made, _ = modelled.outside(sw.Table.from_columns(drawn), modelled.schema, None)
+    assert made.missing("sex").tolist() == [False, True, True, True]
+
+
+def test_a_required_column_that_no_row_has_is_left_to_be_drawn_again():
+    rule = sw.MissingUnless(("note",), "event", ("base",), required=True)
+    modelled = Modelled(sw.Schema(VISITS, (rule,)))
+    drawn = {**DRAWN, "note": (DRAWN["note"][0], np.ones(4, bool))}
+    made, _ = modelled.outside(sw.Table.from_columns(drawn), modelled.schema, None)
+    assert modelled.broken(made)[rule.words].tolist() == [True, True, False, False]
 
 
 def test_a_smaller_column_that_is_missing_loses_nothing():

@@ -162,6 +162,7 @@ def test_detect_agrees_with_the_reviewed_schema_and_marks_everything():
     assert detected.differences(reviewed) == [
         "column 'education': categories are the same in another order",
         "column 'education': fallback '10th' against 'Preschool'",
+        "constraint fixed combinations of education, education-num: only in the first",
     ]
     assert detected["age"].from_data == ("kind", "low", "high", "missing")
     assert detected["sex"].from_data == ("kind", "categories", "missing")

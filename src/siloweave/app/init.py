@@ -25,7 +25,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
 from siloweave.tables.bins import BINNED
-from siloweave.tables.constraints import Constraint, FixedCombinations
+from siloweave.tables.constraints import FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, evidence
 from siloweave.tables.display import count_of, listed
@@ -124,7 +124,7 @@ def propose(
     if on is None and len(tables) > 1:
         found += [str(one) for one in differences(tables)]
         found += [one.said() for one in overlaps(tables)]
-    kept = tuple(map(_said_of, schema.constraints))
+    kept = tuple(rule.why for rule in schema.constraints)
     return Proposal(study, schema, review, said, kept, tuple(found))
 
 
@@ -193,16 +193,6 @@ def _read(source: Path | Database, dialect: Dialect) -> Table:
     if dialect.encoding is None and is_text_file(source):  # what is guessed here is declared
         dialect = dataclasses.replace(dialect, encoding=encoding_of(table_file(source)))
     return read(source, **asdict(dialect))
-
-
-def _said_of(rule: Constraint) -> str:
-    """A proposed constraint, and what it is for."""
-    if isinstance(rule, FixedCombinations):
-        return (
-            f"{' and '.join(rule.columns)} occur in {len(rule.rows)} combinations only: drawn rows "
-            "will have these"
-        )
-    return f"{rule.words} in every row: drawn rows will keep it"
 
 
 def _said(table: Table) -> str:
@@ -400,13 +390,15 @@ def _learned(column: Column) -> list[str]:
 def _detected(tables: Sequence[Table], on: Sequence[str] | None) -> Schema:
     if on is None:
         pooled = stacked(tables)
-        found = Schema.detect(pooled)
-        if len(tables) > 1:
-            found = _with_own_kinds(found, pooled, tables)
+        if len(tables) == 1:
+            return Schema.detect(pooled)
+        # What a column is in each file by itself decides first which constraints there are.
+        found = Schema.detect(pooled, constraints=False)
+        found = _with_own_kinds(found, pooled, tables)
         return Schema(found.columns, proposed(pooled, found))
     own = [table.select([n for n in table.names if n not in on]) for table in tables]
     apart = [Schema.detect(table) for table in own]
-    rules = [r for table, one in zip(own, apart, strict=True) for r in proposed(table, one)]
+    rules = (rule for one in apart for rule in one.constraints)
     ids = (_shared_id(tables, name) for name in on)
     return Schema((*ids, *(c for one in apart for c in one.columns)), tuple(rules))
 

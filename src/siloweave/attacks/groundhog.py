@@ -93,7 +93,7 @@ class SummaryLayout:
     @staticmethod
     def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> SummaryLayout:
         """Columns, kinds and bounds of the adversary's rows, and of the schema if there is one."""
-        facts = Schema.detect(table) if schema is None else schema
+        facts = Schema.detect(table, constraints=False) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
         return SummaryLayout(
             tuple(_numeric(column, facts) for column in aligned.numeric),

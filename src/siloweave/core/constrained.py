@@ -25,10 +25,10 @@ from siloweave.core.conditional import Condition, balanced_column, conditions, e
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, value_count
-from siloweave.tables.cells import options_of
+from siloweave.tables.cells import CellValues, cells_of, options_of
 from siloweave.tables.constraints import CategoryRanges, Unique
 from siloweave.tables.keys import Key, fold_in, generator
-from siloweave.tables.modelled import CellValues, Modelled, WantedCells, cells_of, written
+from siloweave.tables.modelled import Modelled, WantedCells, written
 from siloweave.tables.modelled import broken as broken_rows
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema

@@ -71,7 +71,7 @@ from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
 from siloweave.progress import Progress, Stopwatch, shows_progress, silent
 from siloweave.tables.cells import moved_cells, moved_note
 from siloweave.tables.codes import Codes, Encoder
-from siloweave.tables.constraints import ColumnSum
+from siloweave.tables.constraints import ColumnSum, Computed
 from siloweave.tables.database import Database
 from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
@@ -542,8 +542,8 @@ def check_named(setup: Setup, learn: float, *, far: bool = False) -> None:
                 )
         apart = not getattr(synth, "shared", True)
         for one in modelled.declared.constraints if setup.columns else ():
-            if not modelled.local(one) and (apart or isinstance(one, ColumnSum)):
-                why = "stay apart (shared=False)" if apart else "can be added up by none of them"
+            if not modelled.local(one) and (apart or isinstance(one, ColumnSum | Computed)):
+                why = "stay apart (shared=False)" if apart else "can be computed by none of them"
                 raise InputError(
                     f"constraint {one.words}: names columns of several parties, which {why}. Take "
                     "it out of the schema"

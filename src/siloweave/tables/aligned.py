@@ -176,7 +176,7 @@ def _check(first: str, main: Table, name: str, table: Table) -> None:
 
 def _facts(table: Table, schema: Schema | None) -> Schema:
     if schema is None:
-        return Schema.detect(table, max_categories=_ANY)
+        return Schema.detect(table, max_categories=_ANY, constraints=False)
     for name in table.names:
         if name not in schema.names:
             raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")

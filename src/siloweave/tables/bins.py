@@ -10,11 +10,13 @@ other as narrowly as was counted. `octaves` are narrow bins that are narrower ne
 alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -23,10 +25,14 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.forms import number_form, written_time
 from siloweave.tables.read import Table
-from siloweave.tables.schema import LOW, Column
+
+if TYPE_CHECKING:
+    from siloweave.tables.schema import Column
 
 BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
+LOW = "low"
+"""The fallback of a column of numbers or datetimes that is its lower bound."""
 Edges = NDArray[np.int64] | NDArray[np.float64]
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
 Floats = NDArray[np.float64]
@@ -353,6 +359,16 @@ def step_of(column: Column) -> int:
         return _DAY
     digits = max(len(bound.partition(".")[2]) for bound in bounds)
     return {0: _SECOND, 3: _MILLISECOND}.get(digits, _MICROSECOND)
+
+
+def coarser_step(one: Column, other: Column) -> int:
+    """Return the step at which two columns are compared, in microseconds; 1 for numbers.
+
+    It is that of the coarser one: a date has no time of day, so 10:27 is not after its own day.
+    """
+    if one.kind != "datetime":
+        return 1
+    return max(step_of(one), step_of(other))
 
 
 def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:

@@ -13,9 +13,9 @@ fit raises SchemaError, which one row may decide; the message has the number of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -28,7 +28,10 @@ from siloweave.tables.display import count_of
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table, check_numbers
-from siloweave.tables.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from siloweave.tables.constraints import Value
+    from siloweave.tables.schema import Column, Schema
 
 
 @dataclass(frozen=True)
@@ -280,3 +283,49 @@ def _required(
         )
     check_fit(column, 0, table.rows_of(is_missing))
     return PlacedCells(codes, is_missing, np.zeros_like(is_missing))
+
+
+# Numbers and codes of all kinds alike
+
+
+class CellValues(NamedTuple):
+    """A column of some rows: numbers, or codes of categories; and what is missing."""
+
+    values: NDArray[Any]
+    gone: Bools
+
+    def take(self, rows: NDArray[Any]) -> CellValues:
+        """Those of some rows."""
+        return CellValues(self.values[rows], self.gone[rows])
+
+
+def cells_of(column: Column, table: Table) -> CellValues:
+    """A modelled column of a table; SchemaError for a category that the schema lacks."""
+    if column.kind in BINNED:
+        return CellValues(*numbers_of(column, table))
+    codes = codes_of(column, table)
+    return CellValues(codes, codes == len(column.options))
+
+
+def groups_of(columns: Sequence[CellValues]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows with the same values: the first of each group, and the group of each row."""
+    count = len(columns[0].values)
+    group = np.zeros(count, dtype=np.int64)
+    for values, gone in columns:
+        levels, place = np.unique(np.where(gone, 0, values), return_inverse=True)
+        flat = group * (len(levels) + 1) + np.where(gone, len(levels), place.reshape(-1))
+        _, group = np.unique(flat, return_inverse=True)
+        group = group.reshape(-1)
+    _, first = np.unique(group, return_index=True)
+    return first, group
+
+
+def value_of(column: Column, number: Any) -> Value:
+    """A number or code of a column as JSON has it."""
+    if number is None:
+        return None
+    if column.kind not in BINNED:
+        return column.options[int(number)]
+    if column.kind != "datetime":
+        return float(number) if column.kind == "continuous" else int(number)
+    return str(np.datetime64(int(number) * step_of(column), "us").item().isoformat())

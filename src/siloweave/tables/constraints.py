@@ -9,13 +9,16 @@ has most of these kinds, by the names that `sdv_of` gives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, get_args
+from datetime import datetime, timedelta
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
+import numpy as np
 
 from siloweave.errors import SchemaError
+from siloweave.tables.bins import coarser_step, number_at
+from siloweave.tables.formulas import DATED, raw_values, rounded_values
 
 if TYPE_CHECKING:
     from siloweave.tables.schema import Column
@@ -29,9 +32,16 @@ class _Constraint(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="constraint",
     forbid_unknown_fields=True,
 ):  # fmt: skip
-    """Attributes: from_data: Whether rows proposed it and nobody has reviewed it."""
+    """What all constraints have.
+
+    Attributes:
+        from_data: Whether rows proposed it and nobody has reviewed it.
+        why: What was seen in the rows that proposed it. It is from data, no fact, and
+            `Schema.declared` removes it.
+    """
 
     from_data: bool = False
+    why: str = ""
 
 
 class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
@@ -75,14 +85,18 @@ class FixedCombinations(_Constraint, frozen=True, tag="fixed_combinations"):
 class Inequality(_Constraint, frozen=True, tag="inequality"):
     """One column is at most another, or below it, wherever both have a value.
 
+    Datetimes are compared at the coarser of the two columns' resolutions: an admission at 10:27 is
+    at most a discharge that the same day's date alone says.
+
     Methods learn the smaller column and the gap to the larger one.
 
     Args:
         low: The smaller one: numbers, or datetimes.
         high: The larger one.
-        strict: Whether they must differ.
-        most: The largest gap, where one is known; in days, seconds or microseconds for datetimes,
-            as the columns' bounds have them. Bins of the gap are then finer.
+        strict: Whether they must differ; a date and a time of the same day do not.
+        most: The largest gap, where one is known; for datetimes in days, seconds, milliseconds or
+            microseconds, as the bounds of the coarser column have them. Bins of the gap are then
+            finer.
 
     Example:
         >>> Inequality("admission", "discharge").words
@@ -123,6 +137,9 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
             )
         if low.low is not None and high.high is not None:
             first, last = _comparable(low, low.low), _comparable(high, high.high)
+            if low.kind == "datetime":
+                coarse = coarser_step(low, high)
+                first, last = _at_step(first, coarse), _at_step(last, coarse)
             if first > last or (self.strict and first == last):
                 raise SchemaError(
                     f"{self.words}: no row can keep it: {self.low!r} begins at {low.low!r}, and "
@@ -295,7 +312,189 @@ class MissingTogether(_Constraint, frozen=True, tag="missing_together"):
             )
 
 
-Constraint = FixedCombinations | Inequality | ColumnSum | CategoryRanges | Unique | MissingTogether
+class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
+    """Columns that are missing unless a category has one of some values: skip logic.
+
+    Where the category has another value, drawn rows have none in these columns.
+
+    Args:
+        dependent: The columns, one or more, that may be missing.
+        by: The categorical or boolean column.
+        values: Its values with which the columns may have one; None stands for a missing `by`.
+        required: Whether the columns are always there where `by` has one of these values.
+
+    Example:
+        >>> MissingUnless(("due",), "pregnant", ("yes",)).words
+        "due missing unless pregnant is 'yes'"
+    """
+
+    dependent: tuple[str, ...]
+    by: str
+    values: tuple[Value, ...]
+    required: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it speaks of."""
+        return *self.dependent, self.by
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        values = " or ".join("missing" if one is None else repr(one) for one in self.values)
+        more = ", and there where it is" if self.required else ""
+        return f"{', '.join(self.dependent)} missing unless {self.by} is {values}{more}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError for unknown values, and for columns that are never missing."""
+        if not self.dependent:
+            raise SchemaError(f"{self.words}: dependent is empty; name a column that is missing")
+        _check_number(self.words, self.columns)
+        _check_kinds(self.words, (known[self.by],), ("categorical", "boolean"))
+        if never := [name for name in self.dependent if not known[name].missing]:
+            raise SchemaError(
+                f"{self.words}: {', '.join(never)} may not be missing; declare missing=True"
+            )
+        if not self.values:
+            raise SchemaError(f"{self.words}: values is empty; give a value of {self.by!r}")
+        for value in self.values:
+            _check_value(self.words, known[self.by], value)
+        if len({_typed((value,)) for value in self.values}) < len(self.values):
+            raise SchemaError(f"{self.words}: a value is listed twice; list each once")
+
+
+Formula = Literal["years", "days", "hours", "difference", "product", "ratio", "bmi"]
+"""How a column follows from others."""
+Rounding = Literal["nearest", "down", "up"]
+"""How a computed number becomes one that its column can have."""
+
+
+class Computed(_Constraint, frozen=True, tag="computed"):
+    """A column that follows from others: an age from two dates, a length of stay, a BMI.
+
+    Methods learn the sources; the column is computed when rows are drawn. It is missing where a
+    source is, and where it would take a division by 0.
+
+    Args:
+        column: The computed column: whole numbers, or numbers.
+        formula: ``years`` (birthdays from the first date to the second), ``days`` (between their
+            dates, whatever the time of day), ``hours`` (that pass, at the coarser resolution of
+            both), ``difference`` (the first less the second), ``product`` (of all), ``ratio`` (the
+            first by the second) or ``bmi`` (kilograms by metres squared).
+        sources: The columns it follows from, in that order: two, or more for a product.
+        factor: By which the formula's result is multiplied: 10,000 for a BMI of centimetres.
+        rounding: To the column's decimals, or to whole numbers: ``nearest``, ``down`` or ``up``.
+
+    Example:
+        >>> Computed("age", "years", ("born", "visit")).words
+        'age = years from born to visit'
+        >>> Computed("bmi", "bmi", ("kg", "cm"), factor=10_000).words
+        'bmi = kg / cm squared, times 10000'
+    """
+
+    column: str
+    formula: Formula
+    sources: tuple[str, ...]
+    factor: int | float = 1
+    rounding: Rounding = "nearest"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it speaks of."""
+        return *self.sources, self.column
+
+    @property
+    def words(self) -> str:
+        """What it asks, in a few words."""
+        if self.formula in DATED:
+            body = f"{self.formula} from {' to '.join(self.sources)}"
+        else:
+            signs = {"difference": " - ", "product": " * "}
+            body = signs.get(self.formula, " / ").join(self.sources)
+        squared = " squared" if self.formula == "bmi" else ""
+        times = "" if self.factor == 1 else f", times {self.factor:.10g}"
+        rounded = "" if self.rounding == "nearest" else f", rounded {self.rounding}"
+        return f"{self.column} = {body}{squared}{times}{rounded}"
+
+    def check(self, known: Mapping[str, Column]) -> None:
+        """Raise SchemaError where the sources do not give such a column, or never within bounds."""
+        _check_number(self.words, self.columns)
+        if self.formula not in get_args(Formula):
+            raise SchemaError(
+                f"{self.words}: formula={self.formula!r} is unknown; use one of "
+                f"{', '.join(get_args(Formula))}"
+            )
+        if self.rounding not in get_args(Rounding):
+            raise SchemaError(
+                f"{self.words}: rounding={self.rounding!r} is unknown; use one of "
+                f"{', '.join(get_args(Rounding))}"
+            )
+        many = self.formula == "product"
+        if len(self.sources) < 2 or (len(self.sources) > 2 and not many):
+            more = "two or more" if many else "two"
+            raise SchemaError(f"{self.words}: sources named: {len(self.sources)}; name {more}")
+        if self.factor == 0 or not abs(self.factor) < float("inf"):
+            raise SchemaError(f"{self.words}: factor={self.factor!r} must be finite and not 0")
+        sources, column = [known[name] for name in self.sources], known[self.column]
+        numbers = ("integer", "continuous")
+        _check_kinds(self.words, sources, ("datetime",) if self.formula in DATED else numbers)
+        _check_kinds(self.words, (column,), numbers)
+        if self.rounding != "nearest" and column.kind == "continuous" and column.decimals is None:
+            raise SchemaError(
+                f"{self.words}: rounding={self.rounding!r} needs the decimals of {self.column!r}; "
+                "declare them"
+            )
+        self._check_missing(sources, column)
+        self._check_bounds(sources, column)
+
+    def _check_missing(self, sources: Sequence[Column], column: Column) -> None:
+        lost = [source.name for source in sources if source.missing]
+        if lost and not column.missing:
+            raise SchemaError(
+                f"{self.words}: {self.column!r} is missing where {', '.join(lost)} may be; declare "
+                "missing=True for it"
+            )
+        divisor = sources[1]
+        if self._divides and not column.missing and _spans_zero(divisor):
+            raise SchemaError(
+                f"{self.words}: {divisor.name!r} may be 0, where {self.column!r} has no value; "
+                f"declare missing=True for it, or bounds of {divisor.name!r} that leave 0 out"
+            )
+
+    @property
+    def _divides(self) -> bool:
+        return self.formula in ("ratio", "bmi")
+
+    def _check_bounds(self, sources: Sequence[Column], column: Column) -> None:
+        """Compare the results at the sources' bounds with the column's bounds."""
+        if any(None in (one.low, one.high) for one in (*sources, column)):
+            return
+        if self._divides and _spans_zero(sources[1]):
+            return
+        # Each formula rises or falls in each source alone, so its ends are at theirs.
+        ends = [[number_at(one, one.low), number_at(one, one.high)] for one in sources]
+        corners = [np.array(values) for values in zip(*product(*ends), strict=True)]
+        results, _ = raw_values(self, sources, corners)
+        results = rounded_values(self, column, results)
+        least, most = results.min(), results.max()
+        low, high = number_at(column, column.low), number_at(column, column.high)
+        if least > high or most < low:
+            raise SchemaError(
+                f"{self.words}: no row can keep it: the sources give {least:g} to {most:g}, and "
+                f"{self.column!r} is {column.low:g} to {column.high:g}"
+            )
+
+
+Constraint = (
+    FixedCombinations
+    | Inequality
+    | ColumnSum
+    | CategoryRanges
+    | Unique
+    | MissingTogether
+    | MissingUnless
+    | Computed
+)
 """What a schema may ask of rows."""
 TAGS = tuple(str(one.__struct_config__.tag) for one in get_args(Constraint))
 
@@ -305,7 +504,8 @@ def check_constraints(constraints: Sequence[Constraint], known: Mapping[str, Col
 
     Raises:
         SchemaError: A constraint names a column that is not there or not modelled, or one that
-            cannot keep it; or strict inequalities go round in a circle.
+            cannot keep it; strict inequalities go round in a circle; a column is computed twice
+            or from itself.
     """
     for one in constraints:
         for name in one.columns:
@@ -319,6 +519,7 @@ def check_constraints(constraints: Sequence[Constraint], known: Mapping[str, Col
                     "and keeps no constraint; leave it out"
                 )
         one.check(known)
+    _check_computed(constraints)
     above: dict[str, list[Inequality]] = {}
     for one in constraints:
         if isinstance(one, Inequality):
@@ -329,6 +530,45 @@ def check_constraints(constraints: Sequence[Constraint], known: Mapping[str, Col
                 f"{one.words}: no row can keep it, since other inequalities say that {one.high!r} "
                 f"is at most {one.low!r}; remove one of them"
             )
+
+
+def _check_computed(constraints: Sequence[Constraint]) -> None:
+    """Raise SchemaError for a column that is computed twice, or from itself."""
+    sources: dict[str, tuple[str, ...]] = {}
+    for one in constraints:
+        if isinstance(one, Computed) and one.column in sources:
+            raise SchemaError(
+                f"{one.words}: {one.column!r} is computed by another constraint, too; keep one"
+            )
+        if isinstance(one, Computed):
+            sources[one.column] = one.sources
+    computed = set(sources)
+    for one in constraints:
+        if isinstance(one, ColumnSum) and one.total in computed:
+            raise SchemaError(
+                f"{one.words}: {one.total!r} is computed by another constraint, too; keep one"
+            )
+        if isinstance(one, ColumnSum):
+            sources[one.total] = one.parts
+    for one in constraints:
+        if not isinstance(one, Computed):
+            continue
+        names, new = set(one.sources), list(one.sources)
+        while new:
+            below = set(sources.get(new.pop(), ())) - names
+            names |= below
+            new += below
+        if one.column in names:
+            raise SchemaError(
+                f"{one.words}: goes round in a circle, since {one.column!r} is among what its "
+                "sources are computed from; remove one of these constraints"
+            )
+
+
+def _spans_zero(column: Column) -> bool:
+    """Whether a column of numbers may be 0, by its bounds."""
+    low, high = (None if end is None else float(end) for end in (column.low, column.high))
+    return (low is None or low <= 0) and (high is None or high >= 0)
 
 
 def _reached(start: str, above: Mapping[str, Sequence[Inequality]]) -> set[str]:
@@ -399,6 +639,11 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
 def _comparable(column: Column, value: Value) -> Any:
     """A value of a numeric column that can be compared with others."""
     return datetime.fromisoformat(str(value)) if column.kind == "datetime" else value
+
+
+def _at_step(when: datetime, step: int) -> int:
+    """A time in steps of so many microseconds since the first of all days, cut off."""
+    return (when - datetime.min) // timedelta(microseconds=step)  # noqa: DTZ901
 
 
 def _typed(row: Sequence[Value]) -> tuple[tuple[bool, Value], ...]:

@@ -2,7 +2,8 @@
 
 Constraints become facts that no model can miss. Fixed combinations are one column with a category
 for each combination; of an inequality the gap is learned instead of the larger column; a total is
-left out and computed; columns that are missing together follow the first of them. What is left
+left out and computed, and so is what follows from other columns; columns that are missing together
+follow one of them, and columns that a category rules out are blanked. What is left
 (`Modelled.broken`) is drawn again, see core/constrained.py. Reversible transforms are those of the
 Synthetic Data Vault (Patki, Wedge & Veeramachaneni 2016, "The Synthetic Data Vault").
 
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,37 +29,37 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
 from siloweave.tables.arrays import Bools
-from siloweave.tables.bins import BINNED, as_written, number_at, step_of
-from siloweave.tables.cells import check_values, codes_of, labels_of, numbers_of
+from siloweave.tables.bins import BINNED, as_written, coarser_step, number_at, step_of
+from siloweave.tables.cells import (
+    CellValues,
+    cells_of,
+    check_values,
+    groups_of,
+    labels_of,
+    value_of,
+)
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
+    Computed,
     Constraint,
     FixedCombinations,
     Inequality,
     MissingTogether,
+    MissingUnless,
     Value,
 )
+from siloweave.tables.formulas import does_follow, raw_values, rounded_values, solved_source
 from siloweave.tables.read import Table, beside
 from siloweave.tables.schema import Column, Outside, Schema, check_columns
 
 _OPEN = "?"  # the category of combinations that were not learned
 _SHOWN = 5  # rows that an error names
+_DAY = 86_400_000_000  # microseconds
 _NEAR = 1e-9  # relative error of sums of floats
 _Mask = Bools
 _Array = NDArray[Any]
 _Random = np.random.Generator
-
-
-class CellValues(NamedTuple):
-    """A column of some rows: numbers, or codes of categories; and what is missing."""
-
-    values: _Array
-    gone: _Mask
-
-    def take(self, rows: _Array) -> CellValues:
-        """Those of some rows."""
-        return CellValues(self.values[rows], self.gone[rows])
 
 
 class WantedCells(NamedTuple):
@@ -73,20 +74,17 @@ _Wanted = dict[str, WantedCells]  # by column
 _Made = tuple[dict[str, CellValues], _Mask]  # columns, and rows in which they cannot be kept
 
 
-def cells_of(column: Column, table: Table) -> CellValues:
-    """A modelled column of a table; SchemaError for a category that the schema lacks."""
-    if column.kind in BINNED:
-        return CellValues(*numbers_of(column, table))
-    codes = codes_of(column, table)
-    return CellValues(codes, codes == len(column.options))
-
-
 def written(column: Column, cells: CellValues, like: Table | None) -> tuple[_Array, _Mask | None]:
     """A column as `Table.from_columns` takes it."""
     if column.kind not in BINNED:
         return labels_of(column, np.where(cells.gone, len(column.options), cells.values))
     values = as_written(column, np.where(cells.gone, _lowest(column), cells.values), like)
     return values, cells.gone if column.missing else None
+
+
+def _step(column: Column) -> int:
+    """The microseconds of a datetime's step; 1 for numbers."""
+    return step_of(column) if column.kind == "datetime" else 1
 
 
 def _lowest(column: Column) -> int | float:
@@ -101,19 +99,6 @@ def _outside(column: Column, cells: CellValues) -> _Mask:
     if column.high is not None:
         found |= cells.values > number_at(column, column.high)
     return found & ~cells.gone
-
-
-def groups_of(columns: Sequence[CellValues]) -> tuple[_Array, _Array]:
-    """Rows with the same values: the first of each group, and the group of each row."""
-    count = len(columns[0].values)
-    group = np.zeros(count, dtype=np.int64)
-    for values, gone in columns:
-        levels, place = np.unique(np.where(gone, 0, values), return_inverse=True)
-        flat = group * (len(levels) + 1) + np.where(gone, len(levels), place.reshape(-1))
-        _, group = np.unique(flat, return_inverse=True)
-        group = group.reshape(-1)
-    _, first = np.unique(group, return_index=True)
-    return first, group
 
 
 # Constraints that are kept by what methods learn
@@ -252,22 +237,30 @@ class _Gap(_Kept):
         return self.high.kind != "continuous"
 
     @property
+    def coarse(self) -> int:
+        """How many steps of the larger column are one of the coarser resolution; 1 for numbers."""
+        return coarser_step(self.low, self.high) // _step(self.high)
+
+    @property
     def least(self) -> int:
         """The smallest gap; that of a continuum may not be 0 if strict, which no bound can say."""
-        return int(self.rule.strict and self.whole)
+        return self.coarse * int(self.rule.strict and self.whole)
 
     @cached_property
     def floor(self) -> int | float:
         """What the gap is counted from where the smaller column is missing."""
-        return min(_lowest(self.low), _lowest(self.high)) - self.least
+        first: int | float = self._start(_lowest(self.low))
+        return min(first, _lowest(self.high)) - self.least
 
     @cached_property
     def column(self) -> Column:
         """The column that methods learn."""
-        low = self.floor if self.low.missing else _lowest(self.low)
+        low = self.floor if self.low.missing else self._start(_lowest(self.low))
         most: int | float = number_at(self.high, self.high.high) - low
         if self.rule.most is not None:
-            most = min(most, self.rule.most)
+            # A day that is at most two days later ends just before the third.
+            widest = self.rule.most if self.coarse == 1 else self._end(self.rule.most)
+            most = min(most, widest)
         decimals = None
         if self.low.decimals is not None and self.high.decimals is not None:
             decimals = max(self.low.decimals, self.high.decimals)
@@ -281,8 +274,19 @@ class _Gap(_Kept):
             fallback=self.least if moves and not self.high.missing else None,
         )  # fmt: skip
 
+    def _start(self, values: Any) -> Any:
+        """Values of the smaller column in steps of the larger: each begins its coarser step."""
+        if self.low.kind != "datetime":
+            return values
+        coarse = coarser_step(self.low, self.high)
+        return values * _step(self.low) // coarse * self.coarse
+
+    def _end(self, most: int | float) -> int:
+        """The last step of the larger column that is `most` coarser steps after a first one."""
+        return (int(most) + 1) * self.coarse - 1
+
     def base(self, low: CellValues) -> _Array:
-        return np.where(low.gone, self.floor, low.values)
+        return np.where(low.gone, self.floor, self._start(low.values))
 
     def gap(self, low: CellValues, high: CellValues) -> CellValues:
         values = high.values - self.base(low)
@@ -309,7 +313,13 @@ class _Gap(_Kept):
         if low is not None:
             free &= ~low.fixed
             start = _merged(start, low)
-        values = np.where(free, _rounded(self.low, wanted.cells.values - gap), start.values)
+        nearest = wanted.cells.values - gap
+        if self.low.kind == "datetime":
+            # The time of day, which the gap does not say, stays that of the pilot.
+            coarse = coarser_step(self.low, self.high)
+            day = nearest * _step(self.high) // coarse * (coarse // _step(self.low))
+            nearest = day + start.values % (coarse // _step(self.low))
+        values = np.where(free, _rounded(self.low, nearest), start.values)
         start = CellValues(values, start.gone)
         found = self.gap(start, wanted.cells)
         wrong = wanted.fixed & _outside(self.column, found)
@@ -374,11 +384,133 @@ class _Total(_Kept):
         return found
 
 
+@dataclass(frozen=True)
+class _Derived(_Kept):
+    """A column that is computed from others."""
+
+    rule: Computed
+    sources: tuple[Column, ...]
+    target: Column
+    column: None = None
+
+    def decode(self, column: Any, drawn: Any, known: _Known) -> _Made:
+        return _within(self.target, self.computed(known))
+
+    def computed(self, known: _Known) -> CellValues:
+        """The column, and where it has no value: without a source, or by a division by 0."""
+        cells = [known[name] for name in self.rule.sources]
+        raw, is_undefined = raw_values(self.rule, self.sources, [one.values for one in cells])
+        gone = np.any([one.gone for one in cells], axis=0) | is_undefined
+        return CellValues(rounded_values(self.rule, self.target, raw), gone)
+
+    def ask(self, column: Any, asked: _Wanted, pilot: _Known, random: _Random) -> _Wanted:
+        """The sources where the column is wanted: one is solved for, others are the pilot's.
+
+        Where that fails, sources stay free, and rows are drawn until one has what is wanted.
+        """
+        wanted = asked[self.rule.column]
+        cells = {c.name: _merged(pilot[c.name], asked.get(c.name)) for c in self.sources}
+        there = wanted.fixed & ~wanted.cells.gone
+        free = [c for c in self.sources if c.name not in asked]
+        if self.rule.formula != "years":  # a birthday is sought, whatever day the age is counted at
+            free.reverse()
+        if not free:
+            return {}
+        sought, known = free[0], {name: one.values for name, one in cells.items()}
+        by_name = {c.name: c for c in self.sources}
+        found = solved_source(self.rule, by_name, known, wanted.cells.values, sought.name, random)
+        values = np.where(there, _rounded(sought, found), cells[sought.name].values)
+        cells[sought.name] = CellValues(values, cells[sought.name].gone & ~there)
+        is_met = there & ~_outside(sought, cells[sought.name])
+        result = self.computed(cells)
+        is_met &= ~result.gone & (result.values == wanted.cells.values)
+        if lost := [c.name for c in free if c.missing][:1]:
+            is_lost = wanted.fixed & wanted.cells.gone
+            values, gone = cells[lost[0]]
+            cells[lost[0]] = CellValues(values, gone | is_lost)
+            is_met |= is_lost
+        answers = {}
+        for name, one in cells.items():
+            given = asked[name].fixed if name in asked else np.zeros_like(is_met)
+            answers[name] = WantedCells(one, is_met | given)
+        return answers
+
+
 def _sum(columns: Sequence[_Array]) -> _Array:
     return np.asarray(np.sum(columns, axis=0))
 
 
-_Transform = _Merged | _Gap | _Total
+class _Filled:
+    """Drawn rows, some of whose cells are made missing, or filled from other drawn rows."""
+
+    def __init__(self, drawn: Table) -> None:
+        self.drawn = drawn
+        self.columns: dict[str, tuple[_Array, _Mask]] = {}
+
+    def missing(self, name: str) -> _Mask:
+        """Where a column is missing by now."""
+        return self.columns[name][1] if name in self.columns else self.drawn.missing(name)
+
+    def cells(self, column: Column) -> CellValues:
+        """A column as it is by now."""
+        if column.name not in self.columns:
+            return cells_of(column, self.drawn)
+        changed = Table.from_columns({column.name: self.columns[column.name]}, self.drawn)
+        return cells_of(column, changed)
+
+    def _open(self, name: str) -> tuple[_Array, _Mask]:
+        if name not in self.columns:
+            values, missing = self.drawn.values(name), self.drawn.missing(name)
+            self.columns[name] = values.copy(), missing.copy()
+        return self.columns[name]
+
+    def blank(self, names: Sequence[str], rows: _Mask) -> None:
+        """Make columns missing in some rows."""
+        for name in names:
+            if (rows & ~self.missing(name)).any():
+                self._open(name)[1][rows] = True
+
+    def fill(self, names: Sequence[str], rows: _Mask) -> None:
+        """Give columns values in some rows: those of rows that have all of them, in turn.
+
+        Drawn rows are in no order, so that taking donors in turn is as good as at random. A column
+        that no row has stays missing, and such rows are drawn again.
+        """
+        if not names:
+            return
+        complete = rows & ~np.any([self.missing(name) for name in names], axis=0)
+        for name in names:
+            missing = self.missing(name)
+            needy = np.flatnonzero(rows & missing)
+            donors = np.flatnonzero(complete if complete.any() else rows & ~missing)
+            if needy.size and donors.size:
+                values, gaps = self._open(name)
+                values[needy] = values[donors[np.arange(needy.size) % donors.size]]
+                gaps[needy] = False
+
+    def table(self) -> Table:
+        """The rows as they are by now."""
+        if not self.columns:
+            return self.drawn
+        rest = [name for name in self.drawn.names if name not in self.columns]
+        changed = Table.from_columns(dict(self.columns), self.drawn)
+        return beside([self.drawn.select(rest), changed]) if rest else changed
+
+
+def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
+    """Rules in an order in which a category is settled before it decides others."""
+    ordered: list[MissingUnless] = []
+    rest = list(rules)
+    while rest:
+        open_names = {name for rule in rest for name in rule.dependent}
+        settled = [rule for rule in rest if rule.by not in open_names] or rest[:1]
+        ordered += settled
+        rest = [rule for rule in rest if rule not in settled]
+    return ordered
+
+
+_Rule = TypeVar("_Rule", bound=Constraint)
+_Transform = _Merged | _Gap | _Total | _Derived
 
 
 def _merged(cells: CellValues, asked: WantedCells | None) -> CellValues:
@@ -404,28 +536,23 @@ def _rounded(column: Column, values: _Array) -> _Array:
     return values if column.decimals is None else np.round(values, column.decimals)
 
 
-def value_of(column: Column, number: Any) -> Value:
-    """A number or code of a column as JSON has it."""
-    if number is None:
-        return None
-    if column.kind not in BINNED:
-        return column.options[int(number)]
-    if column.kind != "datetime":
-        return float(number) if column.kind == "continuous" else int(number)
-    return str(np.datetime64(int(number) * step_of(column), "us").item().isoformat())
-
-
 # Rows that break a constraint
 
 
 def _broken_inequality(rule: Inequality, schema: Schema, table: Table) -> _Mask:
     columns = [schema[name] for name in rule.columns]
-    units = [step_of(column) if column.kind == "datetime" else 1 for column in columns]
     low, high = (cells_of(column, table) for column in columns)
-    first, last = low.values * units[0], high.values * units[1]
+    first, last = low.values, high.values
+    if columns[0].kind == "datetime":
+        # A day has no time: noon is not after the day that it lies in.
+        coarse = coarser_step(*columns)
+        first, last = (
+            cells.values * _step(column) // coarse
+            for column, cells in zip(columns, (low, high), strict=True)
+        )
     wrong = first >= last if rule.strict else first > last
     if rule.most is not None:
-        wrong |= last - first > rule.most * units[1] * (1 + _NEAR)
+        wrong |= last - first > rule.most * (1 + _NEAR)
     return np.asarray(wrong & ~low.gone & ~high.gone)
 
 
@@ -447,14 +574,56 @@ def _broken_range(rule: CategoryRanges, schema: Schema, table: Table) -> _Mask:
     for category, least, most in rule.ranges:
         place = _place(by, category)
         low[place] = low[place] if least is None else number_at(column, least)
-        high[place] = high[place] if most is None else number_at(column, most)
+        high[place] = high[place] if most is None else _last_at(column, most)
     outside = (found.values < low[codes]) | (found.values > high[codes])
     return np.asarray(outside & ~found.gone)
 
 
+def _last_at(column: Column, value: object) -> int | float:
+    """A bound as a number; of a column with times, a date is the end of its day."""
+    number = number_at(column, value)
+    if column.kind != "datetime" or len(str(value)) > len("2020-01-31"):
+        return number
+    return number + _DAY // step_of(column) - 1
+
+
+def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
+    columns, column = tuple(schema[name] for name in rule.sources), schema[rule.column]
+    cells, found = [cells_of(one, table) for one in columns], cells_of(column, table)
+    raw, gone = raw_values(rule, columns, [one.values for one in cells])
+    gone = gone | np.any([one.gone for one in cells], axis=0)
+    follows = does_follow(rule, column, found.values, raw)
+    return np.asarray((gone != found.gone) | (~follows & ~gone))
+
+
+def _allowed(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
+    """Rows whose category lets the dependent columns have values."""
+    return np.isin(codes, [_place(by, value) for value in rule.values if _has(by, value)])
+
+
+def _has(column: Column, value: Value) -> bool:
+    """Whether a category is among a column's, of which rare ones are not learned."""
+    return value is None or (type(value) is bool, value) in _typed_options(column)
+
+
+def _typed_options(column: Column) -> list[tuple[bool, Value]]:
+    """The categories, of which True and 1 differ."""
+    return [(type(one) is bool, one) for one in column.options]
+
+
+def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
+    by = schema[rule.by]
+    allowed = _allowed(rule, by, cells_of(by, table).values)
+    gone = np.array([cells_of(schema[name], table).gone for name in rule.dependent])
+    wrong = ~allowed & ~gone.all(axis=0)
+    if rule.required:
+        wrong |= allowed & gone.any(axis=0)
+    return np.asarray(wrong)
+
+
 def _place(column: Column, value: Value) -> int:
     """The code of a category; a missing one is the last."""
-    typed = [(type(one) is bool, one) for one in column.options]
+    typed = _typed_options(column)
     return len(typed) if value is None else typed.index((type(value) is bool, value))
 
 
@@ -473,6 +642,10 @@ def broken(rule: Constraint, schema: Schema, table: Table) -> _Mask:
         return _broken_sum(rule, schema, table)
     if isinstance(rule, CategoryRanges):
         return _broken_range(rule, schema, table)
+    if isinstance(rule, Computed):
+        return _broken_computed(rule, schema, table)
+    if isinstance(rule, MissingUnless):
+        return _broken_unless(rule, schema, table)
     cells = [cells_of(schema[name], table) for name in rule.columns]
     if isinstance(rule, FixedCombinations):
         columns = tuple(schema[name] for name in rule.columns)
@@ -538,11 +711,11 @@ class Modelled:
             return _Merged(rule, rule.columns, (), columns)
         if isinstance(rule, ColumnSum):
             return _Total(rule, (rule.total,), rule.parts, columns[:-1], columns[-1])
+        if isinstance(rule, Computed):
+            return _Derived(rule, (rule.column,), rule.sources, columns[:-1], columns[-1])
         if isinstance(rule, Inequality):
             low, high = columns
-            dated = low.kind == "datetime"
-            alike = low.kind == high.kind and (not dated or step_of(low) == step_of(high))
-            if alike and None not in (low.low, low.high, high.low, high.high):
+            if low.kind == high.kind and None not in (low.low, low.high, high.low, high.high):
                 return _Gap(rule, (rule.high,), (rule.low,), low, high)
         return None
 
@@ -587,8 +760,13 @@ class Modelled:
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
         """Whether what is wanted must be translated by `asked`."""
         made = {name for one in self._transforms for name in one.targets}
-        together = (c for c in self.declared.constraints if isinstance(c, MissingTogether))
-        return bool(wanted.keys() & made.union(*(one.columns for one in together)))
+        together = (one.columns for one in self._of_kind(MissingTogether))
+        unless = (one.columns for one in self._of_kind(MissingUnless))
+        return bool(wanted.keys() & made.union(*together, *unless))
+
+    def _of_kind(self, kind: type[_Rule]) -> list[_Rule]:
+        """The declared constraints of one kind."""
+        return [one for one in self.declared.constraints if isinstance(one, kind)]
 
     def keeps(self, rule: Constraint) -> bool:
         """Whether what methods learn keeps a constraint, but for the bounds of what follows."""
@@ -670,12 +848,100 @@ class Modelled:
                     for end, open_ in ((column.low, -np.inf), (column.high, np.inf))
                 )
                 check_values(column, table, *cells[name], low, high)
-        made = {one.column.name: one.encode(cells) for one in own if not isinstance(one, _Total)}
+        learned = (one for one in own if isinstance(one, _Merged | _Gap))
+        made = {one.column.name: one.encode(cells) for one in learned}
         kept = table.select([name for name in table.names if name not in gone])
         if not made:
             return kept
         new = Table.from_columns(made)
         return beside([kept, new]) if kept.names else new
+
+    @cached_property
+    def _carriers(self) -> dict[str, str]:
+        """The learned column that says where a declared column is missing, of those with one."""
+        carriers = {name: name for name in self.schema.names if name in self.declared.names}
+        gaps = (one for one in self._transforms if isinstance(one, _Gap))
+        return carriers | {one.rule.high: one.column.name for one in gaps}
+
+    @cached_property
+    def _combined(self) -> frozenset[str]:
+        """Columns that methods learn as a part of a combination."""
+        merged = (one for one in self._transforms if isinstance(one, _Merged))
+        return frozenset(name for one in merged for name in one.targets)
+
+    def leader(self, rule: MissingTogether) -> str:
+        """Return the column whose gaps the others follow.
+
+        It is one of a fixed combination, which cannot follow, else the first that is learned.
+        """
+        bound = [name for name in rule.columns if name in self._combined]
+        learned = [name for name in rule.columns if name in self._carriers]
+        return (*bound, *learned, *rule.columns)[0]
+
+    def _with_gaps(self, table: Table, schema: Schema) -> Table:
+        """Drawn rows of learned columns, that are missing where the constraints say.
+
+        A value that a constraint asks for and the row lacks is that of another drawn row.
+        """
+        unless, together = self._of_kind(MissingUnless), self._of_kind(MissingTogether)
+        if not unless and not together:
+            return table
+        merged: dict[str, CellValues] = {}
+        for one in self._transforms:
+            if isinstance(one, _Merged):
+                column = schema[one.column.name]
+                merged |= one.decode(column, cells_of(column, table), {})[0]
+        filled = _Filled(table)
+        # Twice, since columns that are missing together may have a category among them.
+        for _ in range(2):
+            for rule in _by_what_decides(unless):
+                self._apply_category(rule, filled, merged, schema)
+            for group in together:
+                self._apply_leader(group, filled, merged)
+        return filled.table()
+
+    def _apply_category(
+        self, rule: MissingUnless, filled: _Filled, merged: _Known, schema: Schema
+    ) -> None:
+        """Blank what a category rules out, and fill what it requires."""
+        if rule.by in merged:
+            allowed = _allowed(rule, self.declared[rule.by], merged[rule.by].values)
+        elif rule.by in self._carriers:
+            by = schema[rule.by]
+            allowed = _allowed(rule, by, filled.cells(by).values)
+        else:
+            return
+        names = [self._carriers[name] for name in rule.dependent if name in self._carriers]
+        filled.blank(names, ~allowed)
+        if rule.required:
+            filled.fill(names, allowed)
+
+    def _apply_leader(self, group: MissingTogether, filled: _Filled, merged: _Known) -> None:
+        """Make columns missing, or fill them, as the one that they follow is."""
+        leader = self.leader(group)
+        if leader in merged:
+            lost = merged[leader].gone
+        elif leader in self._carriers:
+            lost = filled.missing(self._carriers[leader])
+        else:
+            return
+        names = [self._carriers[name] for name in group.columns if name in self._carriers]
+        filled.blank(names, lost)
+        filled.fill(names, ~lost)
+
+    def _gaps_of_derived(self, table: Table, known: _Known, outer: Schema) -> dict[str, _Mask]:
+        """Where columns that are no learned ones are missing, since constraints say so."""
+        gone: dict[str, _Mask] = {}
+        for rule in self._of_kind(MissingUnless):
+            by = outer[rule.by]
+            codes = known[rule.by] if rule.by in known else cells_of(by, table)
+            lost = ~_allowed(rule, by, codes.values)
+            gone |= {name: lost | gone.get(name, False) for name in rule.dependent}
+        for group in self._of_kind(MissingTogether):
+            leader = self.leader(group)
+            lost = known[leader].gone if leader in known else table.missing(leader)
+            gone |= {name: lost | gone.get(name, False) for name in group.columns}
+        return {name: lost for name, lost in gone.items() if name not in table.names}
 
     def _drawn(self, table: Table, schema: Schema) -> _Made:
         """Cells of columns that are made of what was drawn, of their inputs, and bad rows."""
@@ -703,14 +969,10 @@ class Modelled:
         Returns:
             All modelled columns, and the rows that are to be drawn again.
         """
+        table = self._with_gaps(table, schema)
         known, bad = self._drawn(table, schema)
         outer = self.restored(schema)
-        gone: dict[str, _Mask] = {}
-        for rule in self.declared.constraints:
-            if isinstance(rule, MissingTogether):
-                first = rule.columns[0]
-                lost = known[first].gone if first in known else table.missing(first)
-                gone |= {name: lost | gone.get(name, False) for name in rule.columns}
+        gone = self._gaps_of_derived(table, known, outer)
         columns: dict[str, tuple[Any, Any]] = {}
         for column in outer.coded:
             name = column.name
@@ -757,9 +1019,11 @@ class Modelled:
         known, _ = self._drawn(pilot, schema)
         known |= {c.name: cells_of(c, pilot) for c in schema.coded if c.name not in known}
         found = dict(wanted)
-        for rule in self.declared.constraints:
-            first = rule.columns[0]
-            for name in rule.columns if isinstance(rule, MissingTogether) else ():
+        for unless in self._of_kind(MissingUnless):
+            self._ask_category(unless, self.restored(schema), found, known, random)
+        for group in self._of_kind(MissingTogether):
+            first = self.leader(group)
+            for name in group.columns:
                 if name in found and first not in found:
                     lost = found[name].fixed & found[name].cells.gone
                     zeros = np.zeros_like(known[first].values)
@@ -770,3 +1034,24 @@ class Modelled:
                 found |= one.ask(column, found, known, random)
                 found = {name: own for name, own in found.items() if name not in one.targets}
         return found
+
+    def _ask_category(
+        self, rule: MissingUnless, schema: Schema, found: _Wanted, known: _Known, random: _Random
+    ) -> None:
+        """Ask for a category that allows the values that are wanted, where it is open."""
+        if rule.by in found:
+            return
+        by, codes = schema[rule.by], known[rule.by].values
+        needed = np.zeros(len(codes), dtype=np.bool_)
+        for name in rule.dependent:
+            if name in found:
+                needed |= found[name].fixed & ~found[name].cells.gone
+        allowed = _allowed(rule, by, codes)
+        choices = codes[allowed]
+        if not choices.size:
+            choices = np.array([_place(by, value) for value in rule.values if _has(by, value)])
+        if not choices.size:
+            return
+        wanted = np.where(allowed, codes, random.choice(choices, len(codes)))
+        gone = wanted == len(by.options)
+        found[rule.by] = WantedCells(CellValues(wanted, gone), needed)

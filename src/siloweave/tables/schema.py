@@ -19,18 +19,18 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError, SchemaError
+from siloweave.tables.bins import LOW
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import number_form, text_form
 from siloweave.tables.read import MOST_DECIMALS, Table, read
+from siloweave.tables.relations import proposed
 
 Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id", "text"]
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
-LOW = "low"
-"""The fallback of a column of numbers or datetimes that is its lower bound."""
 Outside = Literal["move", "refuse"]
 """What becomes of a cell that a column has no place for."""
 _KINDS = get_args(Kind)
@@ -481,7 +481,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         return cls(tuple(bare), constraints)
 
     @classmethod
-    def detect(cls, table: object, *, max_categories: int = 256) -> Schema:
+    def detect(
+        cls, table: object, *, max_categories: int = 256, constraints: bool = True
+    ) -> Schema:
         """Propose a schema from data, to be reviewed; every fact in it is marked as from data.
 
         Nothing here is private: bounds and categories are those of the rows. Review the proposal
@@ -495,10 +497,15 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         values are never listed. Integers are taken for codes where they are few, have gaps or the
         name of a code, or other columns know no order of them.
 
+        Constraints that all rows keep, and chance would not give, are proposed, too: every drawn
+        row keeps them. ``Constraint.why`` says what was seen; leave out those that only these rows
+        happen to keep.
+
         Args:
             table: A `Table`, or anything `siloweave.tables.read.read` takes.
             max_categories: Text columns with more values keep the most frequent ones and send
                 the rest to the category ``__other__``.
+            constraints: Whether constraints are looked for.
 
         Raises:
             DataError: When the table has no rows or no columns.
@@ -515,7 +522,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         if rows.num_rows == 0 or not rows.names:
             raise DataError("the table is empty; detecting a schema needs rows and columns")
         columns = [_described(rows, seen, max_categories) for seen in evidence(rows).values()]
-        return cls(tuple(columns)).with_fallbacks()
+        found = cls(tuple(columns)).with_fallbacks()
+        return cls(found.columns, proposed(rows, found) if constraints else ())
 
     def differences(self, other: Schema) -> list[str]:
         """Say in words where two schemas differ, one line per fact; empty when they agree.
@@ -612,10 +620,11 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         It is the schema itself where no column has one.
         """
-        if not any(column.why for column in self.columns):
+        if not any(one.why for one in (*self.columns, *self.constraints)):
             return self
         bare = (msgspec.structs.replace(c, why="") for c in self.columns)
-        return Schema(tuple(bare), self.constraints)
+        rules = (msgspec.structs.replace(one, why="") for one in self.constraints)
+        return Schema(tuple(bare), tuple(rules))
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return the schema of some columns, in the order given, and the constraints on these."""
@@ -651,7 +660,7 @@ def lowest(column: Column) -> Category:
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """Constraints without a word on where they came from."""
-    return tuple(msgspec.structs.replace(one, from_data=False) for one in constraints)
+    return tuple(msgspec.structs.replace(one, from_data=False, why="") for one in constraints)
 
 
 def _allowed(column: Column) -> str:

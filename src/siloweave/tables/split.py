@@ -340,7 +340,7 @@ def _coded(rows: Any) -> Codes:
         return rows
     table = read(rows)
     table = table.select([name for name in table.names if not table.missing(name).all()])
-    return Encoder(Schema.detect(table)).encode(table)
+    return Encoder(Schema.detect(table, constraints=False)).encode(table)
 
 
 def _labels(rows: Table | Codes, label: str | None) -> NDArray[Any]:

@@ -1,0 +1,236 @@
+"""Constraints that rows keep are proposed, with what was seen, and chance is not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import siloweave as sw
+from siloweave.tables.relations import proposed
+from siloweave.tables.schema import Schema
+
+ROWS = 400
+
+
+def rules_of(frame, kind=None):
+    """What is proposed, by kind; the schema is detected without constraints."""
+    table = sw.read(frame)
+    found = proposed(table, Schema.detect(table, constraints=False))
+    assert all(rule.from_data and rule.why for rule in found)
+    return [rule for rule in found if kind is None or isinstance(rule, kind)]
+
+
+def days(rng, first, count, rows=ROWS):
+    return pd.Timestamp(first) + pd.to_timedelta(rng.integers(0, count, rows), unit="D")
+
+
+def test_detect_proposes_what_is_found():
+    rng = np.random.default_rng(0)
+    came = days(rng, "2020-01-01", 300)
+    frame = pd.DataFrame(
+        {"came": came, "left": came + pd.to_timedelta(rng.integers(0, 9, ROWS), unit="D")}
+    )
+    detected = Schema.detect(frame)
+    assert [rule.words for rule in detected.constraints] == ["came <= left"]
+    assert detected.constraints == tuple(rules_of(frame))
+    assert Schema.detect(frame, constraints=False).constraints == ()
+    assert Schema.detect(frame, constraints=False).columns == detected.columns
+
+
+def test_what_was_seen_is_no_fact():
+    rng = np.random.default_rng(0)
+    came = days(rng, "2020-01-01", 300)
+    frame = pd.DataFrame(
+        {"came": came, "left": came + pd.to_timedelta(rng.integers(0, 9, ROWS), unit="D")}
+    )
+    detected = Schema.detect(frame)
+    (rule,) = detected.constraints
+    assert rule.why.startswith("came <= left in all 400 rows that have both, and 4")
+    assert Schema.from_json(detected.to_json()) == detected
+    for bare in (detected.without_reasons(), detected.declared()):
+        assert bare.constraints[0].why == ""
+    assert detected.without_reasons().constraints[0].from_data
+    assert detected.digest() == detected.without_reasons().digest()
+    assert detected.differences(detected.declared()) == []
+
+
+def test_a_time_is_in_order_with_the_date_of_its_day():
+    rng = np.random.default_rng(0)
+    due = days(rng, "2023-01-01", 300)
+    early = pd.to_timedelta(rng.choice([0, 0, 1, 5], ROWS), unit="D")
+    minutes = pd.to_timedelta(rng.integers(8 * 60, 23 * 60, ROWS), unit="min")
+    text = (due - early + minutes).strftime("%Y-%m-%d %H:%M")
+    frame = pd.DataFrame({"handed_in": text, "due": due.strftime("%Y-%m-%d")})
+    assert [rule.words for rule in rules_of(frame)] == ["handed_in <= due"]
+
+
+def test_birth_comes_before_death_though_unrelated_rows_seldom_break_it():
+    rng = np.random.default_rng(0)
+    rows = 300
+    born = days(rng, "1920-01-01", 36_000, rows)
+    died = born + pd.to_timedelta((rng.beta(6, 2, rows) * 33_000).astype(int), unit="D")
+    gone = died > pd.Timestamp("2024-12-31")
+    crossed = (born[~gone] > np.roll(died[~gone], 70)).mean()
+    assert crossed < 0.05
+    frame = pd.DataFrame({"born": born, "died": pd.Series(died).mask(gone)})
+    assert [rule.words for rule in rules_of(frame)] == ["born <= died"]
+    years = pd.DataFrame(
+        {"born": born.year, "died": pd.Series(died.year, dtype="Int64").mask(gone)}
+    )
+    assert [rule.words for rule in rules_of(years)] == ["born <= died"]
+    assert rules_of(frame.rename(columns={"born": "first", "died": "last"})) == []
+    frame.loc[0, ["born", "died"]] = pd.Timestamp("2000-01-02"), pd.Timestamp("2000-01-01")
+    assert rules_of(frame) == []
+
+
+def test_numbers_that_are_no_years_need_a_name_in_common():
+    rng = np.random.default_rng(0)
+    low = rng.integers(0, 1000, ROWS)
+    high = low + rng.integers(0, 500, ROWS)
+    assert rules_of(pd.DataFrame({"rent": low, "wage": high})) == []
+    found = rules_of(pd.DataFrame({"pay_low": low, "pay_high": high}))
+    assert [rule.words for rule in found] == ["pay_low <= pay_high"]
+
+
+def test_a_total_is_the_sum_of_two_columns_or_of_neighbours():
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.integers(0, 500, ROWS) for _ in range(3))
+    frame = pd.DataFrame({
+        "total": a + b + c, "drugs": a / 10, "x": rng.integers(0, 900, ROWS), "care": b / 10,
+        "bill": (a + b) / 10, "p": a, "q": b, "r": c,
+    })  # fmt: skip
+    found = rules_of(frame, sw.ColumnSum)
+    assert [(rule.parts, rule.total) for rule in found] == [
+        (("p", "q", "r"), "total"), (("drugs", "care"), "bill"),
+    ]  # fmt: skip
+    assert found[1].why.startswith("drugs + care = bill in all 400 rows that have them")
+    assert not rules_of(frame, sw.Inequality)  # each part is at most its total by the sum
+    frame.loc[7, "bill"] += 0.1
+    assert [rule.total for rule in rules_of(frame, sw.ColumnSum)] == ["total"]
+
+
+def test_a_total_is_missing_where_a_part_is_or_is_no_sum():
+    rng = np.random.default_rng(0)
+    parts = pd.DataFrame(rng.integers(0, 500, (ROWS, 2)), columns=["a", "b"], dtype="Int64")
+    parts.loc[rng.random(ROWS) < 0.3, "a"] = pd.NA
+    parts.loc[rng.random(ROWS) < 0.3, "b"] = pd.NA
+    kept = parts.assign(total=parts["a"] + parts["b"])
+    assert [rule.words for rule in rules_of(kept, sw.ColumnSum)] == ["a + b = total"]
+    filled = parts.assign(total=parts["a"].fillna(0) + parts["b"].fillna(0))
+    assert rules_of(filled, sw.ColumnSum) == []
+
+
+def test_a_part_that_is_nearly_always_0_makes_no_sum():
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 500, ROWS)
+    rare = np.where(np.arange(ROWS) % 50 == 0, 7, 0)
+    frame = pd.DataFrame(
+        {"gross": a, "fee": rare * np.arange(ROWS), "net": a + rare * np.arange(ROWS)}
+    )
+    assert rules_of(frame, sw.ColumnSum) == []
+
+
+def test_columns_of_an_instrument_are_missing_together():
+    rng = np.random.default_rng(0)
+    there = rng.random(ROWS) < 0.4
+    frame = pd.DataFrame({
+        "age": rng.integers(0, 90, ROWS),
+        "crp": pd.Series(rng.normal(5, 1, ROWS).round(1)).where(there),
+        "lab_day": pd.Series(days(rng, "2020-01-01", 300)).where(there),
+        "other": pd.Series(rng.normal(5, 1, ROWS).round(1)).where(rng.random(ROWS) < 0.4),
+    })  # fmt: skip
+    (rule,) = rules_of(frame)
+    assert isinstance(rule, sw.MissingTogether)
+    assert rule.columns == ("crp", "lab_day")
+    lost = int((~there).sum())
+    assert rule.why.startswith(f"crp and lab_day are missing together in {lost} of 400 rows")
+    frame.loc[there.argmax(), "crp"] = None
+    assert rules_of(frame) == []
+
+
+@pytest.mark.parametrize("lost", [1, 9])
+def test_a_few_gaps_in_the_same_rows_show_nothing(lost):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(0, 1, (ROWS, 2)).round(2), columns=["a", "b"])
+    frame.loc[: lost - 1] = None
+    assert rules_of(frame) == []
+
+
+def test_columns_that_a_category_rules_out_are_named():
+    rng = np.random.default_rng(0)
+    event = rng.choice(["base", "month 3", "month 6"], ROWS)
+    due = pd.Series(rng.normal(50, 9, ROWS).round(1)).where(event != "base")
+    note = pd.Series(rng.integers(0, 900, ROWS), dtype="Int64").where(
+        (event == "base") & (rng.random(ROWS) < 0.5)
+    )
+    frame = pd.DataFrame(
+        {"event": event, "crp": due, "note": note, "x": rng.integers(0, 900, ROWS)}
+    )
+    assert [rule.words for rule in rules_of(frame)] == [
+        "crp missing unless event is 'month 3' or 'month 6', and there where it is",
+        "note missing unless event is 'base'",
+    ]
+
+
+def test_columns_are_named_that_another_instrument_rules_out():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 3, ROWS)
+    frame = pd.DataFrame({
+        "term": pd.Series(rng.choice(["rash", "fever"], ROWS)).where(kind == 1),
+        "onset": pd.Series(days(rng, "2020-01-01", 300)).where(kind == 1),
+        "weight": pd.Series(rng.normal(70, 9, ROWS).round(1)).where(kind == 0),
+    })  # fmt: skip
+    assert [rule.words for rule in rules_of(frame)] == [
+        "missing together: term, onset", "weight missing unless term is missing",
+    ]  # fmt: skip
+
+
+def test_a_category_decides_a_range():
+    rng = np.random.default_rng(0)
+    sex, adult = rng.choice(["f", "m"], ROWS), rng.random(ROWS) < 0.7
+    frame = pd.DataFrame({
+        "sex": sex,
+        "births": np.where(sex == "f", rng.integers(0, 9, ROWS), 0),
+        "ward": np.where(adult, rng.choice(["surgery", "eyes"], ROWS), "children"),
+        "age": np.where(adult, rng.integers(18, 95, ROWS), rng.integers(0, 18, ROWS)),
+        "noise": rng.integers(0, 900, ROWS),
+    })  # fmt: skip
+    births, age = rules_of(frame, sw.CategoryRanges)
+    assert (births.column, births.by, births.ranges) == ("births", "sex", (("m", 0, 0),))
+    assert (age.column, age.by) == ("age", "ward")
+    assert {r[0]: r[1:] for r in age.ranges} == {
+        "children": (None, 17), "surgery": (18, None), "eyes": (18, None),
+    }  # fmt: skip
+    assert births.why.startswith("births is 0 where sex is 'm', in all ")
+    frame.loc[adult.argmax(), "age"] = 3
+    assert [rule.column for rule in rules_of(frame, sw.CategoryRanges)] == ["births"]
+
+
+def test_an_edge_with_many_rows_is_a_range_and_a_thin_end_is_none():
+    rng = np.random.default_rng(0)
+    rows = 8_000
+    driver = rng.random(rows) < 0.5
+    ages = np.where(driver, rng.integers(18, 60, rows), rng.integers(0, 60, rows))
+    frame = pd.DataFrame({"licence": np.where(driver, "yes", "no"), "age": ages})
+    (rule,) = rules_of(frame)
+    assert (rule.column, rule.ranges) == ("age", (("yes", 18, None),))
+    taller = pd.DataFrame({
+        "sex": np.where(driver, "m", "f"),
+        "height": np.rint(rng.normal(166, 6, rows) + 20 * driver).astype(int),
+    })  # fmt: skip
+    assert rules_of(taller) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unrelated_columns_of_every_kind_have_no_rule(seed):
+    rng = np.random.default_rng(seed)
+    rows = 300
+    frame = pd.DataFrame({
+        "day": days(rng, "2020-01-01", 300, rows), "date": days(rng, "2020-01-01", 300, rows),
+        "town": rng.choice(list("abcdef"), rows), "sex": rng.choice(["f", "m"], rows),
+        "n_low": rng.integers(0, 90, rows), "n_high": rng.integers(20, 120, rows),
+        "scale": rng.integers(1, 25, rows), "money": rng.lognormal(5, 1, rows).round(2),
+        "skewed": np.where(rng.random(rows) < 0.9, 0, rng.integers(1, 90, rows)),
+        "gaps": pd.Series(rng.normal(0, 1, rows).round(2)).where(rng.random(rows) < 0.5),
+        "holes": pd.Series(rng.normal(0, 1, rows).round(2)).where(rng.random(rows) < 0.9),
+    })  # fmt: skip
+    assert rules_of(frame) == []
