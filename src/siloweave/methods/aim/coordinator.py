@@ -23,6 +23,7 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import (
+    cheap_triples,
     check_capacity,
     expected_l1,
     fitting,
@@ -39,7 +40,7 @@ _FLOATS = 1e-9  # relative, of a sum of costs
 _CELLS, _MOST = 1 << 19, 4  # of a model for each further choice of a round; choices at most
 _SWEEPS = 4  # of a round's fit to a model that is so large
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
-_LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
+LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
 
 
 @dataclass
@@ -130,7 +131,7 @@ def aim(
     """
     require_curator(session, "AIM")
     check_capacity(domain, workload, settings.max_model_mb)
-    weights = weights_of(domain, workload)
+    weights = weights_of(domain, workload, candidates=cheap_triples(settings, domain))
     if settings.chooses:
         weights = without_costly_triples(domain, weights)
     run = _Run(session, domain, exchange_keys(session, domain), settings)
@@ -145,7 +146,7 @@ def aim(
         last = budget.last_if_short()
         progress("measuring", budget.spent / rho)
         model = _round(run, budget, weights, model)
-    return run.fit(model, settings.final_sweeps, _LAST if settings.chooses else 1.0), run.rounds
+    return run.fit(model, settings.final_sweeps, LAST if settings.chooses else 1.0), run.rounds
 
 
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:
