@@ -79,8 +79,8 @@ class StudyForecast(msgspec.Struct, frozen=True):
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
-        error: How far the table is expected to be from the rows, for the methods that have a forecast
-            of it; rows are those of the files, by their sizes, or counted where they were read.
+        error: How far the table is expected to be from the rows, where the method has a forecast of
+            it; rows are those of the files, by their sizes, or counted where they were read.
         columns: Name, kind and reason of each column that was proposed and not reviewed.
         rows: What the rows show, if they were read.
         alignment: What comes before all that, in a study with an alignment.

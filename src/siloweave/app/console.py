@@ -181,8 +181,7 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
     console.print(_grid((whose, ">"), [bound, traffic]))
     whole = ("of the whole run, all parties in one process", ">")
     console.print(_grid(whole, _whole_run(found)))
-    if found.error is not None:
-        _print_error_forecast(console, found.error)
+    _print_error_forecast(console, found.error)
     if network:
         rows = [  # what computing takes is that of this machine
             ("messages to each party", f"at most {found.messages_per_party:,}"),
@@ -212,8 +211,10 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
     _print_rows(console, found.rows)
 
 
-def _print_error_forecast(console: Console, error: ErrorForecast) -> None:
+def _print_error_forecast(console: Console, error: ErrorForecast | None) -> None:
     """What epsilon buys: how far shares, pairs and means are expected to be from the rows."""
+    if error is None:
+        return
     heads = (f"expected error, for {error.rows:,} rows", ">noise", ">drawing rows")
     share, drawn, pair, pair_drawn = map(
         words.points, (error.share, error.share_drawn, error.pair, error.pair_drawn)

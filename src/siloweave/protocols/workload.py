@@ -103,7 +103,8 @@ def workload_for(
     found = _asked(domain, degree or 2, queries, workload, megabytes)
     if workload == "auto" and degree is queries is None and target is not None:
         found += _triples_with(domain, target, megabytes)
-    check_capacity(domain, found, megabytes)
+    if workload != "auto" or queries is not None:  # all others were left out
+        check_capacity(domain, found, megabytes)
     return found
 
 
@@ -192,9 +193,15 @@ def _varied(domain: Domain) -> Domain:
 
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
     """All sets of so many varied columns that fit; fewer columns where the table has fewer."""
-    names = _varied(domain).names
+    return list(_known_sets(domain, degree, megabytes))
+
+
+@lru_cache(maxsize=2)
+def _known_sets(domain: Domain, degree: int, megabytes: float) -> tuple[Clique, ...]:
+    """`_sets`, found once for those who ask one after the other: wide tables have many."""
+    names, most = _varied(domain).names, cells_in(megabytes)
     every = combinations(names, min(degree, len(names)))
-    return [q for q in every if domain.size(q) <= cells_in(megabytes)]
+    return tuple(q for q in every if domain.size(q) <= most)
 
 
 def _triples_with(domain: Domain, target: str, megabytes: float) -> list[Clique]:
