@@ -289,7 +289,7 @@ class Synthesizer:
         Returns:
             Memory in MB, seconds of a core, bytes, questions, and in `error` the error that noise
             and the drawing of rows are expected to make: mean absolute errors of shares from 0 to
-            1. `error` is None where a method has no forecast of it.
+            1. A method without a forecast of it has None there.
 
         Raises:
             InputError: `rows` is missing or below 1: what noise means to a share depends on it.

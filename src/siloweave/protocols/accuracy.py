@@ -5,7 +5,8 @@ the codes of each column, and how a method spends its budget. The noise of a sha
 follows from the precision that the method's tables have of it. A pair is off by its two columns,
 and by what its own table measures of their dependence. How strong dependence is nobody knows
 beforehand: it is taken to be that of real tables (`_DEPENDENCE`), so a forecast of pairs is rougher
-than one of shares. benchmarks/forecast.py compares forecasts with runs.
+than one of shares. benchmarks/forecast.py compares forecasts with runs. Rounds and noise of AIM are
+those of McKenna, Mullins, Sheldon & Miklau 2022, "AIM" (VLDB 15(11)), sections 5.1 and 5.2.
 
 **Guarantee**: nothing to protect. No function here reads a row; a number of rows that is private
 moves what is computed, so a forecast from one is for whoever holds the rows.
@@ -139,7 +140,7 @@ _WIDEST = 5  # columns of a table, see two_rounds.py
 def two_round_buys(domain: Domain, rho: float, pairs_share: float, shrinkage: float) -> Bought:
     """What the two rounds of two_rounds.py buy: all pairs once, and then what is planned.
 
-    Where columns have two or three codes, tables of up to five columns are measured, which tell
+    Where columns have two or three codes, tables of up to five columns are measured, which say
     less of a single column for the same budget.
 
     Args:
@@ -206,7 +207,7 @@ def error_forecast(
 def _share_error(size: int, rows: float, columns: int, bought: Bought) -> float:
     """Expected error of a share of a column with so many codes.
 
-    How many of the measured pairs hold a column varies, as a Poisson number does if pairs are chosen
+    How many measured pairs hold a column varies, as a Poisson number does if pairs are chosen
     whatever is known of a column, and not at all if the column that is known least comes first. A
     method that chooses lies between: the noise is the mean of both.
     """

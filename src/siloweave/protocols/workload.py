@@ -103,8 +103,10 @@ def workload_for(
     found = _asked(domain, degree or 2, queries, workload, megabytes)
     if workload == "auto" and degree is queries is None and target is not None:
         found += _triples_with(domain, target, megabytes)
-    if workload != "auto" or queries is not None:  # all others were left out
-        check_capacity(domain, found, megabytes)
+    chosen = (
+        workload == "auto" and queries is None
+    )  # what does not fit is left out, but for columns
+    check_capacity(domain, [q for q in found if len(q) == 1] if chosen else found, megabytes)
     return found
 
 

@@ -23,7 +23,6 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import require_curator
 from siloweave.protocols.secure_sums import Count, ModelMessage, exchange_keys, noisy_sums
 from siloweave.protocols.workload import (
-    cheap_triples,
     check_capacity,
     expected_l1,
     fitting,
@@ -115,6 +114,7 @@ def aim(
     rho: float,
     settings: AIM,
     *,
+    candidates: Sequence[Clique] = (),
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
@@ -126,12 +126,13 @@ def aim(
         workload: Cliques whose marginals are to be right.
         rho: zCDP that a row pays; every party's ledger is the limit.
         settings: Public settings.
+        candidates: Cliques that may be chosen beside those of the workload.
         unit: L2 sensitivity of a marginal under the budget's relation.
         progress: Called with a text and the share that is done.
     """
     require_curator(session, "AIM")
     check_capacity(domain, workload, settings.max_model_mb)
-    weights = weights_of(domain, workload, candidates=cheap_triples(settings, domain))
+    weights = weights_of(domain, workload, candidates=candidates)
     if settings.chooses:
         weights = without_costly_triples(domain, weights)
     run = _Run(session, domain, exchange_keys(session, domain), settings)
