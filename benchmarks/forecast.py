@@ -17,7 +17,7 @@ import json
 from itertools import combinations
 from math import hypot
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from time import process_time
 from typing import Any
 
@@ -167,6 +167,16 @@ def section() -> str:
             f"{whose}, {shares} of {len(of_these)} forecasts of shares and {pairs} of pairs lie "
             "within a factor of 1.5 of the outcome."
         )
+    text += ["", "Mean ratio (geometric) over all tables, of shares and of pairs:", ""]
+    for method in METHODS:
+        for epsilon in EPSILONS:
+            of_these = [
+                ratios(one) for one in made if (one["method"], one["epsilon"]) == (method, epsilon)
+            ]
+            if of_these:
+                means = map(geometric_mean, zip(*of_these, strict=True))
+                shares_text, pairs_text = (f"{mean:.2f}" for mean in means)
+                text.append(f"- {method}, ε = {epsilon:g}: {shares_text} and {pairs_text}")
     return "\n".join(text) + "\n"
 
 
