@@ -18,6 +18,7 @@ from typing import Any
 
 import columns_split_page
 import fed_tgan_page
+import forecast
 import neural_page
 import neural_speed_page
 import one_row
@@ -81,6 +82,7 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
   VertiMRF and VertiGAN beside central methods
 - [Networks over parties with different rows](#networks-over-parties-with-different-rows): Fed-TGAN,
   its ablations and MD-TGAN, and federated diffusions
+- [Errors foreseen by check](#errors-foreseen-by-check): what ε buys, before it is spent and after
 - [One row more in a file](#one-row-more-in-a-file): every private family with and without it
 - [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
 - [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
@@ -266,6 +268,7 @@ def page() -> str:
     parts.append(person_steps.page(results))
     parts.append(units.page())
     parts.append(one_row.page())
+    parts.append(forecast.section())
     return "\n".join(parts)
 
 

@@ -130,7 +130,8 @@ def test_a_triple_that_nobody_asked_for_adds_no_noise_to_choices():
 
     paper = times[CUBE.names] * (1 + secure_sums.ROUNDING)
     assert paper in sensitivities(AIM(workload=[*PAIRS, CUBE.names]))
-    assert sensitivities(AIM()) == {times["a", "b"] * (1 + secure_sums.ROUNDING)}
+    pairs = weights_of(CUBE, PAIRS)
+    assert sensitivities(AIM()) == {pairs["a", "b"] * (1 + secure_sums.ROUNDING)}
 
 
 def test_the_worst_neighbours_cost_nearly_all_of_it():

@@ -208,6 +208,9 @@ def test_the_weight_of_a_query_is_what_it_shares_with_all_of_them():
     for r, weight in weights_of(domain, workload).items():
         assert weight == sum(len(set(r) & set(s)) for s in workload)
     assert weights_of(domain, workload, 2)["a", "b", "c"] == 3  # of b and another
+    weights = weights_of(domain, workload, 2, [("b", "c", "d")])  # a candidate is no query
+    assert list(weights)[-1] == ("b", "c", "d")
+    assert weights["b", "c", "d"] == weights["b", "d"]
 
 
 def numbers(rows):
@@ -325,7 +328,7 @@ def test_a_column_of_one_code_is_in_no_pair_that_nobody_asked_for():
     domain = Domain(("a", "same", "b", "c"), (3, 1, 4, 2))
     pairs = [("a", "b"), ("a", "c"), ("b", "c")]
     assert workload_for(domain, None, None, "auto", 80.0) == [*pairs, ("same",)]
-    found = workload_for(domain, None, None, "auto", 80.0, triples=True)
+    found = workload_for(domain, None, None, "auto", 80.0, target="b")
     assert found == [*pairs, ("same",), ("a", "b", "c")]
     assert workload_for(domain, 2, 3, "auto", 80.0) == pairs
     assert too_large(domain, 2, 80.0) == 0

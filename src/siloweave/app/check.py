@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from siloweave.app import plan as plans
 from siloweave.app.ledgers import finished, spent
 from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.method import GUARANTEED
+from siloweave.core.method import GUARANTEED, ErrorForecast
 from siloweave.core.run import Synthesizer, own_columns, too_few
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
@@ -78,6 +79,8 @@ class StudyForecast(msgspec.Struct, frozen=True):
         warnings: What to look at before running.
         resumes: Releases of this very run that are paid for already.
         finished: Whether it has finished, so that running it does nothing.
+        error: How far the table is expected to be from the rows, where the method has a forecast of
+            it; rows are those of the files, by their sizes, or counted where they were read.
         columns: Name, kind and reason of each column that was proposed and not reviewed.
         rows: What the rows show, if they were read.
         alignment: What comes before all that, in a study with an alignment.
@@ -107,6 +110,7 @@ class StudyForecast(msgspec.Struct, frozen=True):
     resumes: int
     finished: bool
     alignment: plans.AlignmentForecast | None = None
+    error: ErrorForecast | None = None
     columns: tuple[tuple[str, str, str], ...] = ()
     rows: RowsRead | None = None
     unit: str = "row"
@@ -215,7 +219,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
         seconds_on_engine=plan.lasts(plans.ENGINE_S),
         seconds_on_sockets=plan.lasts(plans.SOCKET_S),
         every_step=plan.every_step,
-        domain_cells=None if found.domain_cells is None else float(found.domain_cells),
+        domain_cells=_in_floats(found.domain_cells),
         workload_queries=found.workload_queries,
         workload_cells=found.workload_cells,
         largest_query=found.largest_query,
@@ -233,12 +237,19 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *too_few(_HELD, counts, synth, budget),
             *_empty(study, held),
             *_of_queries(study),
+            *(found.error.warnings if found.error else ()),
         ),
         resumes=resumes,
         finished=finished(study) is not None,
         alignment=aligning if study.alignment else None,
+        error=found.error,
         rows=read_here,
     )
+
+
+def _in_floats(cells: int | None) -> float | None:
+    """A number of cells; that of a few hundred columns is beyond all floats, and is the largest."""
+    return None if cells is None else float(min(cells, int(float_info.max)))
 
 
 def rows_in(source: Path | Database, columns: int) -> int:

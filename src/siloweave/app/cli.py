@@ -161,7 +161,7 @@ def check(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Forecast memory, time, bytes and epsilon for each party, before a row is read.
+    """Forecast memory, time, bytes, epsilon and error, before a row is read.
 
     With --rows, files are read, and compared with the schema and with each other.
     """

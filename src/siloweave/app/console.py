@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from pathlib import Path
 from shlex import quote
+from sys import float_info
 from typing import Any, Literal
 
 import msgspec
@@ -18,11 +19,13 @@ from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
+from siloweave.core.method import ErrorForecast
 from siloweave.privacy.ledger import spelled_key
 from siloweave.progress import duration
 from siloweave.report import words
 from siloweave.tables.display import count_of, listed
 
+_COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
@@ -178,6 +181,7 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
     console.print(_grid((whose, ">"), [bound, traffic]))
     whole = ("of the whole run, all parties in one process", ">")
     console.print(_grid(whole, _whole_run(found)))
+    _print_error_forecast(console, found.error)
     if network:
         rows = [  # what computing takes is that of this machine
             ("messages to each party", f"at most {found.messages_per_party:,}"),
@@ -205,6 +209,36 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
         console.print("No row was counted and nothing was written.")
         return
     _print_rows(console, found.rows)
+
+
+def _print_error_forecast(console: Console, error: ErrorForecast | None) -> None:
+    """What epsilon buys: how far shares, pairs and means are expected to be from the rows."""
+    if error is None:
+        return
+    heads = (f"expected error, for {error.rows:,} rows", ">noise", ">drawing rows")
+    share, drawn, pair, pair_drawn = map(
+        words.points, (error.share, error.share_drawn, error.pair, error.pair_drawn)
+    )
+    lines = [
+        ("of a share in one column", f"± {share}", f"± {drawn}"),
+        ("of a share in a table of two columns", f"± {pair}", f"± {pair_drawn}"),
+        ("rows in a wrong category or bin of a column", f"{error.wrong:.1%}", ""),
+        ("tables of two columns that are measured", f"about {error.pairs_measured:,}", ""),
+    ]
+    console.print(_grid(heads, lines))
+    worst = sorted(error.columns, key=lambda one: -one.share * one.codes)[:_COLUMNS]
+    noisiest = [
+        (
+            one.name,
+            f"{one.codes:,}",
+            f"± {words.points(one.share)}",
+            f"{min(1.0, one.share * one.codes / 2):.1%}",
+            "" if one.mean is None else f"± {one.mean:.3g}",
+        )
+        for one in worst
+    ]
+    title = "column" if len(worst) == len(error.columns) else f"the {_COLUMNS} noisiest columns"
+    console.print(_grid((title, ">codes", ">a share", ">rows misplaced", ">the mean"), noisiest))
 
 
 def _print_rows(console: Console, rows: RowsRead) -> None:
@@ -242,7 +276,8 @@ def _whole_run(found: StudyForecast) -> Iterator[tuple[str, str]]:
     if found.largest_query is not None:
         yield "queries in the workload", f"{found.workload_queries:,}"
         yield "cells of these and all queries inside them", f"{found.workload_cells:,}"
-        yield "cells of the whole table", f"{found.domain_cells:.3g}"
+        beyond = "more than " if found.domain_cells == float_info.max else ""
+        yield "cells of the whole table", f"{beyond}{found.domain_cells:.3g}"
         yield "largest query", ", ".join(found.largest_query)
 
 

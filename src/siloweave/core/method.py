@@ -25,6 +25,7 @@ from siloweave.privacy.budget import UNBOUNDED, Budget
 from siloweave.privacy.mechanisms import Entropy, OSEntropy
 from siloweave.progress import Progress, silent
 from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.display import listed
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Schema
@@ -432,7 +433,7 @@ class Case:
         schema: Facts about all columns.
         budget: What a row may cost.
         parties: How many there are.
-        rows: A guess of how many rows there are.
+        rows: A guess of how many rows there are; 1 where nobody has one.
         learn: Share of the budget for facts that the schema leaves open.
         columns: With split columns, every party's, where they are known.
     """
@@ -443,6 +444,78 @@ class Case:
     rows: int = 1
     learn: float = 0.0
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class ColumnError(msgspec.Struct, frozen=True):
+    """What noise is expected to do to one column.
+
+    Attributes:
+        name: The column's.
+        codes: Its categories, bins or values, a missing one included.
+        share: Mean absolute error of the share of one of them.
+        mean: Mean absolute error of the column's mean, in its unit; None where it has no numbers.
+        noise: Whether a quarter of the rows or more are expected in a wrong code: the column then
+            shows noise, and little of the rows.
+    """
+
+    name: str
+    codes: int
+    share: float
+    mean: float | None
+    noise: bool
+
+
+class ErrorForecast(msgspec.Struct, frozen=True):
+    """How far a private table is expected to be from the rows, from public facts alone.
+
+    Errors are mean absolute ones, of shares from 0 to 1. What drawing rows adds is apart from what
+    noise does, since more drawn rows lower it, and only a larger epsilon lowers that.
+
+    Attributes:
+        rows: The number of rows that it is for.
+        share: Of a share in a single column, by noise: the mean over columns.
+        share_drawn: What drawing rows adds to it, at most.
+        pair: Of a cell of two columns together, by noise and by pairs that no table measures: the
+            mean over pairs. It takes dependence to be as strong as in usual tables.
+        pair_drawn: What drawing rows adds to it.
+        pairs_measured: How many tables of two columns the budget is expected to buy.
+        wrong: Share of the rows that stand in a wrong code of a column: the mean over columns.
+        noise: Whether that is a quarter or more, so that the whole table would be noise.
+        columns: Every column that is learned.
+    """
+
+    rows: int
+    share: float
+    share_drawn: float
+    pair: float
+    pair_drawn: float
+    pairs_measured: int
+    wrong: float
+    noise: bool
+    columns: tuple[ColumnError, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about a table, or columns of it, that noise would drown."""
+        if self.noise:
+            sentence = (
+                f"the table would be noise: in a column, about {self.wrong:.0%} of the rows are "
+                "expected in a wrong category or bin. Use fewer columns or fewer bins, or about "
+                f"{self.wrong / _USEFUL:,.0f} times the rows or the epsilon"
+            )
+            return (sentence,)
+        noisy = [one.name for one in self.columns if one.noise]
+        if not noisy:
+            return ()
+        sentence = (
+            f"noise would drown {listed(noisy)}: a quarter of the rows or more are expected in a "
+            "wrong category or bin. Use fewer bins, merge rare categories, or leave out what is "
+            "not needed"
+        )
+        return (sentence,)
+
+
+_USEFUL = 0.05  # of the rows in a wrong code
 
 
 @dataclass(frozen=True)
@@ -465,6 +538,8 @@ class Forecast:
         notes: How a figure was found, where that matters.
         waits: Questions besides, during which this party waits for others.
         closes: Whether the last question closes the run, which else takes one more.
+        error: How far the table will be from the rows; None where that is not forecast, or where
+            the case has no number of rows.
     """
 
     asked: Asked
@@ -480,6 +555,7 @@ class Forecast:
     waits: int = 0
     closes: bool = False
     by_rows: tuple[type[Request[Any]], ...] = ()
+    error: ErrorForecast | None = None
 
     @property
     def rounds(self) -> int:

@@ -48,7 +48,7 @@ import msgspec
 import numpy as np
 
 from siloweave.core.fit import Cost, Fit
-from siloweave.core.method import Info, Method, Place, Setup, Stage, Task
+from siloweave.core.method import Case, Forecast, Info, Method, Place, Setup, Stage, Task
 from siloweave.errors import (
     BudgetError,
     InputError,
@@ -262,6 +262,68 @@ class Synthesizer:
     def settings(self) -> dict[str, Any]:
         """All settings, as plain values."""
         return plain(asdict(self))
+
+    def forecast(
+        self,
+        schema: Any = None,
+        *,
+        rows: int | None = None,
+        budget: Budget | None = None,
+        parties: int = 1,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        learn: float = 0.0,
+    ) -> Forecast:
+        """Forecast what a fit would take and how far its table would be from the rows.
+
+        No row is read. `siloweave check` does the same for a study.
+
+        Args:
+            schema: Public facts about all columns.
+            rows: How many rows all parties have together, as declared, public or guessed. With
+                split columns, how many people.
+            budget: As of `fit`.
+            parties: How many there are.
+            columns: With split columns, every party's, where they are known; `parties` follows.
+            learn: As of `fit`.
+
+        Returns:
+            Memory in MB, seconds of a core, bytes, questions, and in `error` the error that noise
+            and the drawing of rows are expected to make: mean absolute errors of shares from 0 to
+            1. A method without a forecast of it has None there.
+
+        Raises:
+            InputError: `rows` is missing or below 1: what noise means to a share depends on it.
+            BudgetError: The budget is missing, or asks for what these settings do not give.
+            SchemaError: There is no schema, or it has columns that cannot be learned.
+            CapacityError: A query does not fit into the model's memory.
+
+        Example:
+            >>> from siloweave.datasets import adult_schema
+            >>> from siloweave.methods.aim.method import AIM
+            >>> error = AIM().forecast(adult_schema(), rows=10_000, budget=Budget(1.0, 1e-6)).error
+            >>> 0.001 < error.share < 0.01, error.noise
+            (True, False)
+        """
+        title = self.info.title
+        if rows is None:
+            raise InputError(
+                f"rows is missing; how far {title}'s noise moves a share depends on it. Give the "
+                "number of rows that all parties have together, such as rows=10_000: one that is "
+                "declared or public, or a guess. No row is read, and nothing is released"
+            )
+        whole("rows", rows, 1)
+        whole("parties", parties, 1)
+        schema = _needed_schema(title, schema, encoder=self.method.learns)
+        allowed = self.method.allowed(self, budget)
+        facts = schema.schema if isinstance(schema, Encoder) else schema
+        held = {name: tuple(own) for name, own in (columns or {}).items()}
+        roster = tuple(held) or tuple(f"party-{i}" for i in range(parties))
+        encoder = schema if isinstance(schema, Encoder) else None
+        setup = Setup(self, facts, allowed, roster, held, encoder)
+        check_named(setup, learn)
+        known = setup.encoder or setup.schema
+        case = Case(known, allowed, len(roster), rows, learn, setup.columns)
+        return self.method.forecast(self, case)
 
     @shows_progress
     def fit(

@@ -37,6 +37,7 @@ from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
 from siloweave.privacy.budget import marginal_sensitivity, rho_for
+from siloweave.protocols.accuracy import Bought, error_forecast
 from siloweave.protocols.histograms import BINS, columns_to_cut
 from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
@@ -44,6 +45,7 @@ from siloweave.protocols.workload import (
     COARSE,
     Workload,
     bins_for,
+    cheap_triples,
     first_encoder,
     queries_of,
     too_large,
@@ -62,6 +64,10 @@ from siloweave.tables.schema import Column, Schema
 # docs/concepts/predictions.md compares them.
 _BASE_MB, _TREE_COPIES = 230.0, 8.0  # interpreter and libraries; arrays as large as the model
 _START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
+_REPORT_S_PER_PAIR = 7e-4  # of the report, which compares all pairs
+# Of a round, for each query: the model with that query is laid out, by as many steps as there are
+# columns, each of which looks at all of them. From 60, 120 and 300 columns.
+_LAYOUT_S, _LAYOUT_S_PER_STEP = 7e-5, 1.75e-8
 _ROUND_S_PER_CELL = 5e-7  # of a round's fit, up to 200,000 cells
 _TREE_S_PER_CELL, _PLAN_S_PER_QUERY = 1.5e-6, 0.02  # of one fit of a large model; of a plan
 _CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 2.5e-3, 5e-5, 1.5e-8  # of a party in a round
@@ -148,10 +154,14 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
 
 
 def marginal_facts(setup: Setup) -> Mapping[str, Any]:
-    """What every party is given of the settings, see `Terms`; and `heaviest` of `weights_of`."""
-    queries, synth = queries_of(setup.synth, encoder_of(setup)), cast(Any, setup.synth)
-    heaviest = 2 if synth.triples and synth.chooses else 0  # a triple weighs as a pair of it
-    return {**asdict(setup.synth), "workload": tuple(queries), "heaviest": heaviest}
+    """What every party is given of the settings, see `Terms`; and what weighs, see `weights_of`."""
+    encoder, synth = encoder_of(setup), cast(Any, setup.synth)
+    return {
+        **asdict(setup.synth),
+        "workload": tuple(queries_of(synth, encoder)),
+        "heaviest": 2 if synth.triples and synth.chooses else 0,  # a triple weighs as a pair of it
+        "candidates": tuple(cheap_triples(synth, encoder.domain)),
+    }
 
 
 marginal_method = partial(
@@ -207,7 +217,7 @@ def marginal_result(
     unpacked.cache_clear()
     if synth.chooses:
         met = {clique for one in measured for clique in one.cliques}
-        queries = [q for q in queries if len(q) < 3 or synth.target in q or q in met]
+        queries += [q for q in cheap_triples(synth, encoder.domain) if q in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
     used = synth.counts_share if encoder.cuts else 0.0
     facts = {"queries": len(queries), "counts_share": used, "bins": _bins_used(synth, encoder)}
@@ -232,23 +242,25 @@ def cuts_columns(synth: Any, case: Case) -> bool:
 
 
 def marginal_forecast(
-    rounds_of: Callable[[Any, int], tuple[int, float]],
+    rounds_of: Callable[[Any, Case, Domain], tuple[float, float]],
     asked: Callable[[Any, int, Case], Asked],
     *,
     waits: Callable[[Any], int] = lambda synth: 0,
     all_pairs: bool = False,
     grown: Callable[[Any, Case, Domain, Sequence[Clique], float], float] | None = None,
+    buys: Callable[[Any, Case, Domain], Bought] | None = None,
 ) -> Callable[[Any, Case], Forecast]:
     """The forecast of a method of marginals; raises CapacityError if a query does not fit.
 
     Args:
-        rounds_of: Rounds over so many columns, and in how many of them a party may join; for the
-            time and the bytes that they take.
+        rounds_of: Rounds over a domain, and in how many of them a party may join; for the time and
+            the bytes that they take.
         asked: How often a party is asked each question at most, from settings, columns and case.
         waits: See `Forecast`.
         all_pairs: Whether it measures all pairs first, and some of them again.
         grown: Cells of its model, from settings, case, domain, queries and how many answers all
             parties give; else those of the queries, or more of them where all pairs are measured.
+        buys: What the budget buys, for the forecast of error; None where that is not known.
     """
 
     def forecast(synth: Any, case: Case) -> Forecast:
@@ -261,7 +273,7 @@ def marginal_forecast(
         below = closure(queries, domain)
         cells, one_ways = sum(domain.size(q) for q in below), sum(domain.sizes)
         pairs = [domain.size(q) for q in below if len(q) == 2] or [0]
-        rounds, joined = rounds_of(synth, len(domain.names))
+        rounds, joined = rounds_of(synth, case, domain)
         cohort = max(1.0, joined * parties / rounds)
         chosen = sum(pairs) if all_pairs else median(pairs) * min(cohort, 3.0)
         shipped = 0.0 if all_pairs else 8 * one_ways + 4 * (one_ways + chosen)  # skew, model
@@ -272,12 +284,15 @@ def marginal_forecast(
         most = grown(synth, case, domain, queries, answers) if grown else most
         tree = min(cells_in(limit), domain.size(), most)
         fitted = tree if all_pairs or (grown and most < inf) else 0.0
-        work = _work(all_pairs, rounds, answers, len(below), cells, fitted)
+        work = _work(all_pairs, rounds, answers, len(below), cells, fitted, len(domain.names))
+        error = None
+        if buys is not None and case.rows > 1:
+            error = error_forecast(encoder.schema, domain, case.rows, buys(synth, case, domain))
         found = Forecast(
             asked(synth, len(domain.names), case),
             _BASE_MB + _TREE_COPIES * 8e-6 * tree + 0.05 * parties,
             counted + int(joined * (4 * (one_ways + chosen) + shipped)),
-            _START_S + _PARTY_S * parties + work,
+            _START_S + _PARTY_S * parties + _REPORT_S_PER_PAIR * len(pairs) + work,
             case.budget.epsilon,
             domain.size(),
             len(queries),
@@ -285,6 +300,7 @@ def marginal_forecast(
             max(queries, key=domain.size),
             (*_left_out(synth, domain, limit), *chosen_bins, *_triples(synth)),
             waits(synth),
+            error=error,
         )
         return with_dropouts(found, synth, parties, cohort) if hasattr(synth, "dropouts") else found
 
@@ -332,7 +348,13 @@ def _left_out(synth: Any, domain: Domain, limit: float) -> Iterator[str]:
 
 
 def _work(
-    all_pairs: bool, rounds: int, answers: float, queries: int, cells: int, tree: float
+    all_pairs: bool,
+    rounds: float,
+    answers: float,
+    queries: int,
+    cells: int,
+    tree: float,
+    columns: int,
 ) -> float:
     """Seconds that the rounds take."""
     if all_pairs:
@@ -340,7 +362,15 @@ def _work(
         return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
     choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
     fits = rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + _TREE_S_PER_CELL * tree
-    return fits + answers * choice
+    layouts = rounds * queries * (_LAYOUT_S + _LAYOUT_S_PER_STEP * columns**2)
+    return fits + layouts + answers * choice
+
+
+def rho_of_rounds(synth: Any, case: Case, domain: Domain) -> float:
+    """The zCDP that bins and open facts leave, in units of a marginal's sensitivity."""
+    unit = marginal_sensitivity(case.budget.neighbours, norm="l2")
+    rho = rho_for(case.budget) / unit**2 * (1 - case.learn)
+    return rho * (1 - synth.counts_share) if cuts_columns(synth, case) else rho
 
 
 def guessed(synth: Any, case: Case) -> Any:

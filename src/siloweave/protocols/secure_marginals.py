@@ -80,6 +80,7 @@ from siloweave.privacy.events import (
 )
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
+from siloweave.protocols.accuracy import error_forecast, two_round_buys
 from siloweave.protocols.columns import ColumnsData, parts_of
 from siloweave.protocols.histograms import (
     NoisyHistogram,
@@ -1060,7 +1061,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
                 f"at epsilon = {case.budget.epsilon:g}; bins = {bins} fixes it"
             )
     base = marginal_forecast(
-        lambda settings, columns: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
+        lambda settings, case, domain: (_EXCHANGES, 1.0), lambda *facts: {}, all_pairs=True
     )(synth, case)
     shared = plan.shared(case.rows + (plan.bound.margin if plan.bound else 0))
     width = 4 * shared * sum(encoder.domain.sizes)  # bytes of all masked rows
@@ -1082,6 +1083,11 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
     asked: Asked = {Begin: 1, ShareRows: slabs, MeasureTables: measured}
     if case.parties > 1 and not plan.opens_pairs:
         notes.append(only_alone(plan))
+    error = None
+    if case.rows > 1:
+        spread = plan.rho_tables / plan.unit**2, synth.pairs_share, synth.shrinkage
+        bought = two_round_buys(encoder.domain, *spread)
+        error = error_forecast(encoder.schema, encoder.domain, case.rows, bought)
     if case.parties > 1 and plan.bound is not None:
         notes.append(same_people_note(epsilon_of_rho(2 * plan.rho, case.budget.delta)))
     return replace(
@@ -1090,6 +1096,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         notes=(*base.notes, *notes),
         by_rows=(ShareRows,),
         closes=True,
+        error=error,
         memory_mb=base.memory_mb
         + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins),
         bytes_per_party=crossed + 4 * (2 * dealt // case.parties) + wide * named,

@@ -202,7 +202,8 @@ def checked_weights(
     domain, facts = site.rows.domain, site.terms.facts
     checked_cliques(candidates, domain, site.name)
     checked_model(model, domain, facts["max_model_mb"], site.name)
-    known = known_weights(domain, tuple(facts["workload"]), facts.get("heaviest", 0))
+    workload, more = tuple(facts["workload"]), tuple(facts.get("candidates", ()))
+    known = known_weights(domain, workload, facts.get("heaviest", 0), more)
     if not candidates or any(q not in known for q in candidates):
         raise WireError(
             f"party {site.name!r} was asked to choose among {len(candidates)} sets of columns, "

@@ -33,6 +33,7 @@ COARSE = 16
 _FEWEST, _MOST = 4, COARSE  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
 _TRIPLES = 256  # that are candidates of a round
+_MOST_TRIPLES = 200_000  # of a table, more of which are no candidates: a round would only sort them
 _WORKLOAD_SEED = 123
 
 
@@ -79,7 +80,6 @@ def workload_for(
     megabytes: float,
     *,
     target: str | None = None,
-    triples: bool = False,
 ) -> list[Clique]:
     """The queries to get right: those named, else sets of `degree` columns.
 
@@ -90,21 +90,23 @@ def workload_for(
     Args:
         domain: Attributes and sizes.
         degree: Columns in a query; fewer where the table has fewer. None for all pairs, and after
-            them triples as `target` and `triples` say.
+            them triples with the `target`.
         queries: How many random sets, fewer where the table has fewer; all that fit if None.
         workload: Named queries, or "auto".
         megabytes: Bound on the model, at 8 bytes a cell.
         target: A column; triples that contain it are queries.
-        triples: Whether all triples are, without a target.
 
     Raises:
         SchemaError: A named query has a column that is not there, or one twice.
         CapacityError: A query does not fit.
     """
     found = _asked(domain, degree or 2, queries, workload, megabytes)
-    if workload == "auto" and degree is queries is None and (triples or target is not None):
-        found += [q for q in _sets(domain, 3, megabytes) if target is None or target in q]
-    check_capacity(domain, found, megabytes)
+    if workload == "auto" and degree is queries is None and target is not None:
+        found += _triples_with(domain, target, megabytes)
+    chosen = (
+        workload == "auto" and queries is None
+    )  # what does not fit is left out, but for columns
+    check_capacity(domain, [q for q in found if len(q) == 1] if chosen else found, megabytes)
     return found
 
 
@@ -124,8 +126,32 @@ def queries_of(synth: Any, encoder: Encoder) -> list[Clique]:
         synth.workload,
         synth.max_model_mb,
         target=synth.target,
-        triples=synth.triples,
     )
+
+
+def cheap_triples(synth: Any, domain: Domain) -> list[Clique]:
+    """Triples that AIM may choose beside the queries, where it chooses its workload by itself.
+
+    They are those of columns with two codes each: a triple measures its three pairs with half the
+    precision that one pair would have for the same budget; with more codes it is less. All triples
+    of a table of 842 columns would be a hundred million, so none is made that is no candidate.
+
+    Returns:
+        In the order of the domain; none with a target, whose triples are queries, and none where
+        there are more than 200,000.
+    """
+    if not (synth.triples and synth.chooses and synth.target is None):
+        return []
+    names = [name for name in domain.names if domain.size_of(name) == 2]
+    if not most_triples(len(names)) or cells_in(synth.max_model_mb) < 2**3:
+        return []
+    return list(combinations(names, 3))
+
+
+def most_triples(columns: int) -> int:
+    """How many triples of so many columns are candidates: all of them, or none."""
+    count = comb(columns, 3)
+    return count if count <= _MOST_TRIPLES else 0
 
 
 def too_large(domain: Domain, degree: int, megabytes: float) -> int:
@@ -135,10 +161,7 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
 
 
 def without_costly_triples(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
-    """Pairs, and triples that cost little, where the workload is chosen by itself.
-
-    A triple of columns with two codes each is a candidate: it measures its three pairs with half
-    the precision that one pair would have for the same budget; with more codes it is less.
+    """Pairs, and triples of columns with two codes each, see `cheap_triples`.
 
     Args:
         domain: Attributes and sizes.
@@ -172,9 +195,28 @@ def _varied(domain: Domain) -> Domain:
 
 def _sets(domain: Domain, degree: int, megabytes: float) -> list[Clique]:
     """All sets of so many varied columns that fit; fewer columns where the table has fewer."""
-    names = _varied(domain).names
+    return list(_known_sets(domain, degree, megabytes))
+
+
+@lru_cache(maxsize=2)
+def _known_sets(domain: Domain, degree: int, megabytes: float) -> tuple[Clique, ...]:
+    """`_sets`, found once for those who ask one after the other: wide tables have many."""
+    names, most = _varied(domain).names, cells_in(megabytes)
     every = combinations(names, min(degree, len(names)))
-    return [q for q in every if domain.size(q) <= cells_in(megabytes)]
+    return tuple(q for q in every if domain.size(q) <= most)
+
+
+def _triples_with(domain: Domain, target: str, megabytes: float) -> list[Clique]:
+    """All triples of varied columns with the target that fit."""
+    names = _varied(domain).names
+    if len(names) < 3:
+        return [q for q in _sets(domain, 3, megabytes) if target in q]
+    others = [name for name in names if name != target] if target in names else []
+    triples = sorted(
+        (domain.canonical((target, *pair)) for pair in combinations(others, 2)),
+        key=lambda q: tuple(map(domain.position, q)),
+    )
+    return [q for q in triples if domain.size(q) <= cells_in(megabytes)]
 
 
 def _asked(
@@ -205,27 +247,34 @@ def expected_l1(sigma: float, cells: int) -> float:
 
 
 def weights_of(
-    domain: Domain, workload: Sequence[Clique], heaviest: int = 0
+    domain: Domain,
+    workload: Sequence[Clique],
+    heaviest: int = 0,
+    candidates: Sequence[Clique] = (),
 ) -> dict[Clique, float]:
     """Weight of every clique in the closure: w_r = sum over queries s of |r & s| (AIM, 4.1).
 
     Of a clique's columns only so many count, those in most queries: the `heaviest`, or all if 0.
+    After the closure come `candidates`, cliques that are no queries.
     """
     if not workload:
         raise InputError("the workload is empty; name at least one set of columns")
     times = Counter(name for query in workload for name in query)
     return {
         r: float(sum(sorted(times[name] for name in r)[-heaviest:]))
-        for r in closure(workload, domain)
+        for r in dict.fromkeys([*closure(workload, domain), *candidates])
     }
 
 
 @lru_cache(maxsize=4)
 def known_weights(
-    domain: Domain, workload: tuple[Clique, ...], heaviest: int = 0
+    domain: Domain,
+    workload: tuple[Clique, ...],
+    heaviest: int = 0,
+    candidates: tuple[Clique, ...] = (),
 ) -> Mapping[Clique, float]:
     """`weights_of`, computed once for the parties of one process."""
-    return weights_of(domain, workload, heaviest)
+    return weights_of(domain, workload, heaviest, candidates)
 
 
 def check_capacity(domain: Domain, workload: Sequence[Clique], megabytes: float) -> None:

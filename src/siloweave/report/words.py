@@ -141,6 +141,15 @@ def small(value: float) -> str:
     return epsilon(value).replace("e-0", "e-").replace("e+0", "e")
 
 
+def points(value: float) -> str:
+    """A share's error in percentage points, with two significant digits.
+
+    >>> points(0.01234), points(0.00005), points(0.0)
+    ('1.2 %p', '0.005 %p', '0 %p')
+    """
+    return f"{float(f'{100 * value:.2g}'):g} %p"
+
+
 def count(value: float) -> str:
     """A whole number with thin separators.
 

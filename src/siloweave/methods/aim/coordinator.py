@@ -39,7 +39,7 @@ _FLOATS = 1e-9  # relative, of a sum of costs
 _CELLS, _MOST = 1 << 19, 4  # of a model for each further choice of a round; choices at most
 _SWEEPS = 4  # of a round's fit to a model that is so large
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
-_LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
+LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
 
 
 @dataclass
@@ -114,6 +114,7 @@ def aim(
     rho: float,
     settings: AIM,
     *,
+    candidates: Sequence[Clique] = (),
     unit: float = 1.0,
     progress: Progress = silent,
 ) -> tuple[MRF, list[Measured]]:
@@ -125,12 +126,13 @@ def aim(
         workload: Cliques whose marginals are to be right.
         rho: zCDP that a row pays; every party's ledger is the limit.
         settings: Public settings.
+        candidates: Cliques that may be chosen beside those of the workload.
         unit: L2 sensitivity of a marginal under the budget's relation.
         progress: Called with a text and the share that is done.
     """
     require_curator(session, "AIM")
     check_capacity(domain, workload, settings.max_model_mb)
-    weights = weights_of(domain, workload)
+    weights = weights_of(domain, workload, candidates=candidates)
     if settings.chooses:
         weights = without_costly_triples(domain, weights)
     run = _Run(session, domain, exchange_keys(session, domain), settings)
@@ -146,7 +148,7 @@ def aim(
         progress("measuring", budget.spent / rho)
         model = _round(run, budget, weights, model)
     model.forget()
-    return run.fit(model, settings.final_sweeps, _LAST if settings.chooses else 1.0), run.rounds
+    return run.fit(model, settings.final_sweeps, LAST if settings.chooses else 1.0), run.rounds
 
 
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:

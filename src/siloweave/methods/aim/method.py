@@ -19,22 +19,27 @@ replace-one the scores' sensitivity is twice what it is under add/remove. Assume
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from siloweave.core.method import Asked, Case, Method
+from siloweave.core.method import Asked, Case, Method, Result, Task
 from siloweave.core.run import Synthesizer
 from siloweave.errors import number, whole
-from siloweave.methods.aim.coordinator import aim, most_rounds
+from siloweave.federation.session import Session
+from siloweave.methods.aim.coordinator import LAST, aim, most_rounds
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
+from siloweave.protocols.accuracy import Bought, aim_buys, aim_rounds
 from siloweave.protocols.marginals import (
     MarginalSettings,
     curator_method,
+    encoder_of,
     marginal_forecast,
     marginal_result,
+    rho_of_rounds,
 )
 from siloweave.protocols.secure_sums import Count, KeyRequest
+from siloweave.protocols.workload import cheap_triples
+from siloweave.tables.codes import Domain
 
 
 def _check(synth: AIM) -> None:
@@ -46,6 +51,28 @@ def _asked(synth: AIM, columns: int, case: Case) -> Asked:
     """A choice and a measurement in each round, after one of all single columns."""
     rounds = most_rounds(synth, columns, case.budget)
     return {KeyRequest: 1, Count: 1 + rounds, SelectQuery: rounds}
+
+
+def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
+    """As many as noise that is halved leaves budget for."""
+    rho = rho_of_rounds(synth, case, domain)
+    found = aim_rounds(domain, case.rows, rho, synth.gaussian_share, synth.rounds_per_column)
+    return found, found
+
+
+def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
+    """What these rounds measure."""
+    shrinkage = synth.shrinkage * (LAST if synth.chooses else 1.0)
+    rho = rho_of_rounds(synth, case, domain)
+    spread = (synth.gaussian_share, synth.rounds_per_column)
+    return aim_buys(domain, case.rows, rho, *spread, shrinkage)
+
+
+def _coordinate(session: Session, task: Task) -> Result:
+    """Run AIM, with the triples that it may choose by itself."""
+    synth: Any = task.setup.synth
+    triples = cheap_triples(synth, encoder_of(task.setup).domain)
+    return marginal_result(aim, session, task, candidates=triples)
 
 
 @dataclass(frozen=True)
@@ -84,7 +111,7 @@ class AIM(Synthesizer, MarginalSettings):
         title="AIM",
         paper="McKenna, Mullins, Sheldon & Miklau 2022, AIM, VLDB 15(11)",
         handlers=lambda synth: HANDLERS,
-        coordinate=partial(marginal_result, aim),
-        forecast=marginal_forecast(lambda synth, columns: (3 * columns, 3.0 * columns), _asked),
+        coordinate=_coordinate,
+        forecast=marginal_forecast(_rounds, _asked, buys=_buys),
         check=_check,
     )

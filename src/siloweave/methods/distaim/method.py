@@ -128,7 +128,7 @@ def _sizes(synth: DistAIM, case: Case) -> list[int]:
 def _forecast(synth: DistAIM, case: Case) -> Forecast:
     """Most bytes by far are coins, which the coordinator deals to the last party."""
     found = marginal_forecast(
-        lambda synth, columns: (synth.rounds + 2, 1.0),
+        lambda synth, case, domain: (synth.rounds + 2, 1.0),
         _asked,
         all_pairs=True,
         waits=lambda synth: synth.rounds - 1,

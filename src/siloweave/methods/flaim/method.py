@@ -59,6 +59,7 @@ from siloweave.protocols.marginals import (
     marginal_result,
 )
 from siloweave.protocols.secure_sums import Count, CountExactly, KeyRequest
+from siloweave.tables.codes import Domain
 
 
 def _check(synth: FLAIM) -> None:
@@ -108,9 +109,9 @@ def _visibility(synth: FLAIM) -> Views:
     return (OWN_ROWS, *seen, exact, others, *openings(synth.dropouts), readers)
 
 
-def _rounds(synth: FLAIM, columns: int) -> tuple[int, float]:
+def _rounds(synth: FLAIM, case: Case, domain: Domain) -> tuple[int, float]:
     """T, or about as many as annealing takes; a party joins some of them."""
-    rounds = synth.rounds or 8 * columns
+    rounds = synth.rounds or 8 * len(domain.names)
     return rounds, float(synth.cap or synth.participation * rounds)
 
 

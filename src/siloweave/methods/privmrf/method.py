@@ -74,7 +74,7 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
             privmrf, session, task, neighbours=task.setup.budget.neighbours, key=task.seed
         ),
         forecast=marginal_forecast(
-            lambda synth, columns: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
+            lambda synth, case, domain: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
             _asked,
             grown=lambda *facts: inf,
         ),

@@ -43,15 +43,19 @@ from siloweave.core.method import (
     openings,
 )
 from siloweave.core.run import Synthesizer
+from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.two_round.coordinator import two_round
+from siloweave.protocols.accuracy import Bought, two_round_buys
 from siloweave.protocols.marginals import (
     cuts_columns,
     marginal_forecast,
     marginal_method,
     marginal_result,
+    rho_of_rounds,
 )
 from siloweave.protocols.secure_sums import HANDLERS, Count, KeyRequest
 from siloweave.protocols.two_rounds import TwoRoundSettings
+from siloweave.tables.codes import Domain
 
 
 def _visibility(synth: TwoRound) -> Views:
@@ -70,8 +74,18 @@ def _forecast(synth: TwoRound, case: Case) -> Forecast:
     def asked(settings: Any, columns: int, case: Case) -> Asked:
         return {KeyRequest: int(not cuts_columns(synth, case)), Count: 2}
 
-    found = marginal_forecast(lambda settings, columns: (2, 2.0), asked, all_pairs=True)
+    found = marginal_forecast(
+        lambda settings, case, domain: (2, 2.0), asked, all_pairs=True, buys=_buys
+    )
     return replace(found(synth, case), closes=not synth.dropouts)
+
+
+def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
+    """What both rounds measure, in the noise of all parties' shares, some of which may be known."""
+    plan = MaskPlan.for_size(case.parties, synth.tolerated, synth.dropouts)
+    counted = (case.parties - plan.missing) / case.parties
+    rho = rho_of_rounds(synth, case, domain) * counted
+    return two_round_buys(domain, rho, synth.pairs_share, synth.shrinkage)
 
 
 @dataclass(frozen=True)
