@@ -393,6 +393,8 @@ def _learned(column: Column) -> list[str]:
         "format": f"written like {column.format}",
         "padded": f"decimals written: at least {column.padded}",
         "missing_values": f"missing: {', '.join(column.missing_values)}",
+        "resolution": f"resolution: {column.resolution}",
+        "zone": f"time zone {column.zone}",
     }
     return [facts[fact] for fact in column.from_data]
 

@@ -1,7 +1,7 @@
 """Bins of numbers and datetimes between declared bounds: equally wide, or cut by counts.
 
-Datetimes are counted in steps since 1970: days, seconds or microseconds, as the column's bounds
-and format say, so that they are binned like whole numbers.
+Datetimes are counted in steps since 1970, of the resolution that the column declares, or else its
+format, or else its bounds, so that they are binned like whole numbers.
 
 Bins of equal width leave nearly all rows of a skewed column in one of them. `cuts_of` therefore
 cuts a column by counts of narrow bins, so that each bin holds as few rows as their number allows.
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.forms import number_form, written_time
+from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.read import Table
 from siloweave.tables.schema import LOW, Column
 
@@ -34,7 +34,6 @@ SPIKE_SHARE = 0.02
 """Share of the rows from which a value, or a narrow bin, is a spike."""
 _DAY, _SECOND, _MILLISECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1_000, 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
-_CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
 _OCTAVE = 64  # bins between a number and its double, where bins are narrower near 0
@@ -190,7 +189,28 @@ def last_of(column: Column) -> int | float:
     """Return a column's largest value, inclusive; datetimes in steps."""
     if column.kind == "continuous":
         return float(column.high or 0.0)
-    return _whole(column, column.high)
+    return last_at(column, column.high)
+
+
+def last_at(column: Column, value: object) -> int | float:
+    """Return the largest number that an upper bound of a column includes; datetimes in steps.
+
+    A bound that is a date includes that whole day.
+
+    Example:
+        >>> seen = Column("seen", "datetime", resolution="hour")
+        >>> number_at(seen, "1970-01-02"), last_at(seen, "1970-01-02")
+        (24, 47)
+    """
+    number = number_at(column, value)
+    if column.kind == "datetime" and is_date(value):
+        return int(number) + _DAY // step_of(column) - 1
+    return number
+
+
+def is_date(bound: object) -> bool:
+    """Whether a bound of a column of datetimes is a day, without a time."""
+    return len(str(bound)) <= len("2024-01-31")
 
 
 def number_at(column: Column, value: object) -> int | float:
@@ -345,14 +365,41 @@ def _whole(column: Column, bound: object) -> int:
 
 
 def step_of(column: Column) -> int:
-    """Return the microseconds of a datetime column's step: of a day, a second, 1,000 or one."""
+    """Return the microseconds of a datetime column's step, by its resolution.
+
+    A column that declares none has that of its format: what the format writes at least. Without a
+    format bounds decide: dates are days, times are seconds, and fractions are milliseconds, if they
+    have three digits, or microseconds.
+
+    Example:
+        >>> public = Column("seen", "datetime", low="2024-01-01", high="2024-12-31")
+        >>> step_of(public) // 1_000_000
+        86400
+        >>> clock = Column("seen", "datetime", format="%d.%m.%Y %H:%M", low="2024-01-01")
+        >>> step_of(clock) // 1_000_000
+        60
+    """
+    if column.resolution is not None:
+        return RESOLUTIONS[column.resolution]
+    written = None if column.format is None else RESOLUTIONS[resolution_of(column.format)]
+    if written is not None and written != _MICROSECOND:
+        return written
     bounds = (str(column.low), str(column.high))
-    dates = all(len(bound) <= 10 for bound in bounds)
-    timeless = column.format is not None and not any(code in column.format for code in _CLOCK)
-    if dates or timeless:
-        return _DAY
-    digits = max(len(bound.partition(".")[2]) for bound in bounds)
-    return {0: _SECOND, 3: _MILLISECOND}.get(digits, _MICROSECOND)
+    fractions = [len(bound.partition(".")[2]) for bound in bounds]
+    if max(fractions) == 3:
+        return _MILLISECOND
+    if written is not None or max(fractions) > 0:
+        return _MICROSECOND
+    return _DAY if all(map(is_date, bounds)) else _SECOND
+
+
+def has_implied_days(column: Column) -> bool:
+    """Whether a datetime column has days for no other reason than that its bounds are dates.
+
+    A time of day has no place in it then: whoever wrote dates as public bounds may not have known
+    that it would be dropped.
+    """
+    return column.resolution is None and column.format is None and step_of(column) == _DAY
 
 
 def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from math import log
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.display import count_of
-from siloweave.tables.forms import written_time
+from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
 
 _Ints = NDArray[np.int64]
@@ -33,6 +34,8 @@ _MOST_CODES = 256  # whole numbers that are codes by their name
 _HUGE = 2**62  # from which on a schema has no bounds
 _LONG = 4  # digits of identifiers that are no running numbers
 _EACH = 0.1  # share of distinct values from which each has few rows, as people have visits
+_SECOND = RESOLUTIONS["second"]
+_SURPRISE = log(1e5)  # so seldom would all of some times be on whole hours by chance
 _ROWS = 5000  # by which order in other columns is judged
 
 
@@ -200,6 +203,8 @@ class ColumnEvidence:
     missing_values: tuple[str, ...] = ()
     otherwise: str | None = None
     strays: tuple[str, ...] = ()
+    resolution: str | None = None
+    zone: str | None = None
 
 
 def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, ColumnEvidence]:
@@ -236,7 +241,11 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         when = np.unique(table.datetimes(name)[0][~gone])
         days = np.datetime_as_string(when.view("datetime64[us]"), unit="D").tolist()
         far = _far_off(when, days, "make it missing in the table")
-        return ColumnEvidence(name, "datetime", f"datetimes{far}")
+        resolution, whole = _resolution(when, None)
+        zone = table.zone(name)
+        where = f" of the time zone {zone}" if zone else ""
+        why = f"datetimes{where}{whole}{far}"
+        return ColumnEvidence(name, "datetime", why, resolution=resolution, zone=zone)
     if kind == "text":
         return _of_text(table, name)
     found = _of_numbers(table, name)
@@ -874,8 +883,13 @@ def _written_dates(
     why = f"{'dates' if re.search('%[Yy]', form) else 'times of day'} written as {form}"
     texts = list(core)
     when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
-    why += _far_off(when, texts, "list it in missing_values")
-    return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
+    resolution, whole = _resolution(np.unique(when), form)
+    if "%z" in form:
+        why += ", read in UTC and drawn in UTC, with +00:00"
+    why += whole + _far_off(when, texts, "list it in missing_values")
+    return ColumnEvidence(
+        name, "datetime", why, format=form, otherwise=otherwise, resolution=resolution
+    )
 
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
@@ -887,6 +901,27 @@ def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
         return None
     why = f"{zoned:,} of {len(texts):,} different times have a zone, such as Z, and the others have"
     return ColumnEvidence(name, "text", f"{why} none: not modelled until all are written alike")
+
+
+def _resolution(when: _Ints, form: str | None) -> tuple[str | None, str]:
+    """Return the resolution of different times, and what is said of it; None where it is known.
+
+    Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
+    chance would hardly have put all of them there.
+    """
+    known = "day" if form is None else resolution_of(form)
+    usual = _SECOND if form is None else max(RESOLUTIONS[known], _SECOND)
+    name = "microsecond"
+    for name, step in RESOLUTIONS.items():
+        surprise = len(when) * log(step / usual)
+        if (name == "day" or step <= usual or surprise > _SURPRISE) and not (when % step).any():
+            break
+    if name == known:
+        return None, ""
+    if name == "day" or RESOLUTIONS[name] <= usual:
+        return name, ""
+    whole = f"multiples of {name}" if " " in name else f"whole {name}s"
+    return name, f", all on {whole}, and drawn so: declare another resolution if others can occur"
 
 
 def _far_off(when: _Ints, texts: Sequence[str], how: str) -> str:

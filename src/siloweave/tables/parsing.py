@@ -188,6 +188,19 @@ def in_utc(times: pl.Series) -> pl.Series:
     return utc.dt.replace_time_zone(None).cast(DATETIME)
 
 
+def check_zone(where: str, zone: str) -> None:
+    """Raise SchemaError unless a text names a time zone, such as Europe/Berlin or +01:00."""
+    if re.fullmatch(r"[+-]\d\d:\d\d", zone):
+        return
+    try:
+        pl.Series([0], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    except pl.exceptions.PolarsError:
+        raise SchemaError(
+            f"{where}: zone={zone!r} is no time zone; give a name such as 'Europe/Berlin', or an "
+            "offset such as '+01:00'"
+        ) from None
+
+
 def flags_of(text: pl.Series) -> pl.Series:
     """Return the boolean that each text stands for: true, false, 1 or 0, in any case."""
     lower = text.str.strip_chars().str.to_lowercase()

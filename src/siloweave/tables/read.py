@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from hashlib import blake2b, shake_256
 from importlib import import_module
@@ -210,6 +210,7 @@ class _Origin:
     padded: Mapping[str, int] = field(default_factory=dict)  # decimals of numbers that have few
     keyed: bool = False  # whether each row names its columns, so that one may lack some
     file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
+    zones: Mapping[str, str] = field(default_factory=dict)  # of datetimes, which are held in UTC
 
     @property
     def text(self) -> bool:
@@ -227,6 +228,8 @@ class _Origin:
             plain, gaps, arrow = _NAMED[python]
             native = {"pandas": gaps if missing else plain, "arrow": arrow}
             found[name] = native.get(kind, _POLARS[python])
+        for name, zone in self.zones.items():
+            found[name] = _zoned_type(kind, zone)
         return found
 
 
@@ -306,6 +309,14 @@ class Table:
     def dialect(self) -> Dialect | None:
         """How the text file was written that the table was read from; None for anything else."""
         return self._origin.dialect
+
+    def zone(self, name: str) -> str | None:
+        """Return the time zone of a column of a frame or file, whose times are held in UTC here."""
+        if (declared := self._origin.zones.get(name)) is not None:
+            return declared
+        dtype = self._origin.dtypes.get(name)
+        zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
+        return None if zone is None else str(zone).removeprefix("UTC") or "UTC"
 
     def padded(self, name: str) -> int | None:
         """Return the fewest decimals that a CSV has of a number, zeros at the end among them."""
@@ -434,15 +445,21 @@ class Table:
         return cls(_normal([frame["v"].alias(name)]), _Origin(times=times))
 
     @classmethod
-    def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
+    def empty(
+        cls,
+        types: Mapping[str, tuple[type, bool]],
+        frame: Frame,
+        zones: Mapping[str, str] | None = None,
+    ) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
         Of each column: bool, int, float, str or datetime, and whether a value may be missing,
-        which decides the type of whole numbers and booleans in pandas. `to_native` makes such a
-        frame, also of tables that are made like this one.
+        which decides the type of whole numbers and booleans in pandas. Datetimes may have a time
+        zone. `to_native` makes such a frame, also of tables that are made like this one.
         """
         schema = {name: _POLARS[python] for name, (python, _) in types.items()}
-        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types))
+        timed = {n: zone for n, zone in (zones or {}).items() if types[n][0] is datetime}
+        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types, zones=timed))
 
     @classmethod
     def from_columns(
@@ -836,7 +853,8 @@ def rows_of(source: Table | Unread, most: int) -> Table:
         return sampled(source, share, bytes(32)) if share < 1 else read(source)
     if isinstance(source, Database):
         return Table(_normal(source.read(0)), _Origin())
-    return Table(_normal(source._lazy.select(source.names).head(0).collect()), _Origin())
+    rows = source._lazy.select(source.names).head(0).collect()
+    return Table(_normal(rows), _Origin(zones=_zones(rows.schema)))
 
 
 def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
@@ -855,11 +873,11 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
     """
     if isinstance(source, Database):
         return Table(_normal(source.read(share, secret)), _Origin(drawn_of=source.num_rows))
-    kept, start = [], 0
+    kept, start, origin = [], 0, _Origin()
     for piece in [source] if isinstance(source, Table) else source.batches():
         kept.append(piece._frame.filter(_drawn(secret, start, piece.num_rows, share)))
         start += piece.num_rows
-    origin = source._origin if isinstance(source, Table) else _Origin()
+        origin = piece._origin
     return Table(pl.concat(kept), replace(origin, drawn_of=start))
 
 
@@ -909,7 +927,8 @@ def _batches(
 def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     kind = file_kind(file)
     if kind == ".parquet":
-        return pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file), _Origin()
+        lazy = pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file)
+        return lazy, _Origin(zones=_zones(lazy.collect_schema()))
     if kind == _EXCEL:
         sheet, types = _sheet(file, asked)
         return sheet.lazy(), _Origin("csv", file_types=types)
@@ -919,7 +938,8 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         origin = _Origin(keyed=True, file_types=_plain_types(types))
         return pl.scan_ndjson(file, schema=texts), origin
     if kind not in _TEXT:
-        return pl.scan_ipc(file), _Origin()
+        lazy = pl.scan_ipc(file)
+        return lazy, _Origin(zones=_zones(lazy.collect_schema()))
     names, found = csv_header(file, asked)
     head = _bytes(file, _HEAD)
     end = "\r" if b"\r" in head and b"\n" not in head else "\n"
@@ -952,6 +972,12 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
             )
     origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)), empty=len(empty))
     return lazy.select(pl.col(a).alias(b) for a, b in zip(given, names, strict=False)), origin
+
+
+def _zones(types: Mapping[str, Any]) -> dict[str, str]:
+    """The time zones of columns of datetimes that have one."""
+    zoned = {name: getattr(dtype, "time_zone", None) for name, dtype in types.items()}
+    return {name: zone for name, zone in zoned.items() if zone}
 
 
 def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
@@ -1681,6 +1707,35 @@ def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
     return made
 
 
+def _zoned_type(kind: str, zone: str) -> Any:
+    """The type of datetimes of a time zone in a frame, or None where it knows no such zone."""
+    if kind == "polars":
+        return pl.Datetime("us", zone)
+    if kind == "arrow":
+        return import_module("pyarrow").timestamp("us", tz=zone)
+    with suppress(KeyError, ValueError):  # a machine without a list of time zones
+        return import_module("pandas").DatetimeTZDtype("us", _offset(zone) or zone)
+    return None
+
+
+def _offset(zone: str) -> timezone | None:
+    """A time zone that is an offset, such as +01:00; None for any other."""
+    if (parts := re.fullmatch(r"([+-])(\d\d):(\d\d)", zone)) is None:
+        return None
+    size = timedelta(hours=int(parts[2]), minutes=int(parts[3]))
+    return timezone(-size if parts[1] == "-" else size)
+
+
+def _in_zone(series: pl.Series, zone: str) -> pl.Series:
+    """Datetimes of UTC as ISO-8601 text of a time zone, each with its offset."""
+    form = "%Y-%m-%dT%H:%M:%S%.6f"
+    if (offset := _offset(zone)) is not None:
+        shift = offset.utcoffset(None)
+        return (series + shift).dt.strftime(form) + zone
+    zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    return zoned.dt.strftime(f"{form}%:z")
+
+
 def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     try:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == DATETIME:
@@ -1727,6 +1782,8 @@ def write(
 ) -> None:
     """Write a table or a frame as CSV or Parquet, whole or not at all, in place of an older file.
 
+    Datetimes of a time zone keep it: in a CSV each has its offset, as 2024-01-31T06:00:00+01:00.
+
     Args:
         table: What to write.
         path: The file.
@@ -1742,14 +1799,18 @@ def write(
         raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
     if not target.parent.is_dir():
         raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+    zones = {n: z for n in table.names if (z := table.zone(n)) and table.kind(n) == "datetimes"}
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if suffix == ".csv":
             digits = {n: d for n, d in (padded or {}).items() if n in table.names}
             texts = [_with_zeros(table._series(n), d) for n, d in digits.items()]
+            texts += [_in_zone(table._series(n), zone) for n, zone in zones.items()]
             table._view.with_columns(texts).write_csv(temporary)
         else:
-            table._view.write_parquet(temporary, compression="zstd")
+            view = table._view
+            zoned = [_in_polars(view[n], pl.Datetime("us", zone)) for n, zone in zones.items()]
+            view.with_columns(zoned).write_parquet(temporary, compression="zstd")
         temporary.replace(target)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
@@ -1794,7 +1855,8 @@ def beside(tables: Sequence[Table]) -> Table:
         dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
         types = {**theirs.types, **mine.types}
         written = {**theirs.written, **mine.written}
-        origin = replace(mine, dtypes=dtypes, types=types, written=written)
+        zones = {**theirs.zones, **mine.zones}
+        origin = replace(mine, dtypes=dtypes, types=types, written=written, zones=zones)
         whole = replace(whole, _frame=frame, _origin=origin)
     return whole
 
@@ -1821,7 +1883,10 @@ def stacked(tables: Sequence[Table]) -> Table:
     dialects = {table.dialect for table in tables}
     dialect = dialects.pop() if len(dialects) == 1 else None
     kind: Frame = "csv" if all(table.frame == "csv" for table in tables) else "file"
-    origin = _Origin(kind, dialect=dialect, written=written, padded=padded)
+    everywhere = {name: {table.zone(name) for table in tables} for name in tables[0].names}
+    alike = {name: found.pop() for name, found in everywhere.items() if len(found) == 1}
+    zones = {name: zone for name, zone in alike.items() if zone is not None}
+    origin = _Origin(kind, dialect=dialect, written=written, padded=padded, zones=zones)
     return Table(pl.DataFrame(columns), origin)
 
 

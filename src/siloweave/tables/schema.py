@@ -22,7 +22,8 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.forms import number_form, text_form
+from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, text_form
+from siloweave.tables.parsing import check_zone
 from siloweave.tables.read import MOST_DECIMALS, Table, read
 
 Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "id", "text"]
@@ -37,7 +38,7 @@ _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = (
     "kind", "categories", "low", "high", "missing", "decimals", "padded", "format",
-    "missing_values",
+    "missing_values", "resolution", "zone",
 )  # fmt: skip
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
 _DIGITS = re.compile(r"%Y(%[mdHMS])*|\[1-9\](\[0-9\](\{\d+\})?)*")
@@ -56,9 +57,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             or booleans), in the order of their codes. Of a boolean column, how false and true are
             written, such as ``("N", "Y")`` or ``(0, 1)``; without them they are booleans.
         low: Smallest value (integer, continuous), or an ISO-8601 text without time zone
-            (datetime). Datetime bounds set the resolution: dates give days, times give seconds,
-            times with a fraction of three digits milliseconds, of any other microseconds.
-        high: Largest value, inclusive.
+            (datetime).
+        high: Largest value, inclusive. Of datetimes a date includes that whole day.
         missing: Whether a value may be missing.
         other: The category that stands for every unseen one; it must be in ``categories``.
         outside: What becomes of a cell that the column has no place for. "move": a number beyond
@@ -84,6 +84,14 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             or 80 beside 80.50, 0 as in 12 beside 5.5. None for all `decimals` in a form, and as a
             frame has them else.
         missing_values: Texts that stand for a missing value, such as ``"n/a"``, or ``"999"``.
+        resolution: The finest part of a datetime that is modelled: day, hour, 30 minutes, 15
+            minutes, 10 minutes, 5 minutes, minute, second, millisecond or microsecond. Without one
+            it is the finest part that the format writes. Without a format bounds decide: dates
+            mean days, times seconds, times with a fraction of three digits milliseconds, of any
+            other microseconds; a time of day has no place in a column that has days for this
+            reason alone.
+        zone: The time zone in which a frame has the datetimes, such as ``Europe/Berlin`` or
+            ``+01:00``: drawn ones are in it. Bounds are in UTC all the same.
         why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
             data, no fact, and `Schema.declared` removes it.
 
@@ -111,6 +119,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     padded: int | None = None
     outside: Outside | None = None
     fallback: Category | None = None
+    resolution: str | None = None
+    zone: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -126,6 +136,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                     f"column {self.name!r}: {origin} names {sorted(unknown)}; facts are {_FACTS}"
                 )
         self._check_format()
+        self._check_times()
         self._check_categories()
         self._check_bounds()
         self._check_outside()
@@ -172,6 +183,29 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 raise SchemaError(f"a {self.kind} column takes no format{known}, not {form!r}")
         except SchemaError as error:
             raise SchemaError(f"{where}: format: {error}") from None
+
+    def _check_times(self) -> None:
+        where = f"column {self.name!r}"
+        for fact in ("resolution", "zone"):
+            if getattr(self, fact) is not None and self.kind != "datetime":
+                raise SchemaError(f"{where}: kind {self.kind!r} takes no {fact}; drop it")
+        if self.zone is not None:
+            check_zone(where, self.zone)
+        if self.resolution is None:
+            return
+        if self.resolution not in RESOLUTIONS:
+            raise SchemaError(
+                f"{where}: resolution={self.resolution!r} is unknown; use one of "
+                f"{', '.join(RESOLUTIONS)}"
+            )
+        if self.format is None:
+            return
+        written = resolution_of(self.format)
+        if RESOLUTIONS[self.resolution] < RESOLUTIONS[written]:
+            raise SchemaError(
+                f"{where}: resolution={self.resolution!r} is finer than {self.format!r} writes; "
+                f"use {written!r} or a coarser one"
+            )
 
     def _check_categories(self) -> None:
         where = f"column {self.name!r}"
@@ -264,8 +298,12 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def _order(kind: str, value: Any, bound: Any) -> int:
-    """Return -1, 0 or 1 as a value of a column is below, at or above a bound."""
+    """Return -1, 0 or 1 as a value of a column is below, at or above a bound.
+
+    A time of day lies within the date that it has.
+    """
     if kind == "datetime":
+        value = value[: len(bound)] if len(bound) == len("2024-01-31") else value
         value, bound = datetime.fromisoformat(value), datetime.fromisoformat(bound)
     return int(value > bound) - int(value < bound)
 
@@ -713,6 +751,10 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
     texts = kind == "datetime" or any(isinstance(one, str) for one in categories)
+    for fact in ("resolution", "zone"):
+        if (value := getattr(seen, fact)) is not None:
+            facts[fact] = value
+            known.append(fact)
     for fact in () if texts else ("decimals", "padded"):
         if (digits := getattr(seen, fact)) is not None:
             facts[fact] = digits
@@ -834,7 +876,7 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     continuous, other number     float64                Float64      double
     boolean, such a category     bool (boolean)         Boolean      bool
     text category                text as pandas has it  String       string
-    datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
+    datetime (in its zone, UTC)  datetime64[us]         Datetime     timestamp[us]
     datetime such as %Y%m%d      int64 (Int64)          Int64        int64
     id such as [1-9][0-9]{5}     int64 (Int64)          Int64        int64
     any other format, text       text as pandas has it  String       string
@@ -856,7 +898,9 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
         return table.without_rows()
     there = [column for column in schema.columns if column.name in table.names]
     text = table.frame == "csv"
-    return Table.empty({c.name: (_type(c, text), c.missing) for c in there}, table.frame)
+    types = {column.name: (_type(column, text), column.missing) for column in there}
+    zones = {column.name: column.zone for column in there if column.zone is not None}
+    return Table.empty(types, table.frame, zones)
 
 
 def _type(column: Column, text: bool) -> type:
