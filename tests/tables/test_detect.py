@@ -91,7 +91,7 @@ def test_identifiers_are_known_by_name_by_gapless_numbers_and_by_chance():
     assert seen(random().permutation(skewed), "customer_id").kind == "id"
     assert seen(np.sort(skewed), "seconds").kind == "integer"
     assert seen(random().normal(size=ROWS)).kind == "continuous"
-    assert seen(shuffled.astype(float)).kind == "integer"
+    assert seen(shuffled.astype(float)).kind == "id"
     assert seen([*shuffled.astype(float), None]).kind == "id"  # as pandas holds whole numbers
     assert seen([f"K-{n:04d}/A" for n in shuffled]).format == "K-0[0-9]{3}/A"
 
@@ -346,6 +346,71 @@ def test_numbers_of_no_value_below_all_others_are_pointed_out(below, said, most)
     why = evidence(Table.from_columns({"x": (np.array(values), None)}))["x"].why
     assert ("missing_values" in why) == bool(said)
     assert said in why
+
+
+AGES = random(4).integers(18, 95, 2000)
+SCHOOL = random(4).integers(5, 22, 2000)
+HOURS = random(4).integers(0, 80, 2000)
+INCOMES = np.round(random(4).lognormal(7.5, 0.5, 2000)).astype(int)
+LIKERT = random(4).integers(1, 6, 2000)
+
+
+def with_codes(values, codes):
+    """Values of which 4 in 100 are each of some codes."""
+    mixed, draws = np.array(values, dtype=float), random(5).random(len(values))
+    for place, code in enumerate(codes):
+        mixed[(draws >= place * 0.04) & (draws < (place + 1) * 0.04)] = code
+    return mixed if (mixed % 1).any() else mixed.astype(int)
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        (AGES, [998, 999]), (AGES, [-1, -2]), (AGES, [-88, -99]), (AGES, [-99]),
+        (SCHOOL, [99]), (SCHOOL, [77, 88, 99]), (SCHOOL, [-8, -9]), (SCHOOL, [-4, -9]),
+        (HOURS, [97, 98, 99]), (INCOMES, [9999998, 9999999]), (INCOMES, [-66, -77]),
+        (AGES + 90, [888, 999]), (LIKERT, [-77, -99]), (LIKERT, [97, 98, 99]),
+        (HOURS, [-9, 999]), (AGES / 10, [-9.9]), (AGES / 10, [99.9]),
+    ],
+)  # fmt: skip
+def test_several_codes_for_unknown_are_pointed_out(values, codes):
+    column = seen(with_codes(values, codes))
+    below, above = [c for c in codes if c < 0], [c for c in codes if c >= 0]
+    named = " and ".join(map(str, [*below, *above]))
+    pronoun = "it" if len(codes) == 1 else "them"
+    assert f"; {named}, far from all others: list {pronoun}" in column.why
+    advice = "take it from the categories" if column.kind == "categorical" else "the bounds"
+    assert column.why.endswith(advice)
+
+
+def test_codes_for_unknown_are_pointed_out_where_numbers_have_a_form_or_marks(tmp_path):
+    amounts = [f"{n % 90 + 10},5" for n in range(400)]
+    amounts[::20] = ["999"] * 20
+    amounts[1::40] = ["n/a"] * 10
+    (tmp_path / "a.csv").write_text("x;y\n" + "".join(f"{text};1\n" for text in amounts))
+    column = Schema.detect(read(tmp_path / "a.csv"))["x"]
+    assert column.missing_values == ("n/a",)
+    assert "999, far from all others: list it in missing_values" in column.why
+
+
+def oldest():
+    """Ages up to 99, of whom few are above 90, and nobody is 95 to 97."""
+    ages = np.arange(100).repeat(20)
+    return np.concatenate([ages[ages < 90], [90, 91, 92, 93, 94, 98, 98, 98, 99, 99, 99]])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        oldest(),
+        np.arange(100).repeat(30),  # percentages
+        np.arange(-40, 41).repeat(5),
+        np.concatenate([np.arange(-2, 40).repeat(9), [-9] * 3]),
+        [10, 20, 30, 40, 50, 60, 70, 80, 97, 98, 99] * 20,
+    ],
+)
+def test_numbers_that_may_well_occur_are_no_codes_for_unknown(values):
+    assert "missing_values" not in seen(values).why
 
 
 @pytest.mark.parametrize("code", [1000, 60, -5, 42])

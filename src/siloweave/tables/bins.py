@@ -10,6 +10,7 @@ other as narrowly as was counted. `octaves` are narrow bins that are narrower ne
 alone.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from math import ceil
@@ -34,6 +35,8 @@ SPIKE_SHARE = 0.02
 """Share of the rows from which a value, or a narrow bin, is a spike."""
 _DAY, _SECOND, _MILLISECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1_000, 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
+_NUMBERS: Mapping[str, Any] = MappingProxyType({"whole numbers": np.int64, "numbers": np.float64})
+_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")  # formats of datetimes that are numbers
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
 _OCTAVE = 64  # bins between a number and its double, where bins are narrower near 0
@@ -313,24 +316,23 @@ def _is_text(column: Column, like: Table | None) -> bool:
     return column.format is not None
 
 
-def as_datetimes(
-    column: Column, steps: Edges, like: Table | None
-) -> NDArray[np.datetime64] | NDArray[np.object_] | NDArray[np.int64]:
+def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[Any]:
     """Turn steps since 1970, one per row, into datetime64[us] or text.
 
     It is text, by the column's format (ISO-8601 without one), where the column of that name in
-    `like` is text or, without such a column, the schema has a format; whole numbers, such as
-    20240131, where `like` has these.
+    `like` is text or, without such a column, the schema has a format; numbers, such as 20240131,
+    where `like` has these.
     """
     found = (steps.astype(np.int64) * step_of(column)).astype("datetime64[us]")
-    whole = like is not None and column.name in like.names
-    if whole and like is not None and like.kind(column.name) == "whole numbers" and column.format:
-        days = [written_time(day, column.format) for day in found.tolist()]
-        return np.array(days).astype(np.int64)
+    digits = 3 if step_of(column) == _MILLISECOND else 6
+    is_number = _DIGITS.fullmatch(column.format or "") is not None
+    if is_number and like is not None and column.name in like.names:
+        if (number := _NUMBERS.get(like.kind(column.name))) is not None:
+            texts = [written_time(when, str(column.format), digits) for when in found.tolist()]
+            return np.array(texts).astype(number)
     if not _is_text(column, like):
         return found
     pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
-    digits = 3 if step_of(column) == _MILLISECOND else 6
     return np.array([written_time(one, pattern, digits) for one in found.tolist()], dtype=object)
 
 

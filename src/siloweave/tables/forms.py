@@ -134,14 +134,16 @@ def resolution_of(pattern: str) -> str:
 def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """A UTC time as `strftime` writes it; a year has four digits, a second's fraction `digits`.
 
-    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero.
+    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero. An offset has a colon where the
+    clock has.
 
     Example:
         >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
         '3.1.2020'
     """
     fraction = f"{when.microsecond:06d}"[:digits]
-    codes = {" %z": " +0000", "%z": "+00:00", "%Y": f"{when.year:04d}", "%f": fraction}
+    offset = "+00:00" if ":" in pattern else "+0000"
+    codes = {" %z": " +0000", "%z": offset, "%Y": f"{when.year:04d}", "%f": fraction}
     short = {"d": when.day, "m": when.month, "H": when.hour, "I": when.hour % 12 or 12}
     codes |= {f"%-{code}": str(value) for code, value in short.items()}
     return when.strftime(re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern))

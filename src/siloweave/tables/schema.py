@@ -22,7 +22,13 @@ from siloweave.errors import DataError, SchemaError
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, text_form
+from siloweave.tables.forms import (
+    RESOLUTIONS,
+    number_form,
+    resolution_of,
+    text_form,
+    written_time,
+)
 from siloweave.tables.parsing import check_zone
 from siloweave.tables.read import MOST_DECIMALS, Table, read
 
@@ -41,7 +47,9 @@ _FACTS = (
     "missing_values", "resolution", "zone",
 )  # fmt: skip
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
-_DIGITS = re.compile(r"%Y(%[mdHMS])*|\[1-9\](\[0-9\](\{\d+\})?)*")
+_DIGITS = re.compile(r"%Y(%[mdHMSf])*0*|\[1-9\](\[0-9\](\{\d+\})?)*")
+_INT64_DIGITS = 18  # that every whole number of so many fits
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  only its digits count
 _log = logging.getLogger("siloweave")
 
 
@@ -907,7 +915,9 @@ def _type(column: Column, text: bool) -> type:
     if column.categories:
         return type(column.categories[0])
     if not text and column.kind in ("datetime", "id") and _DIGITS.fullmatch(column.format or ""):
-        return int
+        digits = 3 if column.resolution == "millisecond" else 6
+        example = written_time(_EPOCH, str(column.format), digits)
+        return int if column.kind == "id" or len(example) <= _INT64_DIGITS else str
     if column.format is not None or column.kind in ("text", *(("id", "datetime") if text else ())):
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}
