@@ -715,6 +715,37 @@ def test_negative_numbers_as_offices_write_them_are_read_from_a_file(tmp_path, t
     assert table.floats("x", column.format)[0][:2].tolist() == [-3.5, 8.25]
 
 
+@pytest.mark.parametrize(
+    ("some", "words"),
+    [("({})", "9 rows are in brackets: read"), ("-{}", ""), ("[{}]", ""), ("{}-", "")],
+)
+def test_numbers_in_brackets_are_asked_about(tmp_path, some, words):
+    """Accounts write negative numbers so, official statistics uncertain ones."""
+    shares = [f"{2 + n % 50},{n % 10}" for n in range(ROWS)]
+    shares[::50] = [some.format(text) for text in shares[::50]]
+    shares[7] = "/"
+    shares[3] = some.format(shares[3])
+    (tmp_path / "a.csv").write_text("Anteil;x\n" + "".join(f"{text};1\n" for text in shares))
+    found = propose([tmp_path / "a.csv"])
+    assert words in found.schema["Anteil"].why
+    asked = [line for line in found.cautions if "delete the brackets in the file" in line]
+    assert len(asked) == bool(words)
+    if words:
+        assert asked[0].startswith("Anteil: numbers written like 1234,5")
+        assert found.schema["Anteil"].low < 0
+        signed = seen([*shares, "-3,5"])
+        assert "in brackets, and others have a sign: read as negative" in signed.why
+
+
+def test_marks_behind_numbers_are_to_have_a_column_of_their_own():
+    numbers = [f"{n % 97 + n % 10 / 10} {'bpe'[n % 3]}".rstrip("b") for n in range(ROWS)]
+    why = seen([*numbers, *[":"] * 20]).why
+    assert "numbers with marks behind them (e, p): write these into a column of their own" in why
+    assert "named as missing where the file is read" not in why  # which would not be enough
+    assert "marks behind" not in seen([f"{n} kg" for n in range(ROWS)]).why
+    assert "marks behind" not in seen([f"{n}{'AB'[n % 2]}" for n in range(12)] * 9).why
+
+
 def test_a_comma_before_three_digits_is_a_decimal_mark_in_a_file_of_semicolons(tmp_path):
     for separator, facts in {";": ("continuous", 3), "|": ("integer", None)}.items():
         rows = (f"{n},{n * 37 % 1000:03d}{separator}{n}\n" for n in range(1, 200))

@@ -27,7 +27,7 @@ from siloweave.report import words
 from siloweave.tables.bins import BINNED
 from siloweave.tables.constraints import Constraint, FixedCombinations
 from siloweave.tables.database import Database, source_of
-from siloweave.tables.detect import AMBIGUOUS, evidence
+from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
 from siloweave.tables.display import count_of, listed
 from siloweave.tables.read import (
     Dialect,
@@ -117,7 +117,7 @@ def propose(
     units = repeated_ids(tables, schema) if on is None else ()
     study = _study(_title(name, target), where, on, tables, units)
     said = tuple(f"{party}: {text}" for party, table in tables.items() if (text := _said(table)))
-    found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
+    found = [f"{c.name}: {c.why}." for c in schema.columns if _is_question(c.why)]
     found += map(str, units)
     for party, table in tables.items():
         found += [*_strays(party, table, schema), *_total(party, table)]
@@ -203,6 +203,11 @@ def _said_of(rule: Constraint) -> str:
             "will have these"
         )
     return f"{rule.words} in every row: drawn rows will keep it"
+
+
+def _is_question(why: str) -> bool:
+    """Whether a column's reason leaves open what its values are, for its owner to say."""
+    return why.startswith(AMBIGUOUS) or f" {BRACKETS}" in why
 
 
 def _said(table: Table) -> str:

@@ -325,11 +325,10 @@ def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[An
     """
     found = (steps.astype(np.int64) * step_of(column)).astype("datetime64[us]")
     digits = 3 if step_of(column) == _MILLISECOND else 6
-    is_number = _DIGITS.fullmatch(column.format or "") is not None
-    if is_number and like is not None and column.name in like.names:
-        if (number := _NUMBERS.get(like.kind(column.name))) is not None:
-            texts = [written_time(when, str(column.format), digits) for when in found.tolist()]
-            return np.array(texts).astype(number)
+    kind = like.kind(column.name) if like is not None and column.name in like.names else ""
+    if kind in _NUMBERS and column.format is not None and _DIGITS.fullmatch(column.format):
+        texts = [written_time(when, column.format, digits) for when in found.tolist()]
+        return np.array(texts).astype(_NUMBERS[kind])
     if not _is_text(column, like):
         return found
     pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")

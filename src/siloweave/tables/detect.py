@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.display import count_of
+from siloweave.tables.display import count_of, listed
 from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
 from siloweave.tables.parsing import DATETIME, texts_of, times_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
@@ -170,6 +170,8 @@ SEMANTIC = ("email", "phone", "name", "address", "postcode", "iban", "url", "ip"
 """What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
 _CALLED = {"email": "an email", "address": "an address", "iban": "an IBAN", "url": "a URL",
            "ip": "an IP address", "uuid": "a UUID"}  # fmt: skip
+BRACKETS = "in brackets"
+"""What the reason of a column has whose numbers in brackets are taken for negative ones."""
 AMBIGUOUS = "dates that are ambiguous"
 """What the reason of a column begins with whose days and months may be swapped."""
 
@@ -600,10 +602,14 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         core |= {text: counted[text] for text in unsure}
         found = _not_modelled(table, name, core) or _categories(table, name, core)
         rows = sum(core[text] for text in others)
-        if 0 < rows < sum(core.values()) / 3:
+        rest = {text: count for text, count in core.items() if text not in {*others}}
+        if 0 < rows < sum(core.values()) / 3 and _written(table, name, rest, {*blanks, *others}):
             why = f"{found.why}; all but {rows:,} rows hold {what}, and it is modelled as such if "
             why += "the others are corrected, or named as missing where the file is read"
             found = replace(found, why=why)
+        elif flags := _flags(core):
+            why = f"{found.why}; numbers with marks behind them ({listed(flags, 5)}): write these "
+            found = replace(found, why=f"{why}into a column of their own, and it is modelled")
     if spelled := tuple(sorted(blanks)):
         texts = ", ".join(map(repr, spelled))
         why = f"{found.why}; {texts} taken for a missing value: correct missing_values if it is not"
@@ -656,6 +662,15 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
     marks = {text for text in others if core[text] > 2}
     marks = {text for text in marks if _LIMIT.fullmatch(text) or not re.search("[1-9]", text)}
     return marks if len(core) - len(others) >= _SOME and len(marks) <= _MARKS else set()
+
+
+def _flags(core: Mapping[str, int]) -> list[str]:
+    """Marks behind most numbers or some, such as the flags p and e of official statistics."""
+    parts = [re.fullmatch(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?", text) for text in core]
+    flagged = [part for part in parts if part is not None]
+    marks = {part[2] for part in flagged if part[2]}
+    has_most = len(flagged) >= (1.0 - 2 * _EACH) * len(core) and len(core) > _SOME
+    return sorted(marks) if has_most and (len(marks) > 1 or {*marks} & {*"*†‡"}) else []
 
 
 def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence:
@@ -873,6 +888,7 @@ def _written_numbers(
     plain = table.blanked(name, (*blanks, *strays))
     other = sum(core[text] for text in strays)
     note = f"; other text in {other:,} of {rows:,} rows: correct it" if other else ""
+    note += _said_of_brackets(same, core)
     if decimals == 0 and form in (None, "1234"):
         values, gone = plain.integers(name, form)
         seen, times = np.unique(values[~gone], return_counts=True)
@@ -892,6 +908,21 @@ def _written_numbers(
     why = f"{written}, of up to {count_of(decimals, 'decimal', 'decimals')}{note}"
     return ColumnEvidence(
         name, "continuous", why, format=form, decimals=most, padded=padded, strays=strays
+    )
+
+
+def _said_of_brackets(numbers: Iterable[re.Match[str]], counts: Mapping[str, int]) -> str:
+    """What is said of numbers in brackets: negative in accounts, uncertain in statistics."""
+    inside = [number for number in numbers if number["open"]]
+    if not inside:
+        return ""
+    rows = sum(counts[number.string] for number in inside)
+    signed = any(number["sign"] or number["sign2"] or number["behind"] for number in numbers)
+    held = count_of(rows, "row is", "rows are")
+    others = ", and others have a sign" if signed else ""
+    return (
+        f"; {held} {BRACKETS}{others}: read as negative, as accounts write them. If they mark what "
+        "is uncertain, as official statistics do, delete the brackets in the file"
     )
 
 
@@ -1026,7 +1057,7 @@ def _compact_shape(text: str) -> tuple[int, bool] | None:
 
 def _compact_form(shape: Any, texts: Sequence[str], shapes: Sequence[Any]) -> str:
     """The format of compact times of one shape; zeros that all of them have are part of it."""
-    length, zoned = shape
+    length, is_zoned = shape
     alike = [text for text, one in zip(texts, shapes, strict=True) if one == shape]
     form = "%Y%m%d%H%M" if length == 12 else "%Y%m%d%H%M%S"
     tails = {text[14:length] for text in alike}
@@ -1036,7 +1067,7 @@ def _compact_form(shape: Any, texts: Sequence[str], shapes: Sequence[Any]) -> st
         form += "%f" + "000" * (length == 20 and all(tail.endswith("000") for tail in tails))
     elif any("." in text for text in alike):
         form += ".%f"
-    return form + "%z" * zoned
+    return f"{form}%z" if is_zoned else form
 
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:

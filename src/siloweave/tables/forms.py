@@ -134,8 +134,8 @@ def resolution_of(pattern: str) -> str:
 def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """A UTC time as `strftime` writes it; a year has four digits, a second's fraction `digits`.
 
-    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero. An offset has a colon where the
-    clock has.
+    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero. An offset has a colon where
+    the clock has.
 
     Example:
         >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
