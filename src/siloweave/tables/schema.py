@@ -36,6 +36,8 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
+UNLISTED = "__other__"
+"""The category for all values that are not listed, where `Schema.detect` made it up."""
 LOW = "low"
 """The fallback of a column of numbers or datetimes that is its lower bound."""
 Outside = Literal["move", "refuse"]
@@ -544,7 +546,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         Args:
             table: A `Table`, or anything `siloweave.tables.read.read` takes.
             max_categories: Text columns with more values keep the most frequent ones and send
-                the rest to the category ``__other__``.
+                the rest to the category ``__other__``, which is no value: drawn rows have listed
+                ones instead, see `tables.drawn.listed_instead`.
 
         Raises:
             DataError: When the table has no rows or no columns.
@@ -717,9 +720,6 @@ def _contrast(fact: str, a: object, b: object) -> str:
     return f"categories only in the first: {first}; only in the second: {second}"
 
 
-_OTHER = "__other__"
-
-
 def describe(
     table: Table,
     name: str,
@@ -758,6 +758,13 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     categories, other = seen.categories, None
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
+    if other is not None:
+        _, counts = table.counts(name)
+        rare = sum(counts[len(categories) - 1 :])
+        facts["why"] += (
+            f"; the {len(categories) - 1:,} most frequent are listed, and {rare:,} rows hold "
+            "another, instead of which drawn rows have a listed one"
+        )
     texts = kind == "datetime" or any(isinstance(one, str) for one in categories)
     for fact in ("resolution", "zone"):
         if (value := getattr(seen, fact)) is not None:
@@ -783,8 +790,8 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
     distinct, _ = table.counts(name)
     if len(distinct) <= limit or not isinstance(distinct[0], str):
         return tuple(sorted(distinct)), None
-    kept = sorted(value for value in distinct[: limit - 1] if value != _OTHER)
-    return (*kept, _OTHER), _OTHER
+    kept = sorted(value for value in distinct[: limit - 1] if value != UNLISTED)
+    return (*kept, UNLISTED), UNLISTED
 
 
 def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
