@@ -231,6 +231,8 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
         if table.kind(name) == "numbers" and (wild := len(table.unread(name))):
             why = f"{one.why}; {wild:,} of {table.num_rows:,} rows hold infinite numbers: correct "
             found[name] = replace(one, why=f"{why}them, or make them missing")
+    if table.hint:
+        found = {name: replace(one, why=f"{one.why}; {table.hint}") for name, one in found.items()}
     return _settled(found)
 
 

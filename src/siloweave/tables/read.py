@@ -71,6 +71,7 @@ _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is dec
 _ABOVE, _TITLES = 30, 3  # lines that may lie above the names, and without an empty line below
 _SKIP = "or count them: --skip, skip = ... in the study, or read(skip=...)"
 _SEPARATORS = (";", "\t", "|", ",")
+_RARE_SEPARATORS = ("^", "~")  # which are read where they are declared
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
 # small letter or within small ones, a sign between letters.
 _ODD = re.compile(
@@ -80,7 +81,12 @@ _ODD = re.compile(
 _NOTE = re.compile(r'#|"?sep=."?\s*$')  # Excel's line that names the separator, too
 _NOTHING = {"na", "n/a", "nan", "null", "none", "missing"}  # no names, but values that are missing
 _LOST = "\ufffd"  # stands for bytes that are not in the encoding
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
+_TEXT_BYTES = bytes(byte for byte in range(256) if byte >= 32 or byte in b"\t\n\v\f\r\x1b")
+_CONTROLS = {
+    0x00: "a NUL byte, which is in no text",
+    0x1A: "Ctrl-Z (byte 1A), with which old programs end a file",
+}
+_MOST_CONTROL = 0.01  # share of a text's bytes that are in no text
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
@@ -211,6 +217,7 @@ class _Origin:
     keyed: bool = False  # whether each row names its columns, so that one may lack some
     file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
     zones: Mapping[str, str] = field(default_factory=dict)  # of datetimes, which are held in UTC
+    hint: str = ""  # how the one column of a text file seems to be divided
 
     @property
     def text(self) -> bool:
@@ -324,6 +331,11 @@ class Table:
             return self._origin.padded[name]
         written = self._origin.written.get(name)
         return None if written is None else written.padded
+
+    @property
+    def hint(self) -> str:
+        """How the fields of a text file seem to be divided that was read as one column."""
+        return self._origin.hint
 
     @property
     def keyed(self) -> bool:
@@ -955,6 +967,13 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         source = BytesIO(_bytes(file).decode(encoding, "replace").encode())
     elif codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
         source = BytesIO(_bytes(file).decode(encoding).encode())
+    if (control := _control_in(file, encoding)) is not None:
+        _log.warning("%s", control)
+    hint = ""
+    if len(names) == 1 and asked.separator is None:
+        lines = head.decode(encoding, "replace").splitlines()[found.skip or 0 :]
+        if hint := _divided_by(lines):
+            _log.warning("%s was read as one column: %s", file, hint)
     lazy, blank = scan(source), frozenset[int]()
     given = lazy.collect_schema().names()
     if len(names) > 1 and lazy.select(pl.nth(len(names) - 1).null_count()).collect().item():
@@ -970,7 +989,8 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
                 f"column {len(names) + held.index(True) + 1} of {str(file)!r} has no name, and no "
                 "value in the first rows, but in others; name it, or delete what it holds"
             )
-    origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)), empty=len(empty))
+    blanks = tuple(sorted(blank))
+    origin = _Origin("csv", dialect=found, blank=blanks, empty=len(empty), hint=hint)
     return lazy.select(pl.col(a).alias(b) for a, b in zip(given, names, strict=False)), origin
 
 
@@ -1312,6 +1332,9 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     short = sorted((line, width) for width, line in first.items() if width < most)
     if short and not found.short_lines:
         (line, width), many = short[0], sum(counts[width] for _, width in short)
+        control = _control_in(file, found.encoding or "utf-8")
+        if control is not None and f"line {line} of " in control:
+            raise DataError(control)
         raise DataError(
             f"line {line} of {str(file)!r} has {width} of {most} fields"
             f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or delete it "
@@ -1342,7 +1365,8 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
     It is UTF-16 by its mark or its zeros, else UTF-8 if all bytes are, else a Western code page.
 
     Raises:
-        DataError: It cannot be decided; names the first line that is not UTF-8.
+        DataError: It cannot be decided; names the first line that is not UTF-8, or that holds a
+            byte that is in no text, such as NUL.
     """
     file = Path(path)
     if (marked := _marked_encoding(file)) != "utf-8" or file_kind(file).endswith(".zst"):
@@ -1352,9 +1376,11 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
     if any(zeros):
         return "utf-16-be" if zeros[0] else "utf-16-le"
     error = _undecodable(file, "utf-8")
-    if error is None:
-        if _CONTROL.search(head.decode(errors="replace")):
+    if (control := _control_in(file)) is not None:
+        if len(head.translate(None, _TEXT_BYTES)) > _MOST_CONTROL * len(head):
             raise _undecided(file)
+        raise DataError(f"{control}; or give its encoding, to read it as it is")
+    if error is None:
         return "utf-8"
     sample = head + error.object[error.start : error.start + _HEAD]
     if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
@@ -1374,6 +1400,24 @@ def _undecodable(file: Path, encoding: str) -> UnicodeDecodeError | None:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             return error
+    return None
+
+
+def _control_in(file: Path, encoding: str = "utf-8") -> str | None:
+    """Say where a text file holds a byte that is in no text, such as NUL; None where it has none."""
+    if file_kind(file).endswith(".zst") or "\x1a".encode(encoding, "replace") != b"\x1a":
+        return None  # UTF-16 has such bytes everywhere
+    line = 1
+    with _opened(file) as data:
+        while chunk := data.read(1 << 22):
+            if found := chunk.translate(None, _TEXT_BYTES):
+                line += chunk.count(b"\n", 0, chunk.index(found[:1]))
+                what = _CONTROLS.get(found[0], f"a control character (byte {found[0]:02X})")
+                return (
+                    f"line {line} of {str(file)!r} holds {what}. Delete it, or store the file as "
+                    "text again"
+                )
+            line += chunk.count(b"\n")
     return None
 
 
@@ -1430,6 +1474,36 @@ def _separator(lines: Sequence[str]) -> str:
         if counts[0] > 1 and (alike, counts[0]) > most:
             best, most = mark, (alike, counts[0])
     return best
+
+
+def _divided_by(lines: Sequence[str]) -> str:
+    """Say by what else than usual the fields of a text seem to be divided; empty if by nothing."""
+    lines = [line.strip() for line in lines[:_HEAD_ROWS] if line.strip()]
+    for mark in _RARE_SEPARATORS:
+        if _are_columns([next(csv.reader([line], delimiter=mark), []) for line in lines]):
+            return (
+                f"its fields seem to be divided by {mark!r}; give --separator {mark!r}, "
+                f"separator = {mark!r} in the study, or read(separator={mark!r})"
+            )
+    rows = [line.split() for line in lines]
+    if not _are_columns(rows) or not any(map(_numbers_of, zip(*rows[1:], strict=False))):
+        return ""  # texts of several words
+    if any("  " in line for line in lines):
+        return (
+            "its fields seem to have fixed widths, or several blanks between them; write it with "
+            "commas, such as by pandas.read_fwf(path).to_csv(path, index=False)"
+        )
+    return (
+        "its fields seem to be divided by blanks; give --separator ' ', separator = ' ' in the "
+        "study, or read(separator=' ')"
+    )
+
+
+def _are_columns(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether nearly all rows have as many fields as the first, which are several."""
+    width = len(rows[0]) if rows else 0
+    alike = sum(len(row) == width for row in rows)
+    return width > 1 and len(rows) > 2 and alike >= 0.95 * len(rows)
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
