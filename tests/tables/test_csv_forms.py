@@ -43,10 +43,10 @@ def test_a_byte_that_is_in_no_text_is_named_with_its_line(tmp_path, caplog, byte
 def test_ctrl_z_at_the_end_is_no_row_that_was_cut_off(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(text() + "\x1a")
-    with pytest.raises(DataError, match="line 302 of .* holds Ctrl-Z"):
+    with pytest.raises(DataError, match=r"line 302 of .* holds Ctrl-Z"):
         read(path)
     path.write_text(text() + "Source\n")
-    with pytest.raises(DataError, match="line 302 .* has 1 of 3 fields"):
+    with pytest.raises(DataError, match=r"line 302 .* has 1 of 3 fields"):
         read(path)
 
 

@@ -44,7 +44,7 @@ from siloweave.tables.read import (
 )
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema, describe
-from siloweave.tables.units import Share, rows_by_unit, shares_kept
+from siloweave.tables.units import Share, differ_plainly, rows_by_unit, shares_kept
 
 _FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
 _TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
@@ -170,6 +170,8 @@ def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedI
     found: list[tuple[int, RepeatedId]] = []
     for column in schema.columns:
         if column.kind != "id":
+            continue
+        if all(differ_plainly(table, column.name) for table in tables.values()):
             continue
         texts = [rows_by_unit(table, replace(column, missing=True)) for table in tables.values()]
         counts = [Counter(one for one in own if one is not None) for own in texts]
@@ -592,9 +594,9 @@ _ORDER = """
 # There is no [alignment]: row i of one file must be the same person as row i of the others.
 """
 _PARTIES = """\
-# Who holds the rows: CSV, TSV, JSON lines, Arrow, Parquet, Excel; `columns = ["a", "b"]` takes some of
-# them. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What divides
-# its fields, and where its names are, is decided from the file unless it is declared:
+# Who holds the rows: CSV, TSV, JSON lines, Arrow, Parquet or Excel; `columns = ["a", "b"]` takes
+# some of them. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What
+# divides its fields, and where its names are, is decided from the file unless it is declared:
 # separator = ";", header = false, decimal = ",", missing = ["n/a"], short_lines = true, skip = 2
 # (lines above the names).
 """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from math import log
+from math import ceil, log
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ _DIALLED = re.compile(
     r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)|0[1-9](?:[ .]\d\d){4}(?!\d)|"
     r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"  # of one country: 06 12 34 56 78, 030 1234567
 )
-_COMPACT = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:(?<=.{14})(\.\d{1,6}))?([+-]\d{4})?")
+_COMPACT = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:\.\d{1,6})?(?:[+-]\d{4})?")
 _ZONE = re.compile(r"(?<=\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
 _POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
 _PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
@@ -583,7 +583,8 @@ def _without_order(name: str, values: _Ints, seen: _Ints, table: Table) -> bool:
 def _of_text(table: Table, name: str) -> ColumnEvidence:
     counted = table.text_counts(name)
     short = [text for text in counted if len(text) < 10]
-    blanks = {t for t in short if t.lower() in _BLANKS or not t or _ERROR.fullmatch(t)}
+    blanks = {t for t in short if not t or t.lower() in _BLANKS}
+    blanks |= {t for t in short if t[:1] == "#" and _ERROR.fullmatch(t)}
     core = counted if not blanks else {t: n for t, n in counted.items() if t not in blanks}
     if not core:
         spelled = tuple(sorted(blanks))
@@ -668,10 +669,11 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
 
 def _flags(core: Mapping[str, int]) -> list[str]:
     """Marks behind most numbers or some, such as the flags p and e of official statistics."""
-    parts = [re.fullmatch(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?", text) for text in core]
+    probe = list(core)[: 10 * _PROBE]
+    parts = [re.fullmatch(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?", text) for text in probe]
     flagged = [part for part in parts if part is not None]
     marks = {part[2] for part in flagged if part[2]}
-    has_most = len(flagged) >= (1.0 - 2 * _EACH) * len(core) and len(core) > _SOME
+    has_most = len(flagged) >= (1.0 - 2 * _EACH) * len(probe) and len(probe) > _SOME
     return sorted(marks) if has_most and (len(marks) > 1 or {*marks} & {*"*†‡"}) else []
 
 
@@ -817,7 +819,14 @@ def _varied(texts: Sequence[str]) -> bool:
 
 def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:
     """Whether a test holds for nearly all texts."""
-    return sum(bool(test(text)) for text in texts) >= _NEAR * len(texts)
+    exceptions = len(texts) - ceil(_NEAR * len(texts))
+    for text in texts:
+        if test(text):
+            continue
+        exceptions -= 1
+        if exceptions < 0:
+            return False
+    return True
 
 
 def _pattern(texts: Sequence[str]) -> str | None:
@@ -825,9 +834,12 @@ def _pattern(texts: Sequence[str]) -> str | None:
     if len({len(text) for text in texts}) > 1:
         return None
     parts: list[str] = []
-    for column in map(set, zip(*texts, strict=True)):
+    places = np.array(texts).view("U1").reshape(len(texts), -1)
+    for column in (set(np.unique(place).tolist()) for place in places.T):
         options = ("[0-9]", "[A-Z]", "[a-z]", "[0-9a-f]", "[0-9A-F]", "[A-Z0-9]", "[a-z0-9]",
                    "[A-Za-z0-9]")  # fmt: skip
+        if "" in column:  # NUL, which numpy leaves off
+            return None
         if len(column) == 1:
             parts.append(re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", column.pop()))
         else:
@@ -1009,27 +1021,29 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
         name: The column's.
         texts: Its different values, without those that stand for a missing one; all if None.
     """
-    if texts is None:
-        cells = texts_of(table.cells(name).drop_nulls()).str.strip_chars()
-        if not all(map(_COMPACT.fullmatch, cells.head(_PROBE).to_list())):
-            return None
-        texts = cells.unique(maintain_order=True).to_list()
+    cells = texts_of(table.cells(name).drop_nulls()) if texts is None else pl.Series(name, texts)
+    cells = cells.str.strip_chars()
+    probe = cells.head(_PROBE).str.replace(r"\.0+$", "").to_list()
     words = _words_in(table, name)
-    if len(texts) < 2 or _IDS & {*words} or _numbers_people(words):
+    if not all(map(_COMPACT.fullmatch, probe)) or _IDS & {*words} or _numbers_people(words):
         return None
-    if not any(re.search(r"\.0*[1-9]", text) for text in texts):
-        texts = [re.sub(r"\.0+$", "", text) for text in texts]  # of a column of floats
-    shapes = list(map(_compact_shape, texts))
-    if None in shapes:
+
+    # Which digits each has, and how they are read.
+    cells = cells.unique(maintain_order=True)
+    if not cells.str.contains(r"\.0*[1-9]").any():
+        cells = cells.str.replace(r"\.0+$", "")  # of a column of floats
+    shapes = cells.str.extract(f"^(?:{_COMPACT.pattern})$").str.len_chars()
+    shapes = shapes * 2 + cells.str.contains(r"[+-]\d{4}$")
+    if len(cells) < 2 or shapes.has_nulls():
         return None
-    forms = {shape: _compact_form(shape, texts, shapes) for shape in dict.fromkeys(shapes)}
-    spelled = pl.Series(name, texts)
-    times = pl.Series(name, [None] * len(texts), dtype=DATETIME)
+    forms = {shape: _compact_form(cells.filter(shapes == shape)) for shape in shapes.unique()}
+    times = pl.Series(name, [None] * len(cells), dtype=DATETIME)
     for shape, form in forms.items():
-        alike = pl.Series([one == shape for one in shapes])
-        times = times.fill_null(times_of(spelled.set(~alike, None), form))
+        times = times.fill_null(times_of(cells.set(shapes != shape, None), form))
     if times.has_nulls() or not _are_likely(times):
         return None
+
+    texts = cells.to_list()
     if len(forms) > 1:
         why = f"times written as {' or '.join(sorted(forms.values()))}: not modelled until all are "
         return ColumnEvidence(name, "text", f"{why}written alike")
@@ -1051,29 +1065,27 @@ def _are_likely(times: pl.Series) -> bool:
     return not is_one_hour and len(far) <= max(1, int(_STRAY * len(times)))
 
 
-def _compact_shape(text: str) -> tuple[int, bool] | None:
-    """How many digits a compact time has before a point, and whether it has a zone."""
-    parts = _COMPACT.fullmatch(text)
-    return None if parts is None else (len(parts[1]), parts[3] is not None)
-
-
-def _compact_form(shape: Any, texts: Sequence[str], shapes: Sequence[Any]) -> str:
-    """The format of compact times of one shape; zeros that all of them have are part of it."""
-    length, is_zoned = shape
-    alike = [text for text, one in zip(texts, shapes, strict=True) if one == shape]
+def _compact_form(cells: pl.Series) -> str:
+    """The format of compact times of as many digits; zeros that all of them have are part of it."""
+    parts = cells.str.extract_groups(r"^(\d+)(\.\d+)?([+-]\d{4})?$").struct
+    digits, fractions, zones = (parts[i] for i in range(3))
+    length = int(digits.str.len_chars().max())  # type: ignore[arg-type]
     form = "%Y%m%d%H%M" if length == 12 else "%Y%m%d%H%M%S"
-    tails = {text[14:length] for text in alike}
-    if length > 14 and all(set(tail) == {"0"} for tail in tails):
+    tails = digits.str.slice(14)
+    if length > 14 and tails.str.contains("^0+$").all():
         form += "0" * (length - 14)
     elif length > 14:
-        form += "%f" + "000" * (length == 20 and all(tail.endswith("000") for tail in tails))
-    elif any("." in text for text in alike):
+        form += "%f000" if length == 20 and tails.str.ends_with("000").all() else "%f"
+    elif fractions.count():
         form += ".%f"
-    return f"{form}%z" if is_zoned else form
+    return f"{form}%z" if zones.count() else form
 
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
     """Times of which some have a zone and some have none, so that they cannot be compared."""
+    some = [_ZONE.sub("", text) for text in texts[:_PROBE]]
+    if not any(all(_follows(text, form) for text in some) for form in _MOMENTS):
+        return None
     bare = [_ZONE.sub("", text) for text in texts]
     zoned = sum(map(str.__ne__, bare, texts))
     alike = any(all(_follows(text, form) for text in bare) for form in _MOMENTS)

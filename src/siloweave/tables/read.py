@@ -952,6 +952,10 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     if kind not in _TEXT:
         lazy = pl.scan_ipc(file)
         return lazy, _Origin(zones=_zones(lazy.collect_schema()))
+    return _scanned_text(file, asked)
+
+
+def _scanned_text(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     names, found = csv_header(file, asked)
     head = _bytes(file, _HEAD)
     end = "\r" if b"\r" in head and b"\n" not in head else "\n"
@@ -971,9 +975,9 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         _log.warning("%s", control)
     hint = ""
     if len(names) == 1 and asked.separator is None:
-        lines = head.decode(encoding, "replace").splitlines()[found.skip or 0 :]
-        if hint := _divided_by(lines):
-            _log.warning("%s was read as one column: %s", file, hint)
+        hint = _divided_by(head.decode(encoding, "replace").splitlines()[found.skip or 0 :])
+    if hint:
+        _log.warning("%s was read as one column: %s", file, hint)
     lazy, blank = scan(source), frozenset[int]()
     given = lazy.collect_schema().names()
     if len(names) > 1 and lazy.select(pl.nth(len(names) - 1).null_count()).collect().item():
@@ -1055,7 +1059,8 @@ def _padded(text: pl.Series, decimal: str) -> int:
     values = text.filter(text.str.contains(r"^[^a-zA-Z]+$"))
     tails = values.str.extract(rf"{re.escape(decimal)}(\d+)\s*$").fill_null("")
     counts = tails.str.len_chars()
-    return fewest_decimals({*counts}, {*counts.filter(tails.str.ends_with("0"))})
+    padded = counts.filter(tails.str.ends_with("0"))
+    return fewest_decimals({*counts.unique()}, {*padded.unique()})
 
 
 def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
@@ -1404,7 +1409,7 @@ def _undecodable(file: Path, encoding: str) -> UnicodeDecodeError | None:
 
 
 def _control_in(file: Path, encoding: str = "utf-8") -> str | None:
-    """Say where a text file holds a byte that is in no text, such as NUL; None where it has none."""
+    """Say where a text file holds a byte that is in no text, such as NUL; None if it has none."""
     if file_kind(file).endswith(".zst") or "\x1a".encode(encoding, "replace") != b"\x1a":
         return None  # UTF-16 has such bytes everywhere
     line = 1
