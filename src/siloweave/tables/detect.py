@@ -17,13 +17,12 @@ from math import ceil, log
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.display import count_of, listed
 from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
-from siloweave.tables.parsing import DATETIME, texts_of, times_of
+from siloweave.tables.parsing import texts_of, times_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
 
 _Ints = NDArray[np.int64]
@@ -1021,10 +1020,11 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
         name: The column's.
         texts: Its different values, without those that stand for a missing one; all if None.
     """
-    cells = texts_of(table.cells(name).drop_nulls()) if texts is None else pl.Series(name, texts)
-    cells = cells.str.strip_chars()
+    if texts is not None:
+        table = Table.from_columns({name: (np.array(texts, dtype=object), None)})
+    cells = texts_of(table.cells(name).drop_nulls()).str.strip_chars()
     probe = cells.head(_PROBE).str.replace(r"\.0+$", "").to_list()
-    words = _words_in(table, name)
+    words = _words(name)
     if not all(map(_COMPACT.fullmatch, probe)) or _IDS & {*words} or _numbers_people(words):
         return None
 
@@ -1037,9 +1037,10 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
     if len(cells) < 2 or shapes.has_nulls():
         return None
     forms = {shape: _compact_form(cells.filter(shapes == shape)) for shape in shapes.unique()}
-    times = pl.Series(name, [None] * len(cells), dtype=DATETIME)
-    for shape, form in forms.items():
-        times = times.fill_null(times_of(cells.set(shapes != shape, None), form))
+    alike = [times_of(cells.set(shapes != shape, None), form) for shape, form in forms.items()]
+    times = alike[0]
+    for more in alike[1:]:
+        times = times.fill_null(more)
     if times.has_nulls() or not _are_likely(times):
         return None
 
@@ -1048,7 +1049,7 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
         why = f"times written as {' or '.join(sorted(forms.values()))}: not modelled until all are "
         return ColumnEvidence(name, "text", f"{why}written alike")
     (form,) = forms.values()
-    when = times.cast(pl.Int64).to_numpy()
+    when = times.to_numpy().astype(np.int64)
     resolution, whole = _resolution(np.unique(when), form)
     why = f"times written as {form}{', drawn in UTC' if '%z' in form else ''}{whole}"
     why += _far_off(when, texts, "list it in missing_values")
@@ -1056,20 +1057,21 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
     return ColumnEvidence(name, "datetime", why, format=form, resolution=resolution)
 
 
-def _are_likely(times: pl.Series) -> bool:
+def _are_likely(times: Any) -> bool:
     """Whether times lie in some years, and in several hours if they are not whole days."""
     clock = times.dt.time().unique()
     is_one_hour = clock.dt.hour().n_unique() == 1 and len(clock) > 1
     years = times.dt.year()
     far = years.filter(~years.is_between(1900, 2100))
-    return not is_one_hour and len(far) <= max(1, int(_STRAY * len(times)))
+    is_rarely_far = len(far) <= max(1, int(_STRAY * len(times)))
+    return not is_one_hour and is_rarely_far
 
 
-def _compact_form(cells: pl.Series) -> str:
+def _compact_form(cells: Any) -> str:
     """The format of compact times of as many digits; zeros that all of them have are part of it."""
     parts = cells.str.extract_groups(r"^(\d+)(\.\d+)?([+-]\d{4})?$").struct
     digits, fractions, zones = (parts[i] for i in range(3))
-    length = int(digits.str.len_chars().max())  # type: ignore[arg-type]
+    length = int(digits.str.len_chars().max())
     form = "%Y%m%d%H%M" if length == 12 else "%Y%m%d%H%M%S"
     tails = digits.str.slice(14)
     if length > 14 and tails.str.contains("^0+$").all():
