@@ -231,6 +231,7 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     (folder.path / "ward.csv").write_bytes(source)
     code, out, err = folder.call("init", "ward.csv", "--folder", "new")
     assert (code, err) == (0, "")
+    out = " ".join(out.split())
     assert "ward: fields divided by semicolons, cp1252, names in line 1; a word" in out
     assert "a word of it reads 'Unfälle': if that is wrong, give --encoding" in out
     assert "240 different texts in 240 rows of the form P[0-9]{7}: an identifier" in out
@@ -256,6 +257,20 @@ def test_init_says_how_files_are_written_and_why_a_column_is_what_it_is(folder):
     assert "8 columns with facts from rows, not declared:" in page
     assert "kind, format; drawn anew (like P[0-9]{7}), not modelled" in page
     assert re.fullmatch("P[0-9]{7}", first[0])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_of_init_fits_the_terminal(folder, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = "a column with a name that is longer than any terminal's quarter, and then some"
+    rows = "".join(f"{n % 40},{'abcdefgh'[n % 8]}\n" for n in range(200))
+    (folder.path / "wide.csv").write_text(f'"{long}",grp\n{rows}')
+    code, out, _ = folder.call("init", "wide.csv", "--folder", "new")
+    assert code == 0
+    head, *lines = out.partition("column ")[2].partition("Wrote")[0].splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "why" in head
+    assert "from rows: integer, low 0, high 39" in " ".join(out.split())
 
 
 def test_init_takes_the_form_of_a_file_as_it_is_given(folder):

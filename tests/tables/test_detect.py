@@ -91,7 +91,7 @@ def test_identifiers_are_known_by_name_by_gapless_numbers_and_by_chance():
     assert seen(random().permutation(skewed), "customer_id").kind == "id"
     assert seen(np.sort(skewed), "seconds").kind == "integer"
     assert seen(random().normal(size=ROWS)).kind == "continuous"
-    assert seen(shuffled.astype(float)).kind == "integer"
+    assert seen(shuffled.astype(float)).kind == "id"
     assert seen([*shuffled.astype(float), None]).kind == "id"  # as pandas holds whole numbers
     assert seen([f"K-{n:04d}/A" for n in shuffled]).format == "K-0[0-9]{3}/A"
 
@@ -346,6 +346,71 @@ def test_numbers_of_no_value_below_all_others_are_pointed_out(below, said, most)
     why = evidence(Table.from_columns({"x": (np.array(values), None)}))["x"].why
     assert ("missing_values" in why) == bool(said)
     assert said in why
+
+
+AGES = random(4).integers(18, 95, 2000)
+SCHOOL = random(4).integers(5, 22, 2000)
+HOURS = random(4).integers(0, 80, 2000)
+INCOMES = np.round(random(4).lognormal(7.5, 0.5, 2000)).astype(int)
+LIKERT = random(4).integers(1, 6, 2000)
+
+
+def with_codes(values, codes):
+    """Values of which 4 in 100 are each of some codes."""
+    mixed, draws = np.array(values, dtype=float), random(5).random(len(values))
+    for place, code in enumerate(codes):
+        mixed[(draws >= place * 0.04) & (draws < (place + 1) * 0.04)] = code
+    return mixed if (mixed % 1).any() else mixed.astype(int)
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        (AGES, [998, 999]), (AGES, [-1, -2]), (AGES, [-88, -99]), (AGES, [-99]),
+        (SCHOOL, [99]), (SCHOOL, [77, 88, 99]), (SCHOOL, [-8, -9]), (SCHOOL, [-4, -9]),
+        (HOURS, [97, 98, 99]), (INCOMES, [9999998, 9999999]), (INCOMES, [-66, -77]),
+        (AGES + 90, [888, 999]), (LIKERT, [-77, -99]), (LIKERT, [97, 98, 99]),
+        (HOURS, [-9, 999]), (AGES / 10, [-9.9]), (AGES / 10, [99.9]),
+    ],
+)  # fmt: skip
+def test_several_codes_for_unknown_are_pointed_out(values, codes):
+    column = seen(with_codes(values, codes))
+    below, above = [c for c in codes if c < 0], [c for c in codes if c >= 0]
+    named = " and ".join(map(str, [*below, *above]))
+    pronoun = "it" if len(codes) == 1 else "them"
+    assert f"; {named}, far from all others: list {pronoun}" in column.why
+    advice = "take it from the categories" if column.kind == "categorical" else "the bounds"
+    assert column.why.endswith(advice)
+
+
+def test_codes_for_unknown_are_pointed_out_where_numbers_have_a_form_or_marks(tmp_path):
+    amounts = [f"{n % 90 + 10},5" for n in range(400)]
+    amounts[::20] = ["999"] * 20
+    amounts[1::40] = ["n/a"] * 10
+    (tmp_path / "a.csv").write_text("x;y\n" + "".join(f"{text};1\n" for text in amounts))
+    column = Schema.detect(read(tmp_path / "a.csv"))["x"]
+    assert column.missing_values == ("n/a",)
+    assert "999, far from all others: list it in missing_values" in column.why
+
+
+def oldest():
+    """Ages up to 99, of whom few are above 90, and nobody is 95 to 97."""
+    ages = np.arange(100).repeat(20)
+    return np.concatenate([ages[ages < 90], [90, 91, 92, 93, 94, 98, 98, 98, 99, 99, 99]])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        oldest(),
+        np.arange(100).repeat(30),  # percentages
+        np.arange(-40, 41).repeat(5),
+        np.concatenate([np.arange(-2, 40).repeat(9), [-9] * 3]),
+        [10, 20, 30, 40, 50, 60, 70, 80, 97, 98, 99] * 20,
+    ],
+)
+def test_numbers_that_may_well_occur_are_no_codes_for_unknown(values):
+    assert "missing_values" not in seen(values).why
 
 
 @pytest.mark.parametrize("code", [1000, 60, -5, 42])
@@ -648,6 +713,37 @@ def test_negative_numbers_as_offices_write_them_are_read_from_a_file(tmp_path, t
     column = Schema.detect(table)["x"]
     assert (column.kind, column.format, column.low) == ("continuous", "1234.5", -3.5)
     assert table.floats("x", column.format)[0][:2].tolist() == [-3.5, 8.25]
+
+
+@pytest.mark.parametrize(
+    ("some", "words"),
+    [("({})", "9 rows are in brackets: read"), ("-{}", ""), ("[{}]", ""), ("{}-", "")],
+)
+def test_numbers_in_brackets_are_asked_about(tmp_path, some, words):
+    """Accounts write negative numbers so, official statistics uncertain ones."""
+    shares = [f"{2 + n % 50},{n % 10}" for n in range(ROWS)]
+    shares[::50] = [some.format(text) for text in shares[::50]]
+    shares[7] = "/"
+    shares[3] = some.format(shares[3])
+    (tmp_path / "a.csv").write_text("Anteil;x\n" + "".join(f"{text};1\n" for text in shares))
+    found = propose([tmp_path / "a.csv"])
+    assert words in found.schema["Anteil"].why
+    asked = [line for line in found.cautions if "delete the brackets in the file" in line]
+    assert len(asked) == bool(words)
+    if words:
+        assert asked[0].startswith("Anteil: numbers written like 1234,5")
+        assert found.schema["Anteil"].low < 0
+        signed = seen([*shares, "-3,5"])
+        assert "in brackets, and others have a sign: read as negative" in signed.why
+
+
+def test_marks_behind_numbers_are_to_have_a_column_of_their_own():
+    numbers = [f"{n % 97 + n % 10 / 10} {'bpe'[n % 3]}".rstrip("b") for n in range(ROWS)]
+    why = seen([*numbers, *[":"] * 20]).why
+    assert "numbers with marks behind them (e, p): write these into a column of their own" in why
+    assert "named as missing where the file is read" not in why  # which would not be enough
+    assert "marks behind" not in seen([f"{n} kg" for n in range(ROWS)]).why
+    assert "marks behind" not in seen([f"{n}{'AB'[n % 2]}" for n in range(12)] * 9).why
 
 
 def test_a_comma_before_three_digits_is_a_decimal_mark_in_a_file_of_semicolons(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
 from pathlib import Path
 from shlex import quote
+from shutil import get_terminal_size
 from sys import float_info
 from typing import Any, Literal
 
@@ -418,8 +419,16 @@ def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> 
     for line in proposal.files:
         console.print(escape(line))
     taken = dict(proposal.review)
-    rows = [(c.name, c.kind, c.why, taken.get(c.name, "")) for c in proposal.schema.columns]
-    console.print(_grid(("column", "kind", "why", "taken from the rows"), rows))
+    width = get_terminal_size().columns
+    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold", width=width)
+    grid.add_column("column", overflow="fold", max_width=width // 4)
+    grid.add_column("kind", no_wrap=True)
+    grid.add_column("why", overflow="fold", ratio=1)
+    for column in proposal.schema.columns:
+        facts = taken.get(column.name, "")
+        lines = [escape(column.why), f"[dim]from rows: {escape(facts)}[/]" if facts else ""]
+        grid.add_row(escape(column.name), column.kind, "\n".join(filter(None, lines)))
+    console.print(grid, soft_wrap=False, width=width)
     for line in proposal.constraints:
         console.print(f"constraint: {escape(line)}")
     for line in proposal.cautions:

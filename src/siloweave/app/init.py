@@ -27,7 +27,7 @@ from siloweave.report import words
 from siloweave.tables.bins import BINNED
 from siloweave.tables.constraints import FixedCombinations
 from siloweave.tables.database import Database, source_of
-from siloweave.tables.detect import AMBIGUOUS, evidence
+from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
 from siloweave.tables.display import count_of, listed
 from siloweave.tables.read import (
     Dialect,
@@ -44,7 +44,7 @@ from siloweave.tables.read import (
 )
 from siloweave.tables.relations import proposed
 from siloweave.tables.schema import Column, Schema, describe
-from siloweave.tables.units import Share, rows_by_unit, shares_kept
+from siloweave.tables.units import Share, differ_plainly, rows_by_unit, shares_kept
 
 _FEW = 20  # with fewer values in all files, a column that is an id in each may be categories
 _TOTALS = ("total", "totals", "sum", "summe", "gesamt", "insgesamt", "totale", "somma", "totaal")
@@ -117,7 +117,7 @@ def propose(
     units = repeated_ids(tables, schema) if on is None else ()
     study = _study(_title(name, target), where, on, tables, units)
     said = tuple(f"{party}: {text}" for party, table in tables.items() if (text := _said(table)))
-    found = [f"{c.name}: {c.why}." for c in schema.columns if c.why.startswith(AMBIGUOUS)]
+    found = [f"{c.name}: {c.why}." for c in schema.columns if _is_question(c.why)]
     found += map(str, units)
     for party, table in tables.items():
         found += [*_strays(party, table, schema), *_total(party, table)]
@@ -171,6 +171,8 @@ def repeated_ids(tables: Mapping[str, Table], schema: Schema) -> tuple[RepeatedI
     for column in schema.columns:
         if column.kind != "id":
             continue
+        if all(differ_plainly(table, column.name) for table in tables.values()):
+            continue
         texts = [rows_by_unit(table, replace(column, missing=True)) for table in tables.values()]
         counts = [Counter(one for one in own if one is not None) for own in texts]
         most = max((max(own.values(), default=0) for own in counts), default=0)
@@ -193,6 +195,11 @@ def _read(source: Path | Database, dialect: Dialect) -> Table:
     if dialect.encoding is None and is_text_file(source):  # what is guessed here is declared
         dialect = dataclasses.replace(dialect, encoding=encoding_of(table_file(source)))
     return read(source, **asdict(dialect))
+
+
+def _is_question(why: str) -> bool:
+    """Whether a column's reason leaves open what its values are, for its owner to say."""
+    return why.startswith(AMBIGUOUS) or f" {BRACKETS}" in why
 
 
 def _said(table: Table) -> str:
@@ -383,6 +390,8 @@ def _learned(column: Column) -> list[str]:
         "format": f"written like {column.format}",
         "padded": f"decimals written: at least {column.padded}",
         "missing_values": f"missing: {', '.join(column.missing_values)}",
+        "resolution": f"resolution: {column.resolution}",
+        "zone": f"time zone {column.zone}",
     }
     return [facts[fact] for fact in column.from_data]
 
@@ -577,9 +586,9 @@ _ORDER = """
 # There is no [alignment]: row i of one file must be the same person as row i of the others.
 """
 _PARTIES = """\
-# Who holds the rows: CSV, TSV, JSON lines, Arrow or Parquet; `columns = ["a", "b"]` takes some of
-# them. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What divides
-# its fields, and where its names are, is decided from the file unless it is declared:
+# Who holds the rows: CSV, TSV, JSON lines, Arrow, Parquet or Excel; `columns = ["a", "b"]` takes
+# some of them. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What
+# divides its fields, and where its names are, is decided from the file unless it is declared:
 # separator = ";", header = false, decimal = ",", missing = ["n/a"], short_lines = true, skip = 2
 # (lines above the names).
 """

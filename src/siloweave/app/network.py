@@ -48,7 +48,7 @@ from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
 from siloweave.tables.cells import moved_note
 from siloweave.tables.database import source_of
-from siloweave.tables.drawn import drawn_anew
+from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.ids import IdPolicy
 from siloweave.tables.read import Table, read, write
 
@@ -251,6 +251,7 @@ def party_in(
     def keep(rows: Table, seed: int) -> None:
         names = (*(asked.on if asked else ()), *entry.columns)
         own = setup.declared.select([name for name in names if name in setup.declared.names])
+        rows = listed_instead(rows, own, key=seed)
         write(drawn_anew(rows, own, key=seed), folder / KEPT, own.padded)
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)

@@ -51,7 +51,7 @@ from siloweave.privacy.ledger import Entry
 from siloweave.tables.arrays import Floats, Ints, Matrix
 from siloweave.tables.codes import Clique, Codes, Encoder
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.drawn import drawn_anew
+from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled
@@ -87,6 +87,14 @@ class Wanted(msgspec.Struct, frozen=True):
     def free(self) -> bool:
         """Whether rows are drawn without conditions."""
         return self.given is None and self.balanced is False
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns in which something is asked for."""
+        balanced = (self.balanced,) if isinstance(self.balanced, str) else ()
+        if self.given is None or isinstance(self.given, Mapping):
+            return (*(self.given or ()), *balanced)
+        return (*read(self.given).names, *balanced)
 
 
 class Model(Protocol):
@@ -753,6 +761,7 @@ class Fit:
             rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:
             rows = constrained_rows(self.modelled, self.model, wanted, self.num_rows, self.like)
+        rows = listed_instead(rows, self.schema, key=wanted.seed, kept=wanted.named)
         if self.schema.coded == self.schema.columns:
             return rows
         return drawn_anew(rows, self.schema, key=wanted.seed, like=self.like)

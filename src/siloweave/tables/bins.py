@@ -1,7 +1,7 @@
 """Bins of numbers and datetimes between declared bounds: equally wide, or cut by counts.
 
-Datetimes are counted in steps since 1970: days, seconds or microseconds, as the column's bounds
-and format say, so that they are binned like whole numbers.
+Datetimes are counted in steps since 1970, of the resolution that the column declares, or else its
+format, or else its bounds, so that they are binned like whole numbers.
 
 Bins of equal width leave nearly all rows of a skewed column in one of them. `cuts_of` therefore
 cuts a column by counts of narrow bins, so that each bin holds as few rows as their number allows.
@@ -12,6 +12,7 @@ alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from math import ceil
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.forms import number_form, written_time
+from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ SPIKE_SHARE = 0.02
 """Share of the rows from which a value, or a narrow bin, is a spike."""
 _DAY, _SECOND, _MILLISECOND, _MICROSECOND = 86_400_000_000, 1_000_000, 1_000, 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
-_CLOCK = ("%H", "%I", "%M", "%S", "%f", "%T", "%X", "%c", "%s", "%p")
+_NUMBERS: Mapping[str, Any] = MappingProxyType({"whole numbers": np.int64, "numbers": np.float64})
+_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")  # formats of datetimes that are numbers
 _FINE = 1024  # so many bins are narrow enough for one to hold one value alone
 _ALONE = 4.0  # times its neighbours, what such a bin holds
 _OCTAVE = 64  # bins between a number and its double, where bins are narrower near 0
@@ -196,7 +198,28 @@ def last_of(column: Column) -> int | float:
     """Return a column's largest value, inclusive; datetimes in steps."""
     if column.kind == "continuous":
         return float(column.high or 0.0)
-    return _whole(column, column.high)
+    return last_at(column, column.high)
+
+
+def last_at(column: Column, value: object) -> int | float:
+    """Return the largest number that an upper bound of a column includes; datetimes in steps.
+
+    A bound that is a date includes that whole day.
+
+    Example:
+        >>> seen = Column("seen", "datetime", resolution="hour")
+        >>> number_at(seen, "1970-01-02"), last_at(seen, "1970-01-02")
+        (24, 47)
+    """
+    number = number_at(column, value)
+    if column.kind == "datetime" and is_date(value):
+        return int(number) + _DAY // step_of(column) - 1
+    return number
+
+
+def is_date(bound: object) -> bool:
+    """Whether a bound of a column of datetimes is a day, without a time."""
+    return len(str(bound)) <= len("2024-01-31")
 
 
 def number_at(column: Column, value: object) -> int | float:
@@ -299,24 +322,22 @@ def _is_text(column: Column, like: Table | None) -> bool:
     return column.format is not None
 
 
-def as_datetimes(
-    column: Column, steps: Edges, like: Table | None
-) -> NDArray[np.datetime64] | NDArray[np.object_] | NDArray[np.int64]:
+def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[Any]:
     """Turn steps since 1970, one per row, into datetime64[us] or text.
 
     It is text, by the column's format (ISO-8601 without one), where the column of that name in
-    `like` is text or, without such a column, the schema has a format; whole numbers, such as
-    20240131, where `like` has these.
+    `like` is text or, without such a column, the schema has a format; numbers, such as 20240131,
+    where `like` has these.
     """
     found = (steps.astype(np.int64) * step_of(column)).astype("datetime64[us]")
-    whole = like is not None and column.name in like.names
-    if whole and like is not None and like.kind(column.name) == "whole numbers" and column.format:
-        days = [written_time(day, column.format) for day in found.tolist()]
-        return np.array(days).astype(np.int64)
+    digits = 3 if step_of(column) == _MILLISECOND else 6
+    kind = like.kind(column.name) if like is not None and column.name in like.names else ""
+    if kind in _NUMBERS and column.format is not None and _DIGITS.fullmatch(column.format):
+        texts = [written_time(when, column.format, digits) for when in found.tolist()]
+        return np.array(texts).astype(_NUMBERS[kind])
     if not _is_text(column, like):
         return found
     pattern = column.format or ("%Y-%m-%d" if step_of(column) == _DAY else "%Y-%m-%dT%H:%M:%S.%f")
-    digits = 3 if step_of(column) == _MILLISECOND else 6
     return np.array([written_time(one, pattern, digits) for one in found.tolist()], dtype=object)
 
 
@@ -351,14 +372,41 @@ def _whole(column: Column, bound: object) -> int:
 
 
 def step_of(column: Column) -> int:
-    """Return the microseconds of a datetime column's step: of a day, a second, 1,000 or one."""
+    """Return the microseconds of a datetime column's step, by its resolution.
+
+    A column that declares none has that of its format: what the format writes at least. Without a
+    format bounds decide: dates are days, times are seconds, and fractions are milliseconds, if they
+    have three digits, or microseconds.
+
+    Example:
+        >>> public = Column("seen", "datetime", low="2024-01-01", high="2024-12-31")
+        >>> step_of(public) // 1_000_000
+        86400
+        >>> clock = Column("seen", "datetime", format="%d.%m.%Y %H:%M", low="2024-01-01")
+        >>> step_of(clock) // 1_000_000
+        60
+    """
+    if column.resolution is not None:
+        return RESOLUTIONS[column.resolution]
+    written = None if column.format is None else RESOLUTIONS[resolution_of(column.format)]
+    if written is not None and written != _MICROSECOND:
+        return written
     bounds = (str(column.low), str(column.high))
-    dates = all(len(bound) <= 10 for bound in bounds)
-    timeless = column.format is not None and not any(code in column.format for code in _CLOCK)
-    if dates or timeless:
-        return _DAY
-    digits = max(len(bound.partition(".")[2]) for bound in bounds)
-    return {0: _SECOND, 3: _MILLISECOND}.get(digits, _MICROSECOND)
+    fractions = [len(bound.partition(".")[2]) for bound in bounds]
+    if max(fractions) == 3:
+        return _MILLISECOND
+    if written is not None or max(fractions) > 0:
+        return _MICROSECOND
+    return _DAY if all(map(is_date, bounds)) else _SECOND
+
+
+def has_implied_days(column: Column) -> bool:
+    """Whether a datetime column has days for no other reason than that its bounds are dates.
+
+    A time of day has no place in it then: whoever wrote dates as public bounds may not have known
+    that it would be dropped.
+    """
+    return column.resolution is None and column.format is None and step_of(column) == _DAY
 
 
 def coarser_step(one: Column, other: Column) -> int:

@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Ints
-from siloweave.tables.bins import BINNED, Edges, fallback_of, last_of, number_at, step_of
+from siloweave.tables.bins import (
+    BINNED,
+    Edges,
+    fallback_of,
+    has_implied_days,
+    last_of,
+    number_at,
+    step_of,
+)
 from siloweave.tables.display import count_of
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
@@ -184,9 +192,23 @@ def _datetimes(column: Column, table: Table, is_missing: Bools) -> PlacedCells:
     is_unread = times.is_null().to_numpy() & ~is_missing
     microseconds: Ints = times.cast(pl.Int64).fill_null(0).to_numpy()
     values = microseconds // step_of(column)
+    is_cut = np.zeros_like(is_missing)
+    if has_implied_days(column):
+        is_cut = (microseconds % step_of(column) != 0) & ~is_missing & ~is_unread
     if column.outside != "move":
         table.check_times(column.name, table.rows_of(is_unread), column.format)
-    return _in_bounds(column, values, is_missing, is_unread, np.zeros_like(is_missing))
+        check_days(column.name, table.rows_of(is_cut))
+    return _in_bounds(column, values, is_missing, is_unread, is_cut)
+
+
+def check_days(name: str, timed: int) -> None:
+    """Raise SchemaError where so many rows, if any, have a time of day in a column of days."""
+    if timed:
+        raise SchemaError(
+            f"column {name!r}: {count_of(timed, 'row has', 'rows have')} a time of day, but its "
+            "bounds are dates, and nothing else says how fine its times are; declare its "
+            "resolution, such as 'minute', or 'day' to leave times of day out"
+        )
 
 
 def _in_bounds(
@@ -201,7 +223,7 @@ def _in_bounds(
         values: The numbers.
         is_missing: Cells without a value.
         is_unread: Cells that hold something else than a number.
-        is_changed: Cells whose number was rounded.
+        is_changed: Cells whose number was rounded, or whose time of day was left out.
     """
     if column.outside != "move":
         return PlacedCells(values, is_missing, np.zeros_like(is_missing))

@@ -31,8 +31,15 @@ from numpy.typing import NDArray
 
 from siloweave.errors import CapacityError, DataError
 from siloweave.tables.arrays import Ints
-from siloweave.tables.bins import fallback_of, last_of, octave_starts, octaves, step_of
-from siloweave.tables.cells import check_fit
+from siloweave.tables.bins import (
+    fallback_of,
+    has_implied_days,
+    last_of,
+    octave_starts,
+    octaves,
+    step_of,
+)
+from siloweave.tables.cells import check_days, check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.database import Database, DatabaseKind, as_text, quoted
 from siloweave.tables.forms import numbers_among
@@ -438,7 +445,10 @@ class _Coding:
         codes, rows = (groups[one].cast(pl.Int64).to_numpy() for one in ("v", "n"))
         wrong = (_MISSING, _OUTSIDE, _BROKEN, _WILD)
         missing, outside, broken, wild = (int(rows[codes == one].sum()) for one in wrong)
-        check_numbers(self.column.name, wild, broken)
+        if self.column.kind == "datetime":
+            check_days(self.column.name, broken)
+        else:
+            check_numbers(self.column.name, wild, broken)
         check_fit(self.column, outside, missing)
         is_code = codes >= 0
         np.add.at(counts, codes[is_code] % self.size, rows[is_code])
@@ -483,6 +493,8 @@ class _Coding:
                 cases.append(f"{wild} {_WILD if checked else 'NULL'}")
             if column.kind == "integer":
                 cases.append(f"WHEN NOT ({number.is_whole}) THEN {_BROKEN if checked else 'NULL'}")
+        if not self.moves and column.kind == "datetime" and number.is_whole:
+            cases.append(f"WHEN NOT ({number.is_whole}) THEN {_BROKEN if checked else 'NULL'}")
 
         # Cells beyond the bounds.
         low, high = (str(_OUTSIDE) if checked else "NULL" for _ in range(2))
@@ -499,7 +511,7 @@ class _Coding:
 
         # All others, in bins.
         code = _by_octaves(column, self.encoder, number)
-        if moved and column.kind == "integer" and family != "whole":
+        if moved and number.is_whole and family != "whole":
             code = f"{code} + CASE WHEN {number.is_whole} THEN 0 ELSE {moved} END"
         return f"CASE {' '.join(cases)} ELSE {code} END"
 
@@ -528,11 +540,16 @@ class _Coding:
         if kind == "datetime":
             step = step_of(self.column)
             y = sql.microseconds.format(x)
+            is_day = f"{y} % {step} = 0" if has_implied_days(self.column) else ""
             if sql.time:
                 return _Number(
-                    y, lambda edge: f"{x} < {_time(sql, int(edge) * step)}", "", step, self.database
+                    y,
+                    lambda edge: f"{x} < {_time(sql, int(edge) * step)}",
+                    is_day,
+                    step,
+                    self.database,
                 )
-            return _Number(y, lambda edge: f"{y} < {int(edge) * step}", "", step, self.database)
+            return _Number(y, lambda edge: f"{y} < {int(edge) * step}", is_day, step, self.database)
         if self.family == "whole":
             return _Number(x, lambda edge: f"{x} < {int(edge)}", "TRUE", 1, self.database)
         y = f"CAST({x} AS BIGINT)"  # rounds half to even
@@ -631,7 +648,8 @@ class _Number:
     Attributes:
         y: Its value; of a datetime in microseconds.
         below: Whether it is below an edge, in steps.
-        is_whole: Whether it is whole, in a column of whole numbers.
+        is_whole: Whether it is whole, in a column of whole numbers, or a day, in one of datetimes
+            that has days by its bounds alone. Empty where nothing is asked.
         step: So many of `y` are a step.
         database: Where it is.
     """

@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from math import ceil, log
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.display import count_of
-from siloweave.tables.forms import written_time
+from siloweave.tables.display import count_of, listed
+from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
+from siloweave.tables.parsing import texts_of, times_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
 
 _Ints = NDArray[np.int64]
@@ -33,6 +35,8 @@ _MOST_CODES = 256  # whole numbers that are codes by their name
 _HUGE = 2**62  # from which on a schema has no bounds
 _LONG = 4  # digits of identifiers that are no running numbers
 _EACH = 0.1  # share of distinct values from which each has few rows, as people have visits
+_SECOND = RESOLUTIONS["second"]
+_SURPRISE = log(1e5)  # so seldom would all of some times be on whole hours by chance
 _ROWS = 5000  # by which order in other columns is judged
 
 
@@ -120,7 +124,11 @@ _NUMBER = re.compile(
     rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_WORD}(?:/\d*{_WORD})?)?(?P<close>\))?"
 )
 _POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)  # 1.2E-05
-_CODED = re.compile(r"-?(?:99+[78]?|88+|77+)(?:\.9+)?")  # as numbers for no value are
+_CODED = re.compile(r"(?:9+[6-9]|66+|77+|88+)(?:\.9+)?|9\.9+")  # as numbers for no value are
+_MOST_UNKNOWN = 5  # codes of a missing value in one column, at each end
+_FEWEST = 3  # different numbers beside them
+_APART = 3  # times as far from other numbers as these mostly are from each other
+_NEIGHBOURS = 9  # numbers below a gap, by which it is judged
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
 _MARKS = 5  # of missing values that may stand among numbers
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
@@ -148,6 +156,7 @@ _DIALLED = re.compile(
     r"[+(]|00[1-9]\d{0,2}[\s/.-]|(?:1-)?\d{3}[-.]\d{3}[-.]\d{4}(?!\d)|0[1-9](?:[ .]\d\d){4}(?!\d)|"
     r"0[1-9]\d{1,3}[ /-]\d{3,4} ?\d{3,4}(?!\d)"  # of one country: 06 12 34 56 78, 030 1234567
 )
+_COMPACT = re.compile(r"(\d{12}|\d{14}|\d{17}|\d{20})(?:\.\d{1,6})?(?:[+-]\d{4})?")
 _ZONE = re.compile(r"(?<=\d) ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)$")
 _POSTCODE = re.compile(r"[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d")
 _PERSON = re.compile(r"(?:[^\W\d_][\w.'\u2019-]*)(?:,? [^\W\d_][\w.'\u2019-]*){1,3}")
@@ -160,6 +169,8 @@ SEMANTIC = ("email", "phone", "name", "address", "postcode", "iban", "url", "ip"
 """What texts may be that are not modelled; a schema's ``format`` of a ``text`` column."""
 _CALLED = {"email": "an email", "address": "an address", "iban": "an IBAN", "url": "a URL",
            "ip": "an IP address", "uuid": "a UUID"}  # fmt: skip
+BRACKETS = "in brackets"
+"""What the reason of a column has whose numbers in brackets are taken for negative ones."""
 AMBIGUOUS = "dates that are ambiguous"
 """What the reason of a column begins with whose days and months may be swapped."""
 
@@ -171,6 +182,7 @@ _DAYS = (
 _MONTHS = ("%Y-%m", "%Y/%m", "%m/%Y", "%m.%Y", "%b %Y", "%B %Y", "%b-%Y", "%b-%y")
 _NAMED_DAYS = tuple(f"%a{gap}{day}" for gap in (" ", ", ") for day in _DAYS)
 _DECADE, _EDGES = 3652, ((1, 1), (12, 30), (12, 31))  # in days; of years, such as 9999-12-31
+_ODD_DATES = 3  # at each end, that are named
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 _MOMENTS = (
     *_CLOCKS,
@@ -200,6 +212,8 @@ class ColumnEvidence:
     missing_values: tuple[str, ...] = ()
     otherwise: str | None = None
     strays: tuple[str, ...] = ()
+    resolution: str | None = None
+    zone: str | None = None
 
 
 def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, ColumnEvidence]:
@@ -216,6 +230,8 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
         if table.kind(name) == "numbers" and (wild := len(table.unread(name))):
             why = f"{one.why}; {wild:,} of {table.num_rows:,} rows hold infinite numbers: correct "
             found[name] = replace(one, why=f"{why}them, or make them missing")
+    if table.hint:
+        found = {name: replace(one, why=f"{one.why}; {table.hint}") for name, one in found.items()}
     return _settled(found)
 
 
@@ -236,28 +252,91 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         when = np.unique(table.datetimes(name)[0][~gone])
         days = np.datetime_as_string(when.view("datetime64[us]"), unit="D").tolist()
         far = _far_off(when, days, "make it missing in the table")
-        return ColumnEvidence(name, "datetime", f"datetimes{far}")
+        resolution, whole = _resolution(when, None)
+        zone = table.zone(name)
+        where = f" of the time zone {zone}" if zone else ""
+        why = f"datetimes{where}{whole}{far}"
+        return ColumnEvidence(name, "datetime", why, resolution=resolution, zone=zone)
     if kind == "text":
-        return _of_text(table, name)
+        return _with_unlike(table, _of_text(table, name))
+    if (compact := _compact_times(table, name, None)) is not None:
+        return compact
     found = _of_numbers(table, name)
-    if found.kind in ("integer", "continuous"):
-        found = replace(found, why=found.why + _unlike(*table.floats(name)))
-    return replace(found, padded=table.padded(name))
+    return replace(_with_unlike(table, found), padded=table.padded(name))
 
 
-def _unlike(numbers: NDArray[np.float64], gone: NDArray[np.bool_]) -> str:
-    """What is said of 999 or -99 far from all others, and of -7, -8 and -9 alone below 0."""
-    seen, times = np.unique(numbers[~gone], return_counts=True)
-    below = seen[seen < 0]
-    coded = set(below) <= {-7.0, -8.0, -9.0} and len(below) < len(seen) and times[0] > 2
-    found = [f"{value:g}" for value in below[::-1]] if coded else []
-    for end in (-1, 0) if len(seen) > _SOME else ():
-        others, text = (seen[:-1] if end else seen[1:]), f"{seen[end]:.10g}"
-        far = abs(seen[end] - others[end]) > np.ptp(others) and times[end] > 2
-        found += [text] if far and _CODED.fullmatch(text) else []
-    it, stands = ("it", "it stands") if len(found) == 1 else ("them", "they stand")
-    said = f"; {' and '.join(found)}, far from all others: list {it} in missing_values if {stands} "
-    return f"{said}for a missing value, and correct the bounds" if found else ""
+def _with_unlike(table: Table, found: ColumnEvidence) -> ColumnEvidence:
+    """Evidence of a column, which names codes of a missing value among its numbers."""
+    name, is_coded = found.name, found.kind == "categorical"
+    is_text = table.kind(name) == "text"
+    if found.kind not in ("integer", "continuous") and not (is_coded and not is_text):
+        return found
+    plain = table.blanked(name, (*found.missing_values, *found.strays))
+    numbers, is_missing = plain.floats(name, found.format)
+    return replace(found, why=found.why + _unlike(found, numbers[~is_missing]))
+
+
+def _unlike(found: ColumnEvidence, numbers: NDArray[np.float64]) -> str:
+    """What is said of numbers that are codes of a missing value, such as 998 and 999."""
+    seen, times = np.unique(numbers, return_counts=True)
+    low = _low_codes(seen, times)
+    high = _high_codes(seen[low:], times[low:])
+    codes = [*seen[:low][::-1], *seen[len(seen) - high :]]
+    if not codes:
+        return ""
+    it, stands = ("it", "it stands") if len(codes) == 1 else ("them", "they stand")
+    listed_codes = " and ".join(f"{code:.10g}" for code in codes)
+    correct = "take it from the categories" if found.kind == "categorical" else "correct the bounds"
+    return (
+        f"; {listed_codes}, far from all others: list {it} in missing_values if {stands} for a "
+        f"missing value, and {correct}"
+    )
+
+
+def _low_codes(seen: NDArray[Any], times: _Ints) -> int:
+    """How many of the smallest different numbers are codes, such as -99, or -8 and -9.
+
+    Below numbers of which none is negative they need not lie as far away.
+    """
+    below = int((seen < 0).sum())
+    if 0 < below < len(seen) and {*seen[:below]} <= {-7.0, -8.0, -9.0} and times[0] > 2:
+        return below
+    for count in range(min(_MOST_UNKNOWN, len(seen) - _FEWEST), 0, -1):
+        if times[:count].min() <= 2:
+            continue
+        rest, gap = seen[count:], seen[count] - seen[count - 1]
+        written = [f"{-code:.10g}" for code in seen[:count]]
+        has_long = any(map(_CODED.fullmatch, written))
+        are_codes = all(_CODED.fullmatch(text) or text in "123456789" for text in written)
+        is_far = gap > np.ptp(rest) and has_long
+        is_apart = rest[0] >= 0 and gap > _APART * np.median(np.diff(rest))
+        if are_codes and (is_far or (is_apart and (has_long or count > 1))):
+            return count
+    return 0
+
+
+def _high_codes(seen: NDArray[Any], times: _Ints) -> int:
+    """How many of the largest different numbers are codes, such as 998 and 999.
+
+    They lie far from all others; or they are at least two in a row up to 99 or such, above a gap
+    that is no chance, and each is more frequent than the numbers below the gap.
+    """
+    for count in range(min(_MOST_UNKNOWN, len(seen) - _FEWEST), 0, -1):
+        codes, rest = seen[-count:], seen[:-count]
+        written = [f"{code:.10g}" for code in codes]
+        if times[-count:].min() <= 2 or not all(map(_CODED.fullmatch, written)):
+            continue
+        gap = codes[0] - rest[-1]
+        if gap > np.ptp(rest):
+            return count
+        in_a_row = count > 1 and set(written[-1]) == {"9"} and (np.diff(codes) == 1).all()
+        spacing = float(np.median(np.diff(rest)))
+        near = rest >= rest[-1] - _NEIGHBOURS * spacing
+        often = times[:-count][near].sum() / (_NEIGHBOURS + 1)  # rows of a value below the gap
+        absent = (gap / spacing - 1) * often
+        if in_a_row and gap > _APART * spacing and absent > 16 and times[-count:].min() > often:
+            return count
+    return 0
 
 
 # Numbers
@@ -292,8 +371,8 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     if seen.tolist() == [0, 1]:
         return ColumnEvidence(name, "boolean", "0 and 1: a boolean", categories=(0, 1))
     months = kinds > _FEW_CODES and 0 < seen[0] <= seen[-1] < 10**6  # of few years: codes
-    if _are_days(seen * 100 + 1 if months else seen):
-        days, such = ("%Y%m", "202401") if months else ("%Y%m%d", "20240131")
+    days, such = ("%Y%m", "202401") if months else ("%Y%m%d", "20240131")
+    if _are_days(seen * 100 + 1 if months else seen, times) and _fits(table, name, days):
         texts, how = list(map(str, seen.tolist())), "name it as missing where the file is read"
         when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, days)
         why = f"whole numbers such as {such}: dates{_far_off(when, texts, how)}"
@@ -304,8 +383,7 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
             why += f"not modelled; {_if_not('categorical')}"
             return ColumnEvidence(name, "text", why, format="postcode")
         return ColumnEvidence(name, "categorical", f"{why}categories; {_if_not('integer')}")
-    measured = table.kind(name) == "numbers" and rows == table.num_rows  # a key is no float
-    if not measured and (reason := _is_key(words, values, seen, times)):
+    if reason := _is_key(words, values, seen, times):
         size = len(str(seen[0]))
         form = f"[1-9][0-9]{{{size - 1}}}" if _as_long(seen) >= _LONG else None
         return _id(name, spread, form, f", {reason}", "integer")
@@ -330,16 +408,22 @@ def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> Co
     return ColumnEvidence(name, "id", f"{why}; {_if_not(other)}", format=form)
 
 
-def _are_days(seen: _Ints) -> bool:
-    """Whether whole numbers are days written as 20240131, but for first or last days of a year."""
+def _are_days(seen: _Ints, times: _Ints) -> bool:
+    """Whether whole numbers are days written as 20240131.
+
+    Years are those of our time, but for typing errors, and for first and last days of a year.
+    """
     if seen[0] < 1000_01_01 or seen[-1] > 9999_12_31:
         return False
     try:
         days = [datetime.strptime(str(one), "%Y%m%d") for one in seen.tolist()]  # noqa: DTZ007
     except ValueError:
         return False
-    far = [(day.month, day.day) for day in days if not 1900 <= day.year <= 2100]
-    return len(far) < min(3, len(days) - 1) and {*far} <= {*_EDGES}
+    is_far = np.array([not 1900 <= day.year <= 2100 for day in days])
+    if is_far.sum() >= min(3, len(days) - 1):
+        return False
+    edges = {(day.month, day.day) for day, far in zip(days, is_far, strict=True) if far}
+    return edges <= {*_EDGES} or times[is_far].sum() <= _STRAY * times.sum()
 
 
 def _as_long(seen: _Ints) -> int:
@@ -498,7 +582,8 @@ def _without_order(name: str, values: _Ints, seen: _Ints, table: Table) -> bool:
 def _of_text(table: Table, name: str) -> ColumnEvidence:
     counted = table.text_counts(name)
     short = [text for text in counted if len(text) < 10]
-    blanks = {t for t in short if t.lower() in _BLANKS or not t or _ERROR.fullmatch(t)}
+    blanks = {t for t in short if not t or t.lower() in _BLANKS}
+    blanks |= {t for t in short if t[:1] == "#" and _ERROR.fullmatch(t)}
     core = counted if not blanks else {t: n for t, n in counted.items() if t not in blanks}
     if not core:
         spelled = tuple(sorted(blanks))
@@ -519,10 +604,14 @@ def _of_text(table: Table, name: str) -> ColumnEvidence:
         core |= {text: counted[text] for text in unsure}
         found = _not_modelled(table, name, core) or _categories(table, name, core)
         rows = sum(core[text] for text in others)
-        if 0 < rows < sum(core.values()) / 3:
+        rest = {text: count for text, count in core.items() if text not in {*others}}
+        if 0 < rows < sum(core.values()) / 3 and _written(table, name, rest, {*blanks, *others}):
             why = f"{found.why}; all but {rows:,} rows hold {what}, and it is modelled as such if "
             why += "the others are corrected, or named as missing where the file is read"
             found = replace(found, why=why)
+        elif flags := _flags(core):
+            why = f"{found.why}; numbers with marks behind them ({listed(flags, 5)}): write these "
+            found = replace(found, why=f"{why}into a column of their own, and it is modelled")
     if spelled := tuple(sorted(blanks)):
         texts = ", ".join(map(repr, spelled))
         why = f"{found.why}; {texts} taken for a missing value: correct missing_values if it is not"
@@ -575,6 +664,16 @@ def _marks_of_gaps(core: Mapping[str, int], others: Sequence[str]) -> set[str]:
     marks = {text for text in others if core[text] > 2}
     marks = {text for text in marks if _LIMIT.fullmatch(text) or not re.search("[1-9]", text)}
     return marks if len(core) - len(others) >= _SOME and len(marks) <= _MARKS else set()
+
+
+def _flags(core: Mapping[str, int]) -> list[str]:
+    """Marks behind most numbers or some, such as the flags p and e of official statistics."""
+    probe = list(core)[: 10 * _PROBE]
+    parts = [re.fullmatch(r"([-+]?\d[\d.,]*) ?([^\W\d]{1,3}|[*†‡]{1,3})?", text) for text in probe]
+    flagged = [part for part in parts if part is not None]
+    marks = {part[2] for part in flagged if part[2]}
+    has_most = len(flagged) >= (1.0 - 2 * _EACH) * len(probe) and len(probe) > _SOME
+    return sorted(marks) if has_most and (len(marks) > 1 or {*marks} & {*"*†‡"}) else []
 
 
 def _categories(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvidence:
@@ -719,7 +818,14 @@ def _varied(texts: Sequence[str]) -> bool:
 
 def _most(texts: Sequence[str], test: Callable[[str], Any]) -> bool:
     """Whether a test holds for nearly all texts."""
-    return sum(bool(test(text)) for text in texts) >= _NEAR * len(texts)
+    exceptions = len(texts) - ceil(_NEAR * len(texts))
+    for text in texts:
+        if test(text):
+            continue
+        exceptions -= 1
+        if exceptions < 0:
+            return False
+    return True
 
 
 def _pattern(texts: Sequence[str]) -> str | None:
@@ -727,9 +833,12 @@ def _pattern(texts: Sequence[str]) -> str | None:
     if len({len(text) for text in texts}) > 1:
         return None
     parts: list[str] = []
-    for column in map(set, zip(*texts, strict=True)):
+    places = np.array(texts).view("U1").reshape(len(texts), -1)
+    for column in (set(np.unique(place).tolist()) for place in places.T):
         options = ("[0-9]", "[A-Z]", "[a-z]", "[0-9a-f]", "[0-9A-F]", "[A-Z0-9]", "[a-z0-9]",
                    "[A-Za-z0-9]")  # fmt: skip
+        if "" in column:  # NUL, which numpy leaves off
+            return None
         if len(column) == 1:
             parts.append(re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", column.pop()))
         else:
@@ -747,6 +856,8 @@ def _pattern(texts: Sequence[str]) -> str | None:
 def _written(
     table: Table, name: str, core: Mapping[str, int], blanks: Iterable[str]
 ) -> ColumnEvidence | None:
+    if (compact := _compact_times(table, name, list(core))) is not None:
+        return compact
     found = _written_numbers(table, name, core, blanks)
     return found or _written_dates(table, name, core, blanks)
 
@@ -790,6 +901,7 @@ def _written_numbers(
     plain = table.blanked(name, (*blanks, *strays))
     other = sum(core[text] for text in strays)
     note = f"; other text in {other:,} of {rows:,} rows: correct it" if other else ""
+    note += _said_of_brackets(same, core)
     if decimals == 0 and form in (None, "1234"):
         values, gone = plain.integers(name, form)
         seen, times = np.unique(values[~gone], return_counts=True)
@@ -809,6 +921,21 @@ def _written_numbers(
     why = f"{written}, of up to {count_of(decimals, 'decimal', 'decimals')}{note}"
     return ColumnEvidence(
         name, "continuous", why, format=form, decimals=most, padded=padded, strays=strays
+    )
+
+
+def _said_of_brackets(numbers: Iterable[re.Match[str]], counts: Mapping[str, int]) -> str:
+    """What is said of numbers in brackets: negative in accounts, uncertain in statistics."""
+    inside = [number for number in numbers if number["open"]]
+    if not inside:
+        return ""
+    rows = sum(counts[number.string] for number in inside)
+    signed = any(number["sign"] or number["sign2"] or number["behind"] for number in numbers)
+    held = count_of(rows, "row is", "rows are")
+    others = ", and others have a sign" if signed else ""
+    return (
+        f"; {held} {BRACKETS}{others}: read as negative, as accounts write them. If they mark what "
+        "is uncertain, as official statistics do, delete the brackets in the file"
     )
 
 
@@ -862,7 +989,7 @@ def _written_dates(
     forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS + months
     if zone := re.search(r" GMT[+-]\d+$", probe[0]):  # of a form in one season
         forms = tuple(form + zone[0] for form in forms)
-    forms = tuple(form for form in forms if all(_follows(text, form) for text in probe))
+    forms = tuple(form for form in forms if _most(probe, partial(_follows, form=form)))
     plain = table.blanked(name, tuple(blanks))
     fits = [form for form in forms if _fits(plain, name, form)]
     if not fits:
@@ -874,12 +1001,93 @@ def _written_dates(
     why = f"{'dates' if re.search('%[Yy]', form) else 'times of day'} written as {form}"
     texts = list(core)
     when, _ = Table.from_columns({name: (texts, None)}).datetimes(name, form)
+    resolution, whole = _resolution(np.unique(when), form)
+    if "%z" in form:
+        why += ", read in UTC and drawn in UTC, with +00:00"
+    why += whole + _far_off(when, texts, "list it in missing_values")
+    return ColumnEvidence(
+        name, "datetime", why, format=form, otherwise=otherwise, resolution=resolution
+    )
+
+
+def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> ColumnEvidence | None:
+    """Times of digits alone, such as 20240131093000 of HL7; None if they are something else.
+
+    Numbers of a day's records, such as 202401310007, look like times too, but all in one hour.
+
+    Args:
+        table: All columns.
+        name: The column's.
+        texts: Its different values, without those that stand for a missing one; all if None.
+    """
+    if texts is not None:
+        table = Table.from_columns({name: (np.array(texts, dtype=object), None)})
+    cells = texts_of(table.cells(name).drop_nulls()).str.strip_chars()
+    probe = cells.head(_PROBE).str.replace(r"\.0+$", "").to_list()
+    words = _words(name)
+    if not all(map(_COMPACT.fullmatch, probe)) or _IDS & {*words} or _numbers_people(words):
+        return None
+
+    # Which digits each has, and how they are read.
+    cells = cells.unique(maintain_order=True)
+    if not cells.str.contains(r"\.0*[1-9]").any():
+        cells = cells.str.replace(r"\.0+$", "")  # of a column of floats
+    shapes = cells.str.extract(f"^(?:{_COMPACT.pattern})$").str.len_chars()
+    shapes = shapes * 2 + cells.str.contains(r"[+-]\d{4}$")
+    if len(cells) < 2 or shapes.has_nulls():
+        return None
+    forms = {shape: _compact_form(cells.filter(shapes == shape)) for shape in shapes.unique()}
+    alike = [times_of(cells.set(shapes != shape, None), form) for shape, form in forms.items()]
+    times = alike[0]
+    for more in alike[1:]:
+        times = times.fill_null(more)
+    if times.has_nulls() or not _are_likely(times):
+        return None
+
+    texts = cells.to_list()
+    if len(forms) > 1:
+        why = f"times written as {' or '.join(sorted(forms.values()))}: not modelled until all are "
+        return ColumnEvidence(name, "text", f"{why}written alike")
+    (form,) = forms.values()
+    when = times.to_numpy().astype(np.int64)
+    resolution, whole = _resolution(np.unique(when), form)
+    why = f"times written as {form}{', drawn in UTC' if '%z' in form else ''}{whole}"
     why += _far_off(when, texts, "list it in missing_values")
-    return ColumnEvidence(name, "datetime", why, format=form, otherwise=otherwise)
+    why += f"; {_if_not('integer')}"
+    return ColumnEvidence(name, "datetime", why, format=form, resolution=resolution)
+
+
+def _are_likely(times: Any) -> bool:
+    """Whether times lie in some years, and in several hours if they are not whole days."""
+    clock = times.dt.time().unique()
+    is_one_hour = clock.dt.hour().n_unique() == 1 and len(clock) > 1
+    years = times.dt.year()
+    far = years.filter(~years.is_between(1900, 2100))
+    is_rarely_far = len(far) <= max(1, int(_STRAY * len(times)))
+    return not is_one_hour and is_rarely_far
+
+
+def _compact_form(cells: Any) -> str:
+    """The format of compact times of as many digits; zeros that all of them have are part of it."""
+    parts = cells.str.extract_groups(r"^(\d+)(\.\d+)?([+-]\d{4})?$").struct
+    digits, fractions, zones = (parts[i] for i in range(3))
+    length = int(digits.str.len_chars().max())
+    form = "%Y%m%d%H%M" if length == 12 else "%Y%m%d%H%M%S"
+    tails = digits.str.slice(14)
+    if length > 14 and tails.str.contains("^0+$").all():
+        form += "0" * (length - 14)
+    elif length > 14:
+        form += "%f000" if length == 20 and tails.str.ends_with("000").all() else "%f"
+    elif fractions.count():
+        form += ".%f"
+    return f"{form}%z" if zones.count() else form
 
 
 def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
     """Times of which some have a zone and some have none, so that they cannot be compared."""
+    some = [_ZONE.sub("", text) for text in texts[:_PROBE]]
+    if not any(all(_follows(text, form) for text in some) for form in _MOMENTS):
+        return None
     bare = [_ZONE.sub("", text) for text in texts]
     zoned = sum(map(str.__ne__, bare, texts))
     alike = any(all(_follows(text, form) for text in bare) for form in _MOMENTS)
@@ -889,19 +1097,58 @@ def _mixed_zones(name: str, texts: Sequence[str]) -> ColumnEvidence | None:
     return ColumnEvidence(name, "text", f"{why} none: not modelled until all are written alike")
 
 
+def _resolution(when: _Ints, form: str | None) -> tuple[str | None, str]:
+    """Return the resolution of different times, and what is said of it; None where it is known.
+
+    Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
+    chance would hardly have put all of them there.
+    """
+    known = "day" if form is None else resolution_of(form)
+    usual = _SECOND if form is None else max(RESOLUTIONS[known], _SECOND)
+    name = "microsecond"
+    for name, step in RESOLUTIONS.items():
+        surprise = len(when) * log(step / usual)
+        if (name == "day" or step <= usual or surprise > _SURPRISE) and not (when % step).any():
+            break
+    if name == known:
+        return None, ""
+    if name == "day" or RESOLUTIONS[name] <= usual:
+        return name, ""
+    whole = f"multiples of {name}" if " " in name else f"whole {name}s"
+    return name, f", all on {whole}, and drawn so: declare another resolution if others can occur"
+
+
 def _far_off(when: _Ints, texts: Sequence[str], how: str) -> str:
-    """What is said of first or last days of a year that are years away from all other dates."""
-    days, found = when // 86_400_000_000, []
+    """What is said of dates that are years away from all others.
+
+    First and last days of a year stand for no date, others are typing errors: 0198 for 1980.
+    """
+    days = when // 86_400_000_000
     left = np.argsort(days)
-    for end in (-1, 0):
+    edges: list[str] = []
+    odd: list[str] = []
+    for end in (-1, 0) * _ODD_DATES:
         near = left[:-1] if end else left[1:]
+        if len(near) == 0:
+            break
+        if abs(days[near[end]] - days[left[end]]) <= max(np.ptp(days[near]), _DECADE):
+            continue
         day = np.datetime64(int(days[left[end]]), "D").item()
-        edge = len(near) and (day.month, day.day) in _EDGES
-        if edge and abs(days[near[end]] - days[left[end]]) > max(np.ptp(days[near]), _DECADE):
-            found.append(repr(texts[left[end]]))
-            left = near
-    said = f"; far from all other dates: {' and '.join(found)}; {how} if it stands for a missing "
-    return f"{said}date, and correct the bounds" if found else ""
+        if (day.month, day.day) in _EDGES:
+            edges.append(repr(texts[left[end]]))
+        elif len(near) >= _SOME:
+            odd.append(repr(texts[left[end]]))
+        else:
+            break
+        left = near
+    words = ""
+    if edges:
+        words = f"; far from all other dates: {' and '.join(edges)}; {how} if it stands for a "
+        words += "missing date, and correct the bounds"
+    if odd:
+        words += f"; years away from all other dates: {' and '.join(odd)}; correct the year in the "
+        words += "file if it is a typing error, and the bounds"
+    return words
 
 
 def _padded(form: str, texts: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Values of columns that no model learns: ids and texts, drawn anew in the form that is declared.
+"""Values that no model learns: ids and texts, drawn anew in the form that is declared.
 
 Every method leaves these columns out, and `Fit` adds them to whatever rows a model drew. An id is
 different in every row. An email address, a phone number, a URL and an IP address are of the ranges
@@ -12,7 +12,7 @@ alone, never on a row, so it costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -25,7 +25,7 @@ from siloweave.tables.detect import SEMANTIC
 from siloweave.tables.forms import TextForm, text_form
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
-from siloweave.tables.schema import Column, Schema
+from siloweave.tables.schema import UNLISTED, Column, Schema
 
 _HOST = r"example\.(com|net|org)"
 _FORMS = {
@@ -73,6 +73,50 @@ def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = No
         own = generator(fold_in(key, "drawn anew", name))
         kind = like.kind(name) if like is not None and name in like.names else None
         columns[name] = _column(column, rows.num_rows, own, kind)
+    return Table.from_columns(columns, rows)
+
+
+def listed_instead(rows: Table, schema: Schema, *, key: Key, kept: Collection[str] = ()) -> Table:
+    """Put listed categories into drawn rows, in place of one that is no value.
+
+    Where a schema was detected, ``__other__`` stands for all values that are not listed. No cell of
+    the source holds it, so it does not belong into a column of postcodes: such a cell gets one of
+    the listed values, by their shares in the rows. An `other` that was declared is a category like
+    all others, and stays; so do columns that a constraint names, since another value could break
+    it.
+
+    Args:
+        rows: Drawn rows.
+        schema: Facts about every column.
+        key: The same key gives the same values.
+        kept: Columns that stay as they are, such as those in which it was asked for.
+
+    Example:
+        >>> town = Column("town", "categorical", ("Ghent", "__other__"), other="__other__")
+        >>> rows = Table.from_columns({"town": (["Ghent", "__other__"], None)})
+        >>> listed_instead(rows, Schema((town,)), key=0).values("town").tolist()
+        ['Ghent', 'Ghent']
+    """
+    constrained = {name for rule in schema.constraints for name in rule.columns}
+    changed: dict[str, tuple[Any, Bools | None]] = {}
+    for column in schema.columns:
+        name = column.name
+        if column.other != UNLISTED or name in constrained or name in kept:
+            continue
+        listed = [category for category in column.categories if category != UNLISTED]
+        codes = rows.lookup(name, column.categories)
+        is_unlisted = codes == column.categories.index(UNLISTED)
+        if not listed or not is_unlisted.any():
+            continue
+        counts = np.bincount(rows.lookup(name, listed).clip(-1) + 1, minlength=len(listed) + 1)[1:]
+        shares = counts / counts.sum() if counts.any() else None
+        random = generator(fold_in(key, "listed", name))
+        values = rows.values(name).copy()
+        values[is_unlisted] = random.choice(np.array(listed, object), is_unlisted.sum(), p=shares)
+        changed[name] = values, rows.missing(name)
+    if not changed:
+        return rows
+    columns = {name: changed.get(name, (rows.cells(name), None)) for name in rows.names}
     return Table.from_columns(columns, rows)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from itertools import chain
 from string import ascii_letters, digits
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +22,28 @@ _EXAMPLE = re.compile(
     r"(?P<prefix>\D*)1(?P<thousands>\D?)234(?:(?P<decimal>[.,])5)?(?P<suffix>\D*(?:/\d+\D*)?)"
 )
 _SPACES = " \u00a0\u202f"
+_MINUTE = 60_000_000
+RESOLUTIONS: Mapping[str, int] = MappingProxyType(
+    {
+        "day": 1440 * _MINUTE,
+        "hour": 60 * _MINUTE,
+        "30 minutes": 30 * _MINUTE,
+        "15 minutes": 15 * _MINUTE,
+        "10 minutes": 10 * _MINUTE,
+        "5 minutes": 5 * _MINUTE,
+        "minute": _MINUTE,
+        "second": 1_000_000,
+        "millisecond": 1_000,
+        "microsecond": 1,
+    }
+)
+"""Resolutions of a column of datetimes, coarse ones first, in microseconds."""
+_FINEST = (
+    ("microsecond", "f"),
+    ("second", "STXcrs"),
+    ("minute", "MR"),
+    ("hour", "HIklp"),
+)  # what a format writes at least, by its codes
 _SIGN = r"[-+\u2212]?\s?"
 
 
@@ -97,17 +120,30 @@ def numbers_among(texts: Iterable[str]) -> list[float]:
     return [float(text) for text in texts if re.fullmatch(r"[-+]?\d+(\.\d+)?", text.strip())]
 
 
+def resolution_of(pattern: str) -> str:
+    """Return the finest resolution that a format of datetimes writes.
+
+    Example:
+        >>> resolution_of("%d.%m.%Y %H:%M"), resolution_of("%Y-%m")
+        ('minute', 'day')
+    """
+    codes = set(re.findall(r"%[-#]?([A-Za-z])", pattern))
+    return next((finest for finest, those in _FINEST if codes & set(those)), "day")
+
+
 def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """A UTC time as `strftime` writes it; a year has four digits, a second's fraction `digits`.
 
-    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero.
+    ``%-d``, ``%-m``, ``%-H`` and ``%-I`` are without a leading zero. An offset has a colon where
+    the clock has.
 
     Example:
         >>> written_time(datetime(2020, 1, 3), "%-d.%-m.%Y")
         '3.1.2020'
     """
     fraction = f"{when.microsecond:06d}"[:digits]
-    codes = {" %z": " +0000", "%z": "+00:00", "%Y": f"{when.year:04d}", "%f": fraction}
+    offset = "+00:00" if ":" in pattern else "+0000"
+    codes = {" %z": " +0000", "%z": offset, "%Y": f"{when.year:04d}", "%f": fraction}
     short = {"d": when.day, "m": when.month, "H": when.hour, "I": when.hour % 12 or 12}
     codes |= {f"%-{code}": str(value) for code, value in short.items()}
     return when.strftime(re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern))

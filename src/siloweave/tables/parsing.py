@@ -143,15 +143,22 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
     """Return the datetime in UTC that each text stands for, null where a text is no datetime.
 
     Args:
-        text: Cells as text.
+        text: Cells as text. Where the pattern has no point, digits with ``.0`` behind them are the
+            whole number that they stand for, such as 20240131.
         pattern: ``strptime`` codes; ISO-8601 when None.
 
     Raises:
         SchemaError: The pattern is no format of datetimes.
+
+    Example:
+        >>> times_of(pl.Series(["20240131.0", "2024-01-31"]), "%Y%m%d").to_list()
+        [datetime.datetime(2024, 1, 31, 0, 0), None]
     """
     text = text.str.strip_chars()
+    if pattern is not None and "." not in pattern:  # 20240131.0, as a column of floats was written
+        text = text.str.replace(r"^(\d+)\.0*$", "${1}")
     parsed = pl.Series(text.name, [None] * len(text), dtype=DATETIME)
-    patterns = _ISO if pattern is None else (_polars_pattern(pattern),)
+    patterns = _ISO if pattern is None else _polars_patterns(pattern)
     for codes in patterns:
         cells, full_codes = _completed(text, codes)
         try:
@@ -166,8 +173,15 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
     return parsed
 
 
-def _polars_pattern(pattern: str) -> str:
-    return pattern.replace(".%f", "%.f").replace("%z", "%#z")
+def _polars_patterns(pattern: str) -> tuple[str, ...]:
+    """The formats of polars that read what one of Python reads.
+
+    A fraction without a point before it has three digits or six.
+    """
+    codes = pattern.replace(".%f", "%.f").replace("%z", "%#z")
+    if "%f" not in codes:
+        return (codes,)
+    return codes.replace("%f", "%3f"), codes.replace("%f", "%6f")
 
 
 def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
@@ -186,6 +200,19 @@ def in_utc(times: pl.Series) -> pl.Series:
     zone = getattr(times.dtype, "time_zone", None)
     utc = times.dt.convert_time_zone("UTC") if zone else times
     return utc.dt.replace_time_zone(None).cast(DATETIME)
+
+
+def check_zone(where: str, zone: str) -> None:
+    """Raise SchemaError unless a text names a time zone, such as Europe/Berlin or +01:00."""
+    if re.fullmatch(r"[+-]\d\d:\d\d", zone):
+        return
+    try:
+        pl.Series([0], dtype=pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    except pl.exceptions.PolarsError:
+        raise SchemaError(
+            f"{where}: zone={zone!r} is no time zone; give a name such as 'Europe/Berlin', or an "
+            "offset such as '+01:00'"
+        ) from None
 
 
 def flags_of(text: pl.Series) -> pl.Series:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from hashlib import blake2b, shake_256
 from importlib import import_module
@@ -71,6 +71,7 @@ _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is dec
 _ABOVE, _TITLES = 30, 3  # lines that may lie above the names, and without an empty line below
 _SKIP = "or count them: --skip, skip = ... in the study, or read(skip=...)"
 _SEPARATORS = (";", "\t", "|", ",")
+_RARE_SEPARATORS = ("^", "~")  # which are read where they are declared
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
 # small letter or within small ones, a sign between letters.
 _ODD = re.compile(
@@ -80,7 +81,12 @@ _ODD = re.compile(
 _NOTE = re.compile(r'#|"?sep=."?\s*$')  # Excel's line that names the separator, too
 _NOTHING = {"na", "n/a", "nan", "null", "none", "missing"}  # no names, but values that are missing
 _LOST = "\ufffd"  # stands for bytes that are not in the encoding
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # in no text
+_TEXT_BYTES = bytes(byte for byte in range(256) if byte >= 32 or byte in b"\t\n\v\f\r\x1b")
+_CONTROLS = {
+    0x00: "a NUL byte, which is in no text",
+    0x1A: "Ctrl-Z (byte 1A), with which old programs end a file",
+}
+_MOST_CONTROL = 0.01  # share of a text's bytes that are in no text
 _ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
@@ -210,6 +216,8 @@ class _Origin:
     padded: Mapping[str, int] = field(default_factory=dict)  # decimals of numbers that have few
     keyed: bool = False  # whether each row names its columns, so that one may lack some
     file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
+    zones: Mapping[str, str] = field(default_factory=dict)  # of datetimes, which are held in UTC
+    hint: str = ""  # how the one column of a text file seems to be divided
 
     @property
     def text(self) -> bool:
@@ -227,6 +235,8 @@ class _Origin:
             plain, gaps, arrow = _NAMED[python]
             native = {"pandas": gaps if missing else plain, "arrow": arrow}
             found[name] = native.get(kind, _POLARS[python])
+        for name, zone in self.zones.items():
+            found[name] = _zoned_type(kind, zone)
         return found
 
 
@@ -307,12 +317,25 @@ class Table:
         """How the text file was written that the table was read from; None for anything else."""
         return self._origin.dialect
 
+    def zone(self, name: str) -> str | None:
+        """Return the time zone of a column of a frame or file, whose times are held in UTC here."""
+        if (declared := self._origin.zones.get(name)) is not None:
+            return declared
+        dtype = self._origin.dtypes.get(name)
+        zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
+        return None if zone is None else str(zone).removeprefix("UTC") or "UTC"
+
     def padded(self, name: str) -> int | None:
         """Return the fewest decimals that a CSV has of a number, zeros at the end among them."""
         if name in self._origin.padded:
             return self._origin.padded[name]
         written = self._origin.written.get(name)
         return None if written is None else written.padded
+
+    @property
+    def hint(self) -> str:
+        """How the fields of a text file seem to be divided that was read as one column."""
+        return self._origin.hint
 
     @property
     def keyed(self) -> bool:
@@ -431,15 +454,21 @@ class Table:
         return cls(_normal([frame["v"].alias(name)]), _Origin(times=times))
 
     @classmethod
-    def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
+    def empty(
+        cls,
+        types: Mapping[str, tuple[type, bool]],
+        frame: Frame,
+        zones: Mapping[str, str] | None = None,
+    ) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
         Of each column: bool, int, float, str or datetime, and whether a value may be missing,
-        which decides the type of whole numbers and booleans in pandas. `to_native` makes such a
-        frame, also of tables that are made like this one.
+        which decides the type of whole numbers and booleans in pandas. Datetimes may have a time
+        zone. `to_native` makes such a frame, also of tables that are made like this one.
         """
         schema = {name: _POLARS[python] for name, (python, _) in types.items()}
-        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types))
+        timed = {n: zone for n, zone in (zones or {}).items() if types[n][0] is datetime}
+        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types, zones=timed))
 
     @classmethod
     def from_columns(
@@ -841,7 +870,8 @@ def rows_of(source: Table | Unread, most: int) -> Table:
         return sampled(source, share, bytes(32)) if share < 1 else read(source)
     if isinstance(source, Database):
         return Table(_normal(source.read(0)), _Origin())
-    return Table(_normal(source._lazy.select(source.names).head(0).collect()), _Origin())
+    rows = source._lazy.select(source.names).head(0).collect()
+    return Table(_normal(rows), _Origin(zones=_zones(rows.schema)))
 
 
 def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
@@ -860,11 +890,11 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
     """
     if isinstance(source, Database):
         return Table(_normal(source.read(share, secret)), _Origin(drawn_of=source.num_rows))
-    kept, start = [], 0
+    kept, start, origin = [], 0, _Origin()
     for piece in [source] if isinstance(source, Table) else source.batches():
         kept.append(piece._frame.filter(_drawn(secret, start, piece.num_rows, share)))
         start += piece.num_rows
-    origin = source._origin if isinstance(source, Table) else _Origin()
+        origin = piece._origin
     return Table(pl.concat(kept), replace(origin, drawn_of=start))
 
 
@@ -914,7 +944,8 @@ def _batches(
 def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     kind = file_kind(file)
     if kind == ".parquet":
-        return pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file), _Origin()
+        lazy = pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file)
+        return lazy, _Origin(zones=_zones(lazy.collect_schema()))
     if kind == _EXCEL:
         sheet, types = _sheet(file, asked)
         return sheet.lazy(), _Origin("csv", file_types=types)
@@ -924,7 +955,12 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         origin = _Origin(keyed=True, file_types=_plain_types(types))
         return pl.scan_ndjson(file, schema=texts), origin
     if kind not in _TEXT:
-        return pl.scan_ipc(file), _Origin()
+        lazy = pl.scan_ipc(file)
+        return lazy, _Origin(zones=_zones(lazy.collect_schema()))
+    return _scanned_text(file, asked)
+
+
+def _scanned_text(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     names, found = csv_header(file, asked)
     head = _bytes(file, _HEAD)
     end = "\r" if b"\r" in head and b"\n" not in head else "\n"
@@ -940,6 +976,13 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         source = BytesIO(_bytes(file).decode(encoding, "replace").encode())
     elif codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
         source = BytesIO(_bytes(file).decode(encoding).encode())
+    if (control := _control_in(file, encoding)) is not None:
+        _log.warning("%s", control)
+    hint = ""
+    if len(names) == 1 and asked.separator is None:
+        hint = _divided_by(head.decode(encoding, "replace").splitlines()[found.skip or 0 :])
+    if hint:
+        _log.warning("%s was read as one column: %s", file, hint)
     lazy, blank = scan(source), frozenset[int]()
     given = lazy.collect_schema().names()
     if len(names) > 1 and lazy.select(pl.nth(len(names) - 1).null_count()).collect().item():
@@ -955,8 +998,15 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
                 f"column {len(names) + held.index(True) + 1} of {str(file)!r} has no name, and no "
                 "value in the first rows, but in others; name it, or delete what it holds"
             )
-    origin = _Origin("csv", dialect=found, blank=tuple(sorted(blank)), empty=len(empty))
+    blanks = tuple(sorted(blank))
+    origin = _Origin("csv", dialect=found, blank=blanks, empty=len(empty), hint=hint)
     return lazy.select(pl.col(a).alias(b) for a, b in zip(given, names, strict=False)), origin
+
+
+def _zones(types: Mapping[str, Any]) -> dict[str, str]:
+    """The time zones of columns of datetimes that have one."""
+    zoned = {name: getattr(dtype, "time_zone", None) for name, dtype in types.items()}
+    return {name: zone for name, zone in zoned.items() if zone}
 
 
 def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
@@ -1014,7 +1064,8 @@ def _padded(text: pl.Series, decimal: str) -> int:
     values = text.filter(text.str.contains(r"^[^a-zA-Z]+$"))
     tails = values.str.extract(rf"{re.escape(decimal)}(\d+)\s*$").fill_null("")
     counts = tails.str.len_chars()
-    return fewest_decimals({*counts}, {*counts.filter(tails.str.ends_with("0"))})
+    padded = counts.filter(tails.str.ends_with("0"))
+    return fewest_decimals({*counts.unique()}, {*padded.unique()})
 
 
 def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
@@ -1291,6 +1342,9 @@ def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
     short = sorted((line, width) for width, line in first.items() if width < most)
     if short and not found.short_lines:
         (line, width), many = short[0], sum(counts[width] for _, width in short)
+        control = _control_in(file, found.encoding or "utf-8")
+        if control is not None and f"line {line} of " in control:
+            raise DataError(control)
         raise DataError(
             f"line {line} of {str(file)!r} has {width} of {most} fields"
             f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or delete it "
@@ -1321,7 +1375,8 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
     It is UTF-16 by its mark or its zeros, else UTF-8 if all bytes are, else a Western code page.
 
     Raises:
-        DataError: It cannot be decided; names the first line that is not UTF-8.
+        DataError: It cannot be decided; names the first line that is not UTF-8, or that holds a
+            byte that is in no text, such as NUL.
     """
     file = Path(path)
     if (marked := _marked_encoding(file)) != "utf-8" or file_kind(file).endswith(".zst"):
@@ -1331,9 +1386,11 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
     if any(zeros):
         return "utf-16-be" if zeros[0] else "utf-16-le"
     error = _undecodable(file, "utf-8")
-    if error is None:
-        if _CONTROL.search(head.decode(errors="replace")):
+    if (control := _control_in(file)) is not None:
+        if len(head.translate(None, _TEXT_BYTES)) > _MOST_CONTROL * len(head):
             raise _undecided(file)
+        raise DataError(f"{control}; or give its encoding, to read it as it is")
+    if error is None:
         return "utf-8"
     sample = head + error.object[error.start : error.start + _HEAD]
     if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
@@ -1353,6 +1410,24 @@ def _undecodable(file: Path, encoding: str) -> UnicodeDecodeError | None:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             return error
+    return None
+
+
+def _control_in(file: Path, encoding: str = "utf-8") -> str | None:
+    """Say where a text file holds a byte that is in no text, such as NUL; None if it has none."""
+    if file_kind(file).endswith(".zst") or "\x1a".encode(encoding, "replace") != b"\x1a":
+        return None  # UTF-16 has such bytes everywhere
+    line = 1
+    with _opened(file) as data:
+        while chunk := data.read(1 << 22):
+            if found := chunk.translate(None, _TEXT_BYTES):
+                line += chunk.count(b"\n", 0, chunk.index(found[:1]))
+                what = _CONTROLS.get(found[0], f"a control character (byte {found[0]:02X})")
+                return (
+                    f"line {line} of {str(file)!r} holds {what}. Delete it, or store the file as "
+                    "text again"
+                )
+            line += chunk.count(b"\n")
     return None
 
 
@@ -1409,6 +1484,36 @@ def _separator(lines: Sequence[str]) -> str:
         if counts[0] > 1 and (alike, counts[0]) > most:
             best, most = mark, (alike, counts[0])
     return best
+
+
+def _divided_by(lines: Sequence[str]) -> str:
+    """Say by what else than usual the fields of a text seem to be divided; empty if by nothing."""
+    lines = [line.strip() for line in lines[:_HEAD_ROWS] if line.strip()]
+    for mark in _RARE_SEPARATORS:
+        if _are_columns([next(csv.reader([line], delimiter=mark), []) for line in lines]):
+            return (
+                f"its fields seem to be divided by {mark!r}; give --separator {mark!r}, "
+                f"separator = {mark!r} in the study, or read(separator={mark!r})"
+            )
+    rows = [line.split() for line in lines]
+    if not _are_columns(rows) or not any(map(_numbers_of, zip(*rows[1:], strict=False))):
+        return ""  # texts of several words
+    if any("  " in line for line in lines):
+        return (
+            "its fields seem to have fixed widths, or several blanks between them; write it with "
+            "commas, such as by pandas.read_fwf(path).to_csv(path, index=False)"
+        )
+    return (
+        "its fields seem to be divided by blanks; give --separator ' ', separator = ' ' in the "
+        "study, or read(separator=' ')"
+    )
+
+
+def _are_columns(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether nearly all rows have as many fields as the first, which are several."""
+    width = len(rows[0]) if rows else 0
+    alike = sum(len(row) == width for row in rows)
+    return width > 1 and len(rows) > 2 and alike >= 0.95 * len(rows)
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
@@ -1707,6 +1812,35 @@ def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
     return made
 
 
+def _zoned_type(kind: str, zone: str) -> Any:
+    """The type of datetimes of a time zone in a frame, or None where it knows no such zone."""
+    if kind == "polars":
+        return pl.Datetime("us", zone)
+    if kind == "arrow":
+        return import_module("pyarrow").timestamp("us", tz=zone)
+    with suppress(KeyError, ValueError):  # a machine without a list of time zones
+        return import_module("pandas").DatetimeTZDtype("us", _offset(zone) or zone)
+    return None
+
+
+def _offset(zone: str) -> timezone | None:
+    """A time zone that is an offset, such as +01:00; None for any other."""
+    if (parts := re.fullmatch(r"([+-])(\d\d):(\d\d)", zone)) is None:
+        return None
+    size = timedelta(hours=int(parts[2]), minutes=int(parts[3]))
+    return timezone(-size if parts[1] == "-" else size)
+
+
+def _in_zone(series: pl.Series, zone: str) -> pl.Series:
+    """Datetimes of UTC as ISO-8601 text of a time zone, each with its offset."""
+    form = "%Y-%m-%dT%H:%M:%S%.6f"
+    if (offset := _offset(zone)) is not None:
+        shift = offset.utcoffset(None)
+        return (series + shift).dt.strftime(form) + zone
+    zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    return zoned.dt.strftime(f"{form}%:z")
+
+
 def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     try:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == DATETIME:
@@ -1753,6 +1887,8 @@ def write(
 ) -> None:
     """Write a table or a frame as CSV or Parquet, whole or not at all, in place of an older file.
 
+    Datetimes of a time zone keep it: in a CSV each has its offset, as 2024-01-31T06:00:00+01:00.
+
     Args:
         table: What to write.
         path: The file.
@@ -1768,14 +1904,18 @@ def write(
         raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
     if not target.parent.is_dir():
         raise DataError(f"cannot write {target}: its folder does not exist; create it first")
+    zones = {n: z for n in table.names if (z := table.zone(n)) and table.kind(n) == "datetimes"}
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if suffix == ".csv":
             digits = {n: d for n, d in (padded or {}).items() if n in table.names}
             texts = [_with_zeros(table._series(n), d) for n, d in digits.items()]
+            texts += [_in_zone(table._series(n), zone) for n, zone in zones.items()]
             table._view.with_columns(texts).write_csv(temporary)
         else:
-            table._view.write_parquet(temporary, compression="zstd")
+            view = table._view
+            zoned = [_in_polars(view[n], pl.Datetime("us", zone)) for n, zone in zones.items()]
+            view.with_columns(zoned).write_parquet(temporary, compression="zstd")
         temporary.replace(target)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
@@ -1820,7 +1960,8 @@ def beside(tables: Sequence[Table]) -> Table:
         dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
         types = {**theirs.types, **mine.types}
         written = {**theirs.written, **mine.written}
-        origin = replace(mine, dtypes=dtypes, types=types, written=written)
+        zones = {**theirs.zones, **mine.zones}
+        origin = replace(mine, dtypes=dtypes, types=types, written=written, zones=zones)
         whole = replace(whole, _frame=frame, _origin=origin)
     return whole
 
@@ -1847,7 +1988,10 @@ def stacked(tables: Sequence[Table]) -> Table:
     dialects = {table.dialect for table in tables}
     dialect = dialects.pop() if len(dialects) == 1 else None
     kind: Frame = "csv" if all(table.frame == "csv" for table in tables) else "file"
-    origin = _Origin(kind, dialect=dialect, written=written, padded=padded)
+    everywhere = {name: {table.zone(name) for table in tables} for name in tables[0].names}
+    alike = {name: found.pop() for name, found in everywhere.items() if len(found) == 1}
+    zones = {name: zone for name, zone in alike.items() if zone is not None}
+    origin = _Origin(kind, dialect=dialect, written=written, padded=padded, zones=zones)
     return Table(pl.DataFrame(columns), origin)
 
 

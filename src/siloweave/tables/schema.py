@@ -23,7 +23,14 @@ from siloweave.tables.bins import LOW
 from siloweave.tables.constraints import TAGS, Constraint, check_constraints, from_sdv, sdv_of
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
-from siloweave.tables.forms import number_form, text_form
+from siloweave.tables.forms import (
+    RESOLUTIONS,
+    number_form,
+    resolution_of,
+    text_form,
+    written_time,
+)
+from siloweave.tables.parsing import check_zone
 from siloweave.tables.read import MOST_DECIMALS, Table, read
 from siloweave.tables.relations import proposed
 
@@ -31,16 +38,20 @@ Kind = Literal["categorical", "integer", "continuous", "boolean", "datetime", "i
 """What sort of values a column holds."""
 Category = str | int | float | bool
 """One value of a categorical column."""
+UNLISTED = "__other__"
+"""The category for all values that are not listed, where `Schema.detect` made it up."""
 Outside = Literal["move", "refuse"]
 """What becomes of a cell that a column has no place for."""
 _KINDS = get_args(Kind)
 _FAMILIES = {bool: "boolean", int: "whole number", float: "number", str: "text"}
 _FACTS = (
     "kind", "categories", "low", "high", "missing", "decimals", "padded", "format",
-    "missing_values",
+    "missing_values", "resolution", "zone",
 )  # fmt: skip
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
-_DIGITS = re.compile(r"%Y(%[mdHMS])*|\[1-9\](\[0-9\](\{\d+\})?)*")
+_DIGITS = re.compile(r"%Y(%[mdHMSf])*0*|\[1-9\](\[0-9\](\{\d+\})?)*")
+_INT64_DIGITS = 18  # that every whole number of so many fits
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  only its digits count
 _log = logging.getLogger("siloweave")
 
 
@@ -56,9 +67,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             or booleans), in the order of their codes. Of a boolean column, how false and true are
             written, such as ``("N", "Y")`` or ``(0, 1)``; without them they are booleans.
         low: Smallest value (integer, continuous), or an ISO-8601 text without time zone
-            (datetime). Datetime bounds set the resolution: dates give days, times give seconds,
-            times with a fraction of three digits milliseconds, of any other microseconds.
-        high: Largest value, inclusive.
+            (datetime).
+        high: Largest value, inclusive. Of datetimes a date includes that whole day.
         missing: Whether a value may be missing.
         other: The category that stands for every unseen one; it must be in ``categories``.
         outside: What becomes of a cell that the column has no place for. "move": a number beyond
@@ -84,6 +94,14 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             or 80 beside 80.50, 0 as in 12 beside 5.5. None for all `decimals` in a form, and as a
             frame has them else.
         missing_values: Texts that stand for a missing value, such as ``"n/a"``, or ``"999"``.
+        resolution: The finest part of a datetime that is modelled: day, hour, 30 minutes, 15
+            minutes, 10 minutes, 5 minutes, minute, second, millisecond or microsecond. Without one
+            it is the finest part that the format writes. Without a format bounds decide: dates
+            mean days, times seconds, times with a fraction of three digits milliseconds, of any
+            other microseconds; a time of day has no place in a column that has days for this
+            reason alone.
+        zone: The time zone in which a frame has the datetimes, such as ``Europe/Berlin`` or
+            ``+01:00``: drawn ones are in it. Bounds are in UTC all the same.
         why: What `Schema.detect` saw in the rows, and how to correct what it decided. It is from
             data, no fact, and `Schema.declared` removes it.
 
@@ -111,6 +129,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     padded: int | None = None
     outside: Outside | None = None
     fallback: Category | None = None
+    resolution: str | None = None
+    zone: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -126,6 +146,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                     f"column {self.name!r}: {origin} names {sorted(unknown)}; facts are {_FACTS}"
                 )
         self._check_format()
+        self._check_times()
         self._check_categories()
         self._check_bounds()
         self._check_outside()
@@ -172,6 +193,29 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 raise SchemaError(f"a {self.kind} column takes no format{known}, not {form!r}")
         except SchemaError as error:
             raise SchemaError(f"{where}: format: {error}") from None
+
+    def _check_times(self) -> None:
+        where = f"column {self.name!r}"
+        for fact in ("resolution", "zone"):
+            if getattr(self, fact) is not None and self.kind != "datetime":
+                raise SchemaError(f"{where}: kind {self.kind!r} takes no {fact}; drop it")
+        if self.zone is not None:
+            check_zone(where, self.zone)
+        if self.resolution is None:
+            return
+        if self.resolution not in RESOLUTIONS:
+            raise SchemaError(
+                f"{where}: resolution={self.resolution!r} is unknown; use one of "
+                f"{', '.join(RESOLUTIONS)}"
+            )
+        if self.format is None:
+            return
+        written = resolution_of(self.format)
+        if RESOLUTIONS[self.resolution] < RESOLUTIONS[written]:
+            raise SchemaError(
+                f"{where}: resolution={self.resolution!r} is finer than {self.format!r} writes; "
+                f"use {written!r} or a coarser one"
+            )
 
     def _check_categories(self) -> None:
         where = f"column {self.name!r}"
@@ -264,8 +308,12 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 def _order(kind: str, value: Any, bound: Any) -> int:
-    """Return -1, 0 or 1 as a value of a column is below, at or above a bound."""
+    """Return -1, 0 or 1 as a value of a column is below, at or above a bound.
+
+    A time of day lies within the date that it has.
+    """
     if kind == "datetime":
+        value = value[: len(bound)] if len(bound) == len("2024-01-31") else value
         value, bound = datetime.fromisoformat(value), datetime.fromisoformat(bound)
     return int(value > bound) - int(value < bound)
 
@@ -504,7 +552,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         Args:
             table: A `Table`, or anything `siloweave.tables.read.read` takes.
             max_categories: Text columns with more values keep the most frequent ones and send
-                the rest to the category ``__other__``.
+                the rest to the category ``__other__``, which is no value: drawn rows have listed
+                ones instead, see `tables.drawn.listed_instead`.
             constraints: Whether constraints are looked for.
 
         Raises:
@@ -680,9 +729,6 @@ def _contrast(fact: str, a: object, b: object) -> str:
     return f"categories only in the first: {first}; only in the second: {second}"
 
 
-_OTHER = "__other__"
-
-
 def describe(
     table: Table,
     name: str,
@@ -721,7 +767,18 @@ def _described(table: Table, seen: ColumnEvidence, max_categories: int) -> Colum
     categories, other = seen.categories, None
     if kind == "categorical":
         categories, other = _categories(table, name, max_categories)
+    if other is not None:
+        _, counts = table.counts(name)
+        rare = sum(counts[len(categories) - 1 :])
+        facts["why"] += (
+            f"; the {len(categories) - 1:,} most frequent are listed, and {rare:,} rows hold "
+            "another, instead of which drawn rows have a listed one"
+        )
     texts = kind == "datetime" or any(isinstance(one, str) for one in categories)
+    for fact in ("resolution", "zone"):
+        if (value := getattr(seen, fact)) is not None:
+            facts[fact] = value
+            known.append(fact)
     for fact in () if texts else ("decimals", "padded"):
         if (digits := getattr(seen, fact)) is not None:
             facts[fact] = digits
@@ -742,8 +799,8 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
     distinct, _ = table.counts(name)
     if len(distinct) <= limit or not isinstance(distinct[0], str):
         return tuple(sorted(distinct)), None
-    kept = sorted(value for value in distinct[: limit - 1] if value != _OTHER)
-    return (*kept, _OTHER), _OTHER
+    kept = sorted(value for value in distinct[: limit - 1] if value != UNLISTED)
+    return (*kept, UNLISTED), UNLISTED
 
 
 def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
@@ -843,7 +900,7 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     continuous, other number     float64                Float64      double
     boolean, such a category     bool (boolean)         Boolean      bool
     text category                text as pandas has it  String       string
-    datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
+    datetime (in its zone, UTC)  datetime64[us]         Datetime     timestamp[us]
     datetime such as %Y%m%d      int64 (Int64)          Int64        int64
     id such as [1-9][0-9]{5}     int64 (Int64)          Int64        int64
     any other format, text       text as pandas has it  String       string
@@ -865,14 +922,18 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
         return table.without_rows()
     there = [column for column in schema.columns if column.name in table.names]
     text = table.frame == "csv"
-    return Table.empty({c.name: (_type(c, text), c.missing) for c in there}, table.frame)
+    types = {column.name: (_type(column, text), column.missing) for column in there}
+    zones = {column.name: column.zone for column in there if column.zone is not None}
+    return Table.empty(types, table.frame, zones)
 
 
 def _type(column: Column, text: bool) -> type:
     if column.categories:
         return type(column.categories[0])
     if not text and column.kind in ("datetime", "id") and _DIGITS.fullmatch(column.format or ""):
-        return int
+        digits = 3 if column.resolution == "millisecond" else 6
+        example = written_time(_EPOCH, str(column.format), digits)
+        return int if column.kind == "id" or len(example) <= _INT64_DIGITS else str
     if column.format is not None or column.kind in ("text", *(("id", "datetime") if text else ())):
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}

@@ -32,6 +32,7 @@ from siloweave.tables.arrays import Bools
 from siloweave.tables.cells import missing_cells
 from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
+from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
@@ -91,6 +92,15 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
             "with missing = true: then each is a person of its own"
         )
     return ids
+
+
+def differ_plainly(table: Table, name: str) -> bool:
+    """Whether all ids of a column differ as they are written, and none can be written otherwise.
+
+    It saves reading each id, where a table has one row for each.
+    """
+    texts = texts_of(table.cells(name).drop_nulls())
+    return bool(texts.str.contains(r"^[0-9A-Za-z_-]+$").all()) and texts.n_unique() == len(texts)
 
 
 def rows_kept(

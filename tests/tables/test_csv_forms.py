@@ -1,0 +1,107 @@
+"""Text files that are not written as usual are named, with what to do."""
+
+import logging
+
+import pytest
+
+from siloweave.app.init import propose
+from siloweave.errors import DataError
+from siloweave.tables import Schema, read
+from siloweave.tables.read import encoding_of
+
+ROWS = [(str(n + 1000), "ab"[n % 2], f"{n / 7:.2f}") for n in range(300)]
+
+
+def text(mark=",", rows=ROWS):
+    return "".join(f"{mark.join(row)}\n" for row in [("id", "grp", "val"), *rows])
+
+
+@pytest.mark.parametrize("form", ["", "é"])
+@pytest.mark.parametrize(
+    ("byte", "words"),
+    [
+        ("\0", "line 107 of .* holds a NUL byte"),
+        ("\x1a", r"line 107 of .* holds Ctrl-Z \(byte 1A\)"),
+        ("\x02", r"line 107 of .* holds a control character \(byte 02\)"),
+    ],
+)
+def test_a_byte_that_is_in_no_text_is_named_with_its_line(tmp_path, caplog, byte, words, form):
+    path = tmp_path / "a.csv"
+    whole = text().replace("1105,b", f"1105,b{byte}").replace("1001,b", f"1001,b{form}")
+    for encoding in ("utf-8", "cp1252"):
+        path.write_bytes(whole.encode(encoding))
+        with pytest.raises(DataError, match=words):
+            encoding_of(path)
+        with pytest.raises(DataError, match=words):
+            propose([path])
+    caplog.clear()
+    assert read(path, encoding="cp1252").num_rows == 300
+    assert len(caplog.records) == 1
+    assert "line 107" in caplog.text
+
+
+def test_ctrl_z_at_the_end_is_no_row_that_was_cut_off(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(text() + "\x1a")
+    with pytest.raises(DataError, match=r"line 302 of .* holds Ctrl-Z"):
+        read(path)
+    path.write_text(text() + "Source\n")
+    with pytest.raises(DataError, match=r"line 302 .* has 1 of 3 fields"):
+        read(path)
+
+
+def test_a_file_of_many_such_bytes_is_no_text(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(bytes(range(32)) * 200 + b"\n")
+    with pytest.raises(DataError, match="cannot be decided"):
+        encoding_of(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "cp500"])
+def test_an_encoding_that_has_such_bytes_is_read(tmp_path, caplog, encoding):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text().encode(encoding))
+    if encoding != "cp500":
+        assert read(path, encoding=encoding).num_rows == 300
+    assert "holds a" not in caplog.text
+
+
+@pytest.mark.parametrize("mark", ["^", "~", " "])
+def test_a_rare_separator_is_named_and_read_where_it_is_declared(tmp_path, caplog, mark):
+    path = tmp_path / "a.csv"
+    path.write_text(text(mark))
+    with caplog.at_level(logging.WARNING):
+        alone = read(path)
+    assert len(alone.names) == 1
+    assert f"read(separator={mark!r})" in caplog.text
+    assert f"give --separator {mark!r}" in Schema.detect(alone).columns[0].why
+    caplog.clear()
+    declared = read(path, separator=mark)
+    assert declared.names == ("id", "grp", "val")
+    assert not caplog.records
+
+
+def test_fields_of_fixed_width_are_named(tmp_path):
+    path = tmp_path / "a.txt"
+    lines = [f"{row[0]:<8}{row[1]:<6}{row[2]:>7}" for row in [("id", "grp", "val"), *ROWS]]
+    path.write_text("\n".join(lines))
+    why = Schema.detect(read(path)).columns[0].why
+    assert "seem to have fixed widths" in why
+    assert "pandas.read_fwf" in why
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["name"] + ["Mary Jones", "John Smith"] * 40,
+        ["full name"] + ["Mary Jones", "John Smith"] * 40,
+        ["val"] + [f"{n / 7:.2f}" for n in range(80)],
+        ["note"] + ["a ^ b", "c", "d^e"] * 30,
+        ["when"] + [f"2024-01-{n % 28 + 1:02d} 10:{n % 60:02d}" for n in range(80)],
+    ],
+)
+def test_one_column_of_texts_is_one_column(tmp_path, caplog, lines):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines))
+    assert read(path).hint == ""
+    assert not caplog.records
