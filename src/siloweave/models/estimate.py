@@ -21,7 +21,7 @@ marginals that hold it, weighted by precision.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import prod, sqrt
@@ -80,61 +80,70 @@ def consistent(measurements: Sequence[Measurement]) -> list[Array]:
     return [_assemble(m, known) for m in measurements]
 
 
-def shrink_interactions(
-    model: MRF, measurements: Sequence[Measurement], expected: Collection[Clique]
-) -> list[Measurement]:
-    """Measurements without the interactions that their noise explains.
+def single_columns(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return every single column, averaged over all measurements that hold it; unbiased."""
+    known = _interactions(measurements)
+    total, weight = known[()]
+    rows = float(total.sum()) / weight
+    singles = []
+    for part, (effect, precision) in known.items():
+        if len(part) == 1:
+            counts = effect.reshape(-1) / precision + rows / effect.size
+            singles.append(Measurement(part, counts, precision**-0.5))
+    return singles
 
-    What they differ from the model by is split into interactions, averaged over the measurements.
-    Over all interactions of one order, the mean square over that of the noise is 1 + s, s being
-    the ratio of signal to noise, and they are multiplied by min(1, s): empirical Bayes (Efron &
-    Morris 1973), whose s / (1 + s) would shrink strong ones twice, since a fit shrinks too.
+
+def interaction(table: Array) -> Array:
+    """Return what a table of two attributes has beyond either alone: it is centred along both."""
+    rows, columns = (table.mean(axis=axis, keepdims=True) for axis in (1, 0))
+    centred: Array = table - rows - columns + table.mean()
+    return centred
+
+
+def shrink_interactions(
+    model: MRF, measurements: Sequence[Measurement], pairs: Mapping[Clique, Measurement]
+) -> list[Measurement]:
+    """Wide tables without the interactions that their noise explains.
+
+    A pair's interaction is that of its cleaned table, or the model's where none is left. What a
+    table has beyond the model in interactions of more attributes is averaged over all tables. Over
+    all interactions of one order, its mean square over that of the noise is 1 + s, s being the
+    ratio of signal to noise, and they are multiplied by min(1, s): empirical Bayes (Efron & Morris
+    1973), whose s / (1 + s) would shrink strong ones twice, since a fit shrinks too.
 
     Args:
         model: Over the same rows.
         measurements: Of one clique each, in noise that is not 0.
-        expected: Cliques whose interactions are real; so are those of single attributes.
+        pairs: Cleaned tables of the pairs that depend on each other.
     """
     beyond = [Measurement(m.clique, m.counts - model.marginal(m.clique), m.sigma)
               for m in measurements]  # fmt: skip
     known = _interactions(beyond)
-    sums: dict[int, list[float]] = {}
-    doubtful = [part for part in known if len(part) > 1 and part not in expected]
-    for part in doubtful:
-        effect, precision = known[part]
-        square, freedom = sums.setdefault(len(part), [0.0, 0.0])
-        more = float((effect**2).sum()) / precision, prod(n - 1 for n in effect.shape)
-        sums[len(part)] = [square + more[0], freedom + more[1]]
-    for part in doubtful:
-        square, freedom = sums[len(part)]
-        effect, precision = known[part]
-        known[part] = effect * min(1.0, max(0.0, square / max(freedom, 1.0) - 1.0)), precision
-    return [
-        Measurement(m.clique, m.counts - b.counts + _assemble(b, known), m.sigma)
-        for m, b in zip(measurements, beyond, strict=True)
-    ]
+    shares = _signal_shares(known)
+    shrunk = []
+    for m in measurements:
+        expected = Measurement(m.clique, np.asarray(model.marginal(m.clique)), m.sigma)
+        parts = {}
+        for part in _subsets(m.clique):
+            effect, precision = known[part]
+            source = pairs.get(part, expected)
+            parts[part] = _effect(source, part) * precision, precision
+            if len(part) > 2:
+                parts[part] = parts[part][0] + shares[len(part)] * effect, precision
+        shrunk.append(Measurement(m.clique, _assemble(m, parts), m.sigma))
+    return shrunk
 
 
-def shrink_pair(measurement: Measurement) -> Measurement:
-    """A table of two attributes without an interaction that its noise explains.
-
-    Over the noise's variance, the square of noise alone is a chi-square, of mean d and variance
-    2 d for d degrees of freedom. Nothing is kept up to the mean, all of it from a standard
-    deviation beyond (or from twice the mean, where d = 1), and a share between. What the table
-    measures of either attribute alone does not change.
-
-    Example:
-        >>> import numpy as np
-        >>> counts = np.array([[5.0, 3.0], [2.0, 6.0]])
-        >>> shrink_pair(Measurement(("a", "b"), counts, 3.0)).counts.tolist()
-        [[3.5, 4.5], [3.5, 4.5]]
-    """
-    effect = _effect(measurement, measurement.clique)
-    square = float((effect**2).sum()) / max(measurement.sigma, 1e-9) ** 2
-    freedom = max(1, prod(n - 1 for n in effect.shape))
-    kept = (square - freedom) / min(freedom, sqrt(2 * freedom))
-    counts = measurement.counts - (1.0 - min(1.0, max(0.0, kept))) * effect
-    return Measurement(measurement.clique, counts, measurement.sigma)
+def _signal_shares(known: Mapping[Clique, tuple[Array, float]]) -> dict[int, float]:
+    """Return by what interactions of more than two attributes are multiplied, by their order."""
+    squares: dict[int, float] = {}
+    freedoms: dict[int, float] = {}
+    for part, (effect, precision) in known.items():
+        order = len(part)
+        squares[order] = squares.get(order, 0.0) + float((effect**2).sum()) / precision
+        freedoms[order] = freedoms.get(order, 0.0) + prod(n - 1 for n in effect.shape)
+    ratios = {order: squares[order] / max(freedoms[order], 1.0) - 1.0 for order in squares}
+    return {order: min(1.0, max(0.0, ratio)) for order, ratio in ratios.items()}
 
 
 def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, tuple[Array, float]]:

@@ -2,18 +2,19 @@
 
 1. Measure every one- and two-way marginal of the workload's closure, all with the same noise, for
    `pairs_share` of the budget.
-2. Plan: add, one by one, the pair that would improve the workload most, less about 1.5 times the
-   noise that it would bring (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1: weights and score;
-   decision 0054: how much noise). What the model may take grows, as in AIM, from single columns to
-   `max_model_mb`: doubled where no pair fits any more. An interaction that the noise of its answer
-   explains is left out here (models/estimate.py, `shrink_pair`), so that fewer pairs are planned
-   for noise alone.
+2. Plan: add, one by one, the pair that would improve the workload most, less half of the noise
+   that it would bring (McKenna, Mullins, Sheldon & Miklau 2022, AIM, 4.1: weights and score;
+   decision 0060: how much noise). What the model may take grows, as in AIM, from single columns to
+   `max_model_mb`: doubled where no pair fits any more. Answers are read without the dependence that
+   their noise explains (models/pair_noise.py), so that no pair is planned for noise alone.
 3. Choose tables that hold what was planned: pairs, and wider tables where they lower the expected
    error of all triples (`design`). With columns of many codes pairs remain; of two or three codes,
    a few dozen tables of four and five columns hold every triple.
 4. Measure these tables once, with the rest of the budget, each in its own noise.
-5. Fit both rounds together, once interactions of wide tables are shrunk by what their noise
-   explains (models/estimate.py, `shrink_interactions`): a useless table then costs little.
+5. Fit both rounds together, cleaned once more: a pair that the second round does not show to
+   depend is left to the rest of the model, and rare values keep no dependence that is noise
+   (models/pair_noise.py). Interactions of more columns are shrunk by what their noise explains
+   (models/estimate.py, `shrink_interactions`): a useless table then costs little.
 
 Decision 0036 has what wide tables gain.
 
@@ -42,11 +43,10 @@ from siloweave.models.estimate import (
     block_step,
     estimate_total,
     fit,
-    shrink_interactions,
-    shrink_pair,
 )
 from siloweave.models.junction_tree import cells_in, maximal_cliques, tree_cells
 from siloweave.models.mrf import MRF
+from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
 from siloweave.progress import Progress, silent
 from siloweave.protocols.marginals import MarginalSettings
 from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
@@ -62,7 +62,7 @@ _FAINTEST = 1 / 256  # of the largest precision, what a table has at least
 _THIN = 0.1  # of the mean precision; a table with less that lies inside another is dropped
 _FEW = 120  # pairs that are chosen one by one; of so many more, one more is added at a time
 _EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
-_NOISE = 1.5  # times the noise that it would bring, a planned pair moves its marginal, mostly
+_NOISE = 0.5  # times the noise that it would bring, a planned pair moves its marginal
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
@@ -130,7 +130,7 @@ def plan_and_fit(
     spent = settings.pairs_share * rho
     pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
-    shrunk = [shrink_pair(m) if len(m.clique) == 2 else m for m in pairs]
+    shrunk = _without_noise(pairs, total)
     chosen = plan(
         domain, weights, shrunk, rest / unit**2, settings, no_room=no_room, progress=progress
     )
@@ -142,28 +142,30 @@ def plan_and_fit(
     rounds = _recorded(pairs) + _recorded(measured)
     progress("fitting", 0.9)
     again = [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
-    measured = _without_noise(domain, measured, again, settings) + again
-    model = fit(
-        domain, measured, total=total, sweeps=settings.final_sweeps, shrinkage=settings.shrinkage
-    )
+
+    def refit(tables: Sequence[Measurement]) -> MRF:
+        return fit(domain, tables, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
+
+    clean = without_noise(again, measured, total, refit)
+    singles = [m for m in clean if len(m.clique) == 1]
+    sweeps, shrinkage = settings.final_sweeps, settings.shrinkage
+    # From the single columns on, which the fit holds to; from nothing 60 sweeps are too few.
+    start = fit(domain, singles, total=total, sweeps=sweeps, shrinkage=shrinkage)
+    model = fit(domain, clean, total=total, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
     return model, rounds
 
 
-def _without_noise(
-    domain: Domain,
-    measured: Sequence[Measurement],
-    first: Sequence[Measurement],
-    settings: TwoRoundSettings,
-) -> list[Measurement]:
-    """Measurements, those of wide tables shrunk towards the model that the planned pairs make."""
-    wide = [m for m in measured if len(m.clique) > 2]
-    if not wide:
-        return list(measured)
-    planned = {m.clique for m in first}
-    inside = [(m, p) for m in wide for p in combinations(m.clique, 2) if p in planned]
-    small = [m for m in measured if len(m.clique) <= 2] + [m.onto(p) for m, p in inside]
-    model = fit(domain, small + list(first), sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
-    return small[: len(measured) - len(wide)] + shrink_interactions(model, wide, planned)
+def _without_noise(first: Sequence[Measurement], total: float | None) -> list[Measurement]:
+    """Return the first answers as the plan reads them: dependent only beyond their noise."""
+    margins = margins_of(first, total)
+    clean = []
+    for answer in first:
+        if len(answer.clique) == 2:
+            clean.append(cleaned(answer, margins, dependence(answer, margins)))
+        else:
+            possible = margins[answer.clique[0]].possible
+            clean.append(Measurement(answer.clique, possible, answer.sigma))
+    return clean
 
 
 def _recorded(measured: Sequence[Measurement]) -> list[Measured]:
@@ -498,16 +500,14 @@ class _Rehearsal:
     def _score(self, answer: Measurement) -> float:
         """w_q times (how far the answer moves the marginal, minus the noise it would bring).
 
-        Noise counts where the answer leads, as a fit takes none from cells without rows; half more
-        than once, since the first answer's own noise moves the marginal, too; and less where most
-        of it is that of single columns (decision 0054).
+        Noise counts where the answer leads, as a fit takes none from cells without rows; and half,
+        since what is measured is cleaned of noise once more (decision 0060).
         """
         q, now = answer.clique, self.model.marginal(answer.clique)
         moved = block_step(self.model, answer, shrinkage=self.settings.plan_shrinkage)
         sigma = sqrt((len(self.chosen) + 1) / (2 * self.rho))
         noise = float(np.minimum(expected_l1(sigma, 1), moved).sum())
-        asked = _NOISE * min(1.0, 2 * _freedom(self.domain, q) / now.size)
-        return self.weights[q] * (float(np.abs(moved - now).sum()) - asked * noise)
+        return self.weights[q] * (float(np.abs(moved - now).sum()) - _NOISE * noise)
 
     def _best(self) -> Clique | None:
         """The best pair that fits; scores mostly fall, so only the highest are computed again."""
