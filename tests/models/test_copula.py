@@ -377,3 +377,16 @@ def test_given_ordered_values_and_missing_ones_are_kept(tmp_path):
 def test_an_order_that_does_not_fit_its_block_is_refused(orders):
     with pytest.raises(InputError, match="orders"):
         Copula.fit(mixed(50), MIXED, key=0, orders=orders)
+
+
+@pytest.mark.parametrize("scores", ["mean", "uniform"])
+def test_a_name_stands_where_its_number_does_unless_the_releases_way_is_asked_for(scores):
+    level, other = bell(size=6)
+    name = np.array([3, 0, 5, 1, 4, 2])[level]  # one name for each number, in another order
+    X = np.concatenate([one_hot(level, 6), one_hot(name, 6), one_hot(other, 6)], axis=1)
+    blocks = tuple(Block(c, 6 * i, 6, "categorical") for i, c in enumerate(("level", "name", "z")))
+    orders = {"level": tuple(range(6)), "z": tuple(range(6))}
+    settings = CopulaSettings(scores=scores)
+    drawn = Copula.fit(X, blocks, settings, key=0, orders=orders).sample(4000, key=1)
+    kept = np.array([3, 0, 5, 1, 4, 2])[of_codes(drawn, 0, 6)] == of_codes(drawn, 6, 6)
+    assert kept.mean() > 0.99 if scores == "mean" else kept.mean() < 0.5

@@ -6,9 +6,11 @@ scores. A column's values go through its distribution function to (0, 1) and fro
 normal quantile function; the way back inverts both. A category is a piece of (0, 1) as wide as its
 frequency, the most frequent first. The fit takes a second.
 
-Values that have an order (few whole numbers, dates, numbers, booleans, categories that are numbers)
-are pieces in that order, since no monotone link survives pieces ordered by frequency. Where such a
-value may be missing, that is a normal score of its own: a missing value has no place in the order.
+Here pieces have another order than in the releases, since no link but a chance one survives that by
+frequency. Values that have an order (few whole numbers, dates, numbers, booleans, categories that
+are numbers) stand in it, and where one may be missing, that is a normal score of its own: a missing
+value has no place in the order. Categories without an order stand by what the other columns are in
+their rows (`_orders_by_means`).
 
 Categories differ from the releases in one more point. There a category's score is drawn uniformly
 from its piece of (0, 1), a noise that shrinks every correlation with a category (two equal binary
@@ -387,6 +389,72 @@ def _parts_of(blocks: Sequence[Block], orders: Mapping[str, tuple[int, ...]]) ->
     return tuple(parts)
 
 
+def _fitted(
+    X: Matrix,
+    parts: Sequence[_Part],
+    blocks: Sequence[Block],
+    settings: CopulaSettings,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, list[Margin | CategoryMargin]]:
+    """Return every part's normal scores, (rows, parts), where it is in use, and its distribution.
+
+    The scores are 0 in rows that do not use the part, where the second array is 0, too.
+    """
+    margins: list[Margin | CategoryMargin] = []
+    scores, used = np.zeros((2, len(X), len(parts)))
+    for i, part in enumerate(parts):
+        family = settings.families.get(part.block.column, settings.family)
+        in_use = part.in_use(X, blocks)
+        if part.what == "number" and not in_use.any():
+            in_use = ~in_use  # a number that no row uses is a column of zeros
+        margin = part.fit(X[in_use], family)
+        margins.append(margin)
+        used[in_use, i] = 1.0
+        if isinstance(margin, Margin):
+            scores[in_use, i] = margin.to_normal(X[in_use, part.block.start])
+        elif settings.scores == "mean":
+            scores[in_use, i] = margin.scores[part.codes(X[in_use])]
+        else:
+            low, high = margin.bounds(part.codes(X[in_use]))
+            drawn = low + rng.random(len(low)) * (high - low)
+            scores[in_use, i] = ndtri(np.clip(drawn, *_INSIDE))
+    return scores, used, margins
+
+
+def _orders_by_means(
+    X: Matrix, blocks: Sequence[Block], orders: Mapping[str, tuple[int, ...]], scores: Floats
+) -> dict[str, tuple[int, ...]]:
+    """Order the codes of columns without an order, by what the other columns are in their rows.
+
+    The means of all other scores in the rows of each code are points; codes stand in the order of
+    these points along the direction in which they spread most. So a name stands where its number
+    does. Codes of equal points, as where columns are independent, stand by frequency.
+    """
+    parts = _parts_of(blocks, orders)
+    found: dict[str, tuple[int, ...]] = {}
+    scale = scores.std(axis=0)
+    standard = (scores - scores.mean(axis=0)) / np.where(scale > 1e-9, scale, np.inf)
+    columns = [block.column for block in blocks]
+    for block in blocks:
+        single = block.kind == "categorical" and columns.count(block.column) == 1
+        if not single or block.column in orders or block.size < 3:
+            continue
+        one_hot = X[:, block.start : block.stop].astype(np.float64)
+        counts = one_hot.sum(axis=0)
+        others = [i for i, part in enumerate(parts) if part.block.column != block.column]
+        means = one_hot.T @ standard[:, others] / np.maximum(counts, 1.0)[:, None]
+        if not others:
+            continue
+        _, _, directions = np.linalg.svd(means * np.sqrt(counts)[:, None], full_matrices=False)
+        # The direction's sign is arbitrary; this one is the same for equal columns.
+        direction = directions[0] * np.sign(directions[0][np.abs(directions[0]).argmax()])
+        places = means @ direction
+        by_frequency = np.argsort(-counts, kind="stable")
+        ranking = by_frequency[np.argsort(places[by_frequency], kind="stable")]
+        found[block.column] = tuple(ranking.tolist())
+    return found
+
+
 @dataclass(frozen=True)
 class Copula:
     """A fitted copula."""
@@ -426,25 +494,10 @@ class Copula:
         orders = dict(orders or {})
         _check_orders(orders, blocks)
         rng = generator(fold_in(key, "copula"))
-        parts = _parts_of(blocks, orders)
-        margins: list[Margin | CategoryMargin] = []
-        scores, used = np.zeros((2, len(X), len(parts)))
-        for i, part in enumerate(parts):
-            family = settings.families.get(part.block.column, settings.family)
-            in_use = part.in_use(X, blocks)
-            if part.what == "number" and not in_use.any():
-                in_use = ~in_use  # a number that no row uses is a column of zeros
-            margin = part.fit(X[in_use], family)
-            margins.append(margin)
-            used[in_use, i] = 1.0
-            if isinstance(margin, Margin):
-                scores[in_use, i] = margin.to_normal(X[in_use, part.block.start])
-            elif settings.scores == "mean":
-                scores[in_use, i] = margin.scores[part.codes(X[in_use])]
-            else:
-                low, high = margin.bounds(part.codes(X[in_use]))
-                drawn = low + rng.random(len(low)) * (high - low)
-                scores[in_use, i] = ndtri(np.clip(drawn, *_INSIDE))
+        if settings.scores == "mean":
+            scores, used, _ = _fitted(X, _parts_of(blocks, orders), blocks, settings, rng)
+            orders |= _orders_by_means(X, blocks, orders, scores)
+        scores, used, margins = _fitted(X, _parts_of(blocks, orders), blocks, settings, rng)
         correlation = _correlation(scores, used)
         if settings.scores == "mean":
             correlation = _correlation_before_cuts(correlation, margins)
@@ -465,7 +518,7 @@ class Copula:
             return shares.get("category")
         (missing_code,) = {part.missing_code for part in self.parts if part.block == block}
         present_share, missing_share = shares["missing"]
-        block_shares = shares["value"] * present_share
+        block_shares: Floats = shares["value"] * present_share
         block_shares[missing_code] = missing_share
         return block_shares
 
@@ -536,7 +589,7 @@ class Copula:
             codes = part.codes(given[rows])
             if (margin.shares[codes] == 0.0).any():
                 shares = self.shares(part.block)
-                seen = np.flatnonzero(shares).tolist()
+                seen = [] if shares is None else np.flatnonzero(shares).tolist()
                 raise InputError(
                     f"given asks for column {part.block.column!r} to be a category that no real "
                     f"row had; the codes seen are {seen}"
@@ -560,7 +613,7 @@ class Copula:
 
     def _values(self, scores: Floats) -> Matrix:
         X = np.zeros((len(scores), self.layout.width), dtype=np.float32)
-        codes = {}  # of each categorical block
+        codes: dict[Block, NDArray[np.intp]] = {}  # of each categorical block
         for i, (part, margin) in enumerate(zip(self.parts, self.margins, strict=True)):
             if isinstance(margin, Margin):
                 X[:, part.block.start] = margin.from_normal(scores[:, i])

@@ -240,6 +240,10 @@ def _fit_copula(work: Training) -> Generator:
 class GaussianCopula(Synthesizer, CopulaSettings):
     """Every column's own distribution, joined by correlations of normal scores; quick, and rough.
 
+    Links that rise or fall are kept: rank correlations of numbers, dates and ordered codes. What
+    bends (low and high ages that are alike) is lost, and so is a link of three columns that no two
+    of them have.
+
     Args:
         family: Distribution of a numeric column: beta, norm, truncnorm, uniform, gamma or kde.
         families, scores: See `CopulaSettings`.
