@@ -217,7 +217,7 @@ def sample(
         int | None,
         typer.Option(
             min=0,
-            help="The same one draws the same rows and ids again; without one, every call new ones.",
+            help="The same one draws the same rows and ids again; without one, new ones.",
         ),
     ] = None,
     json: AsJson = False,
