@@ -44,10 +44,10 @@ Adult from the training rows, out of fold, after so many rounds (.5: they cannot
 draw each. The first trees see single columns, which raking has set right. So PointDiff's raked rows
 have .516 after five rounds and its rows as drawn .535, and after all rounds both have .54: a
 detector that stops when its first rounds gain nothing, or that has only a few, calls raked rows
-nearly real. The copula's rows, whose links are wrong, are recognised either way. (A reader saw .489
-after ten rounds with other rows, which reads as "better than real"; that was not measured here.)
-Detectors on this page run a fixed number of rounds, but for AIM's AUCs on two tables in
-[workload and bins](#workload-and-bins), whose rows are not raked.
+nearly real. The copula's rows, which have one correlation for each two columns, are recognised
+either way. (A reader saw .489 after ten rounds with other rows, which reads as "better than real";
+that was not measured here.) Detectors on this page run a fixed number of rounds, but for AIM's AUCs
+on two tables in [workload and bins](#workload-and-bins), whose rows are not raked.
 
 """
 

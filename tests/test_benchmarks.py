@@ -1,5 +1,6 @@
 """The benchmark of neural generators: what it lists and what it writes, from lines made here."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -616,3 +617,31 @@ def test_rows_under_ids_are_all_there_and_persons_have_one_to_eight(load, tmp_pa
     counts = np.unique(table.values("person"), return_counts=True)[1]
     assert set(counts.tolist()) == set(range(1, 9))
     assert (schema["person"].kind, target) == ("id", "income")
+
+
+ROOT = Path(__file__).resolve().parent.parent
+UTILITIES = {("private_counts.py", "auc")}
+"""Classifiers of a target whose old figures were made so; they judge no rows."""
+
+
+def test_judges_of_boosted_trees_run_a_fixed_number_of_rounds():
+    """Above 10,000 rows scikit-learn stops early unless told not to, and raked rows fool it."""
+    checked, stopping = 0, set()
+    for file in [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]:
+        text = file.read_text()
+        functions = ast.walk(ast.parse(text)) if "HistGradientBoosting" in text else ()
+        for function in functions:
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            if "HistGradientBoosting" not in ast.unparse(function):
+                continue
+            for call in ast.walk(function):
+                given = call.keywords if isinstance(call, ast.Call) else ()
+                named = {one.arg: ast.unparse(one.value) for one in given}
+                if "random_state" not in named:
+                    continue
+                checked += 1
+                if named.get("early_stopping") != "False":
+                    stopping.add((file.name, function.name))
+    assert checked >= 4
+    assert stopping == UTILITIES

@@ -124,9 +124,11 @@ def rows_of(path):
 
 def test_sample_draws_rows_that_can_be_fixed_and_repeated(done):
     words = ["sample", "run", "-n", 30, "-o"]
-    assert done.json(*words, "a.csv") == {"file": "a.csv", "rows": 30, "private": True}
-    done.call(*words, "b.csv")
-    done.call(*words, "c.csv", "--seed", 1)
+    facts = done.json(*words, "a.csv")
+    seed = facts.pop("seed")
+    assert facts == {"file": "a.csv", "rows": 30, "private": True}
+    assert f"--seed {seed} draws them again" in done.call(*words, "b.csv", "--seed", seed)[1]
+    assert done.json(*words, "c.csv")["seed"] != seed
     a, b, c = (rows_of(done.path / f"{name}.csv") for name in "abc")
     assert len(a) == 30
     assert a == b != c
@@ -134,6 +136,8 @@ def test_sample_draws_rows_that_can_be_fixed_and_repeated(done):
     done.call(*words, "d.csv", "--given", "age=40", "--given", "sex=f", "--given", "job=")
     fixed = {(row["age"], row["sex"], row["job"]) for row in rows_of(done.path / "d.csv")}
     assert fixed == {("40", "f", "")}
+    done.call(*words, "f.csv", "--no-missing", "--seed", 3)
+    assert all(row["job"] for row in rows_of(done.path / "f.csv"))
     done.call(*words, "e.parquet")
     assert (done.path / "e.parquet").read_bytes()[:4] == b"PAR1"
 

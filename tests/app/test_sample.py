@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from siloweave.app.sample import parse_given
+from siloweave.app.sample import numbered_ids, parse_given
 from siloweave.errors import InputError
 from siloweave.tables import Column, Schema
 
@@ -56,3 +56,30 @@ def test_what_is_neither_is_refused_with_both_ways(item, problem):
     with pytest.raises(InputError) as error:
         parse_given([item], SCHEMA)
     assert problem in str(error.value)
+
+
+def named(*columns):
+    return Schema(tuple(Column(name, "categorical", values) for name, values in columns))
+
+
+def test_names_and_values_may_have_an_equals_sign():
+    schema = named(("a=b", ("3", "c=4")), ("a", ("x", "b=9")))
+    assert parse_given(["a=b=3"], schema) == {"a=b": "3"}
+    assert parse_given(["a=b=c=4"], schema) == {"a=b": "c=4"}
+    assert parse_given(["a=b=9", "a=b=3"], schema) == {"a": "b=9", "a=b": "3"}
+
+
+def test_a_text_that_fits_two_columns_is_refused():
+    with pytest.raises(InputError, match="'a=b' and 'a'"):
+        parse_given(["a=b=3"], named(("a=b", ("3",)), ("a", ("b=3",))))
+
+
+def test_a_value_that_fits_no_column_is_refused_for_the_longest_name():
+    with pytest.raises(InputError, match="not a category of 'a=b'"):
+        parse_given(["a=b=7"], named(("a=b", ("3",)), ("a", ("x",))))
+
+
+def test_ids_that_count_from_one_are_named():
+    schema = Schema((Column("who", "id"), Column("code", "id", format="P[0-9]{7}")))
+    assert "who counts from 1" in numbered_ids(schema)
+    assert numbered_ids(schema.select(["code"])) == ""

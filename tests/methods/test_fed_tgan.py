@@ -341,8 +341,8 @@ def test_a_party_of_one_row_takes_part():
 def test_what_cannot_be_is_refused_before_anything_is_read():
     with pytest.raises(BudgetError, match=r"adds no noise.*DPFedTGAN"):
         fit("nowhere.csv", budget=Budget(1.0, 1e-6))
-    with pytest.raises(RosterError, match="one table per party"):
-        fit(table(10))
+    with pytest.raises(RosterError, match="data has no party"):
+        fit([])
     with pytest.raises(RosterError, match="party 'b' has no rows"):
         fit({"a": table(10), "b": table(10).take([])})
 

@@ -293,3 +293,11 @@ def test_a_model_of_split_columns_has_all_people_where_their_number_is_public(re
     fitted = SecureTwoRound().fit(parts, schema, budget=budget, noise="seeded")
     known = relation is Relation.REPLACE_ONE
     assert (fitted.sample_table(seed=0).num_rows == 400) is known
+
+
+def test_a_single_table_is_that_of_one_party():
+    rows, schema = adult().take(range(200)), adult_schema()
+    method = TwoRound(bins=4, workload=[("sex", "income")])
+    fitted = method.fit(rows, schema, budget=Budget(1.0, 1e-6))
+    assert list(fitted.ledgers) == ["party-1"]
+    assert fitted.epsilon <= 1.0

@@ -302,3 +302,91 @@ def test_an_impossible_correlation_is_made_positive_definite():
     np.testing.assert_array_equal(fixed.diagonal(), 1.0)
     good = np.array([[1.0, 0.3], [0.3, 1.0]])
     np.testing.assert_allclose(positive_definite(good), good)
+
+
+def bell(n=6000, r=0.75, size=5, seed=4):
+    """Two columns of codes whose most frequent values are in the middle, and their links."""
+    z = pair(r, n) if seed == 1 else np.random.default_rng(seed).multivariate_normal(
+        [0, 0], [[1, r], [r, 1]], n
+    )  # fmt: skip
+    cuts = stats.norm.ppf(np.arange(1, size) / size) * 0.6
+    return np.digitize(z[:, 0], cuts), np.digitize(z[:, 1], cuts)
+
+
+def of_codes(X, start, size):
+    return X[:, start : start + size].argmax(axis=1)
+
+
+@pytest.mark.parametrize("size", [4, 7, 20])
+@pytest.mark.parametrize("r", [-0.75, 0.3, 0.95])
+def test_rank_correlations_of_few_ordered_values_are_kept(size, r):
+    a, b = bell(r=r, size=size)
+    blocks = (Block("a", 0, size, "categorical"), Block("b", size, size, "categorical"))
+    X = np.concatenate([one_hot(a, size), one_hot(b, size)], axis=1)
+    orders = {"a": tuple(range(size)), "b": tuple(range(size))}
+    drawn = Copula.fit(X, blocks, key=0, orders=orders).sample(8000, key=1)
+    found = stats.spearmanr(of_codes(drawn, 0, size), of_codes(drawn, size, size)).statistic
+    assert found == pytest.approx(stats.spearmanr(a, b).statistic, abs=0.03)
+
+
+def test_a_rare_binary_category_keeps_its_correlation_with_a_number():
+    z = pair(0.7, 20_000)
+    rare = (z[:, 1] > 1.3).astype(int)
+    X = np.concatenate([z[:, :1], one_hot(rare, 2)], axis=1).astype(np.float32)
+    blocks = (Block("x", 0, 1, "number"), Block("c", 1, 2, "categorical"))
+    drawn = Copula.fit(X, blocks, CopulaSettings(family="norm"), key=0).sample(20_000, key=1)
+    real = abs(np.corrcoef(X[:, 0], rare)[0, 1])
+    assert abs(np.corrcoef(drawn[:, 0], drawn[:, 2])[0, 1]) == pytest.approx(real, abs=0.02)
+
+
+def test_a_missing_value_has_no_place_in_the_order():
+    a, b = bell(r=0.8)
+    gone = generator(2).random(len(a)) < np.where(b == 0, 0.4, 0.1)
+    size = 6  # the last code is the missing one
+    X = np.concatenate([one_hot(np.where(gone, 5, a), size), one_hot(b, 5)], axis=1)
+    blocks = (Block("a", 0, size, "categorical"), Block("b", size, 5, "categorical"))
+    orders = {"a": tuple(range(5)), "b": tuple(range(5))}
+    copula = Copula.fit(X, blocks, key=0, orders=orders)
+    drawn = copula.sample(20_000, key=1)
+    made, other = of_codes(drawn, 0, size), of_codes(drawn, size, 5)
+    missing = made == 5
+    assert missing.mean() == pytest.approx(gone.mean(), abs=0.02)
+    assert missing[other == 0].mean() > 2 * missing[other > 0].mean()
+    found = stats.spearmanr(made[~missing], other[~missing]).statistic
+    assert found == pytest.approx(stats.spearmanr(a[~gone], b[~gone]).statistic, abs=0.06)
+    np.testing.assert_allclose(copula.shares(blocks[0]), X[:, :size].mean(axis=0), atol=1e-6)
+
+
+def test_given_ordered_values_and_missing_ones_are_kept(tmp_path):
+    a, b = bell(r=0.8)
+    gone = generator(2).random(len(a)) < 0.2
+    X = np.concatenate([one_hot(np.where(gone, 5, a), 6), one_hot(b, 5)], axis=1)
+    blocks = (Block("a", 0, 6, "categorical"), Block("b", 6, 5, "categorical"))
+    orders = {"a": tuple(range(5)), "b": tuple(range(5))}
+    Copula.fit(X, blocks, key=0, orders=orders).save(tmp_path / "copula")
+    copula = Copula.load(tmp_path / "copula")
+    for code, mean in ((0, b[(a == 0) & ~gone].mean()), (5, b[gone].mean())):
+        given = np.full((4000, 11), np.nan, dtype=np.float32)
+        given[:, :6] = one_hot(np.full(4000, code), 6)
+        drawn = copula.sample(4000, key=1, given=given)
+        assert (of_codes(drawn, 0, 6) == code).all()
+        assert of_codes(drawn, 6, 5).mean() == pytest.approx(mean, abs=0.15)
+
+
+@pytest.mark.parametrize("orders", [{"z": (0, 1)}, {"c": (0, 0, 1)}, {"c": (0,)}, {"x": (0,)}])
+def test_an_order_that_does_not_fit_its_block_is_refused(orders):
+    with pytest.raises(InputError, match="orders"):
+        Copula.fit(mixed(50), MIXED, key=0, orders=orders)
+
+
+@pytest.mark.parametrize("scores", ["mean", "uniform"])
+def test_a_name_stands_where_its_number_does_unless_the_releases_way_is_asked_for(scores):
+    level, other = bell(size=6)
+    name = np.array([3, 0, 5, 1, 4, 2])[level]  # one name for each number, in another order
+    X = np.concatenate([one_hot(level, 6), one_hot(name, 6), one_hot(other, 6)], axis=1)
+    blocks = tuple(Block(c, 6 * i, 6, "categorical") for i, c in enumerate(("level", "name", "z")))
+    orders = {"level": tuple(range(6)), "z": tuple(range(6))}
+    settings = CopulaSettings(scores=scores)
+    drawn = Copula.fit(X, blocks, settings, key=0, orders=orders).sample(4000, key=1)
+    kept = np.array([3, 0, 5, 1, 4, 2])[of_codes(drawn, 0, 6)] == of_codes(drawn, 6, 6)
+    assert kept.mean() > 0.99 if scores == "mean" else kept.mean() < 0.5

@@ -155,3 +155,14 @@ def test_a_bar_that_dwarfs_all_others_is_cut_off_and_named():
     assert "90.0%</text>" in cut
     for shares in ((0.5, 0.3, 0.2), (1.0, 0.0), (1.0,)):
         assert 'class="cut"' not in drawn(*shares)
+
+
+def test_labels_that_are_cut_can_be_told_apart_and_are_shown_whole():
+    labels = ("Hospital of the northern district", "Hospital of the southern district")
+    shares = Marginal(column="place", kind="text", labels=labels, proportions=(0.6, 0.4))
+    svg = plots.distribution(shares, None)
+    shown = re.findall(r"<text [^>]*>(?:<title>([^<]*)</title>)?([^<]*)</text>", svg)
+    cut = [label for _, label in shown if "…" in label]
+    assert len(set(cut)) == 2
+    assert {whole for whole, label in shown if "…" in label} == set(labels)
+    assert all(len(label) <= 17 for label in cut)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from siloweave.core.fit import key_for
+from siloweave.core.run import parties_of as tables_of
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.methods.registry import METHODS, load
 from siloweave.privacy.budget import Budget, Relation
@@ -241,8 +242,13 @@ def test_no_parties_or_wrong_names_are_refused(name):
         fit(name, [])
     with pytest.raises(RosterError, match="names has 2 entries for 3 tables"):
         fit(name, names=["a", "b"])
-    with pytest.raises(RosterError, match="one table per party"):
-        fit(name, pandas_frame())
+    method, frame = METHODS[name].method, pandas_frame()
+    if method.split == "rows":
+        assert tables_of(method, frame, None) == {"party-1": frame}
+        assert tables_of(method, "rows.csv", ["clinic"]) == {"clinic": "rows.csv"}
+    else:
+        with pytest.raises(RosterError, match=r"one table per party.*split_columns"):
+            fit(name, frame)
 
 
 # What is kept

@@ -367,3 +367,22 @@ def test_a_table_too_wide_for_ctab_gan_is_refused_before_anything_is_released(tm
         sw.CTABGAN(epochs=0).fit(rows, schema, folder=tmp_path)
     (path,) = tmp_path.rglob("ledger.jsonl")
     assert Ledger.read(path).entries == ()
+
+
+def test_a_copula_keeps_rank_correlations_of_codes_dates_and_their_names():
+    rng = np.random.default_rng(7)
+    base = rng.integers(1, 6, 2000)
+    answers = {f"q{i}": np.clip(base + rng.integers(-1, 2, 2000), 1, 5) for i in range(3)}
+    frame = pd.DataFrame(answers)
+    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(frame["q0"], unit="D")
+    frame["name"] = np.array(["never", "rarely", "some", "often", "always"])[frame["q0"] - 1]
+    frame.loc[rng.random(2000) < 0.2, "q2"] = np.nan
+    drawn = sw.GaussianCopula().fit(frame, sw.Schema.detect(frame), seed=0).sample(3000, seed=1)
+
+    def ranks(rows):
+        numbers = rows.drop(columns="name").assign(day=rows["day"].dt.day).astype(float)
+        return numbers.corr("spearman").to_numpy()
+
+    np.testing.assert_allclose(ranks(drawn), ranks(frame), atol=0.05)
+    named = frame.groupby("q0")["name"].first()
+    assert (drawn["q0"].map(named) == drawn["name"]).mean() > 0.98

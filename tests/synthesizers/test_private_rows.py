@@ -12,7 +12,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.app.study import check_budget, listed, method_of
-from siloweave.errors import BudgetError, InputError, RosterError, WireError
+from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.session import InProcess
@@ -192,8 +192,6 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, change):
         frame["sex"] = pd.Series(["x"] * len(frame), dtype="str")
     with pytest.raises(InputError, match="party 'b'"):
         fit(name, {"a": pandas_frame(), "b": frame}, schema=SCHEMA.refusing())
-    with pytest.raises(RosterError, match="one table per party"):
-        fit(name, pandas_frame())
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,6 @@ def test_rows_that_do_not_fit_are_refused_by_name(name, fault):
 
 
 @every
-def test_one_table_is_no_roster(name):
-    with pytest.raises(RosterError, match="one table per party"):
-        fit(name, pandas_frame())
+def test_one_table_without_rows_is_that_of_one_party(name):
+    with pytest.raises(RosterError, match="party 'party-1' has no rows"):
+        fit(name, pandas_frame().head(0))

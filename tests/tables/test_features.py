@@ -392,3 +392,37 @@ def test_a_table_of_ids_alone_has_no_width():
     features = Features.fit(table, schema, key=0)
     assert features.width == 0
     assert features.decode(features.encode(table, key=0), key=0).names == ()
+
+
+def test_codes_of_few_values_stand_in_their_order_and_texts_in_none():
+    schema = Schema(
+        (
+            Column("level", "integer", low=1, high=4, missing=True),
+            Column("day", "datetime", low="2024-01-01", high="2024-01-03"),
+            Column("member", "boolean", missing=True),
+            Column("grade", "categorical", ("10", "2", "1")),
+            Column("size", "categorical", (3.5, 1.0), missing=True),
+            Column("city", "categorical", ("b", "a")),
+            Column("weight", "continuous", low=0.0, high=100.0),
+        )
+    )
+    rows = 60
+    days = np.array(["2024-01-03", "2024-01-01", "2024-01-02"], dtype="datetime64[us]")
+    table = Table.from_columns(
+        {
+            "level": (np.arange(rows) % 4 + 1, np.arange(rows) % 5 == 0),
+            "day": (days[np.arange(rows) % 3], None),
+            "member": (np.arange(rows) % 2 == 0, np.arange(rows) % 7 == 0),
+            "grade": (np.array(["1", "2", "10"])[np.arange(rows) % 3], None),
+            "size": (np.array([1.0, 3.5])[np.arange(rows) % 2], np.arange(rows) % 9 == 0),
+            "city": (np.array(["a", "b"])[np.arange(rows) % 2], None),
+            "weight": (np.linspace(1.0, 99.0, rows), None),
+        }
+    )
+    assert Features.fit(table, schema, key=0).orders == {
+        "level": (0, 1, 2, 3),
+        "day": (0, 1, 2),
+        "member": (0, 1),
+        "grade": (2, 1, 0),
+        "size": (1, 0),
+    }

@@ -210,12 +210,22 @@ def sample(
         str | None, typer.Option(help="A column whose classes shall be equally frequent.")
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a file that is there already.")] = False,
-    seed: Seed = 0,
+    missing: Annotated[
+        bool, typer.Option(help="Draw missing values where the model has them.")
+    ] = True,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="The same one draws the same rows and ids again; without one, new ones.",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Draw rows from a finished run's model; costs no privacy."""
     from siloweave.app.console import print_result
-    from siloweave.app.sample import open_model, parse_given
+    from siloweave.app.sample import numbered_ids, open_model, parse_given
+    from siloweave.core.fit import new_seed
     from siloweave.errors import InputError
     from siloweave.tables.read import write
 
@@ -223,11 +233,20 @@ def sample(
         raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
     fitted = open_model(run)
     known = parse_given(given or [], fitted.schema) or None
-    table = fitted.sample_table(rows, seed=seed, given=known, balanced=balanced or False)
+    used_seed = new_seed() if seed is None else seed
+    table = fitted.sample_table(
+        rows, seed=used_seed, given=known, balanced=balanced or False, missing=missing
+    )
     write(table, out, fitted.schema.padded)
     print_result(
-        {"file": str(out), "rows": table.num_rows, "private": fitted.private},
-        f"{table.num_rows:,} rows in {out}",
+        {
+            "file": str(out),
+            "rows": table.num_rows,
+            "private": fitted.private,
+            "seed": used_seed,
+        },
+        f"{table.num_rows:,} rows in {out} (--seed {used_seed} draws them again)"
+        f"{numbered_ids(fitted.schema)}",
         json=json,
     )
 

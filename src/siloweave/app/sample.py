@@ -56,17 +56,54 @@ def parse_given(items: Sequence[str], schema: Schema) -> dict[str, Any]:
     """
     given: dict[str, Any] = {}
     for item in items:
-        name, sign, text = item.partition("=")
-        if not sign:
-            raise InputError(f"--given {item!r} must read column=value.")
-        if name not in schema.names:
-            raise InputError(
-                f"--given {item!r}: there is no column {name!r}{close_match(name, schema.names)}"
-            )
+        name, value = _split(item, schema)
         if name in given:
             raise InputError(f"--given names column {name!r} twice; give one value.")
-        given[name] = _value(schema[name], text, item)
+        given[name] = value
     return given
+
+
+def _split(item: str, schema: Schema) -> tuple[str, Any]:
+    """A column's name and its value; either may have "=" in it, and the longest name counts.
+
+    Raises:
+        InputError: No column has that name, its value does not fit, or the text fits two columns.
+    """
+    if "=" not in item:
+        raise InputError(f"--given {item!r} must read column=value.")
+    names = sorted(
+        (name for name in schema.names if item.startswith(f"{name}=")), key=len, reverse=True
+    )
+    if not names:
+        name = item.partition("=")[0]
+        raise InputError(
+            f"--given {item!r}: there is no column {name!r}{close_match(name, schema.names)}"
+        )
+    fitting: dict[str, Any] = {}
+    for name in names:
+        with suppress(InputError):
+            fitting[name] = _value(schema[name], item[len(name) + 1 :], item)
+    if len(fitting) > 1:
+        columns = " and ".join(repr(name) for name in fitting)
+        raise InputError(
+            f"--given {item!r} fits the columns {columns}; draw in Python, where each is named: "
+            "sw.load(folder).sample(given={name: value})"
+        )
+    if fitting:
+        return fitting.popitem()
+    return names[0], _value(schema[names[0]], item[len(names[0]) + 1 :], item)  # which refuses it
+
+
+def numbered_ids(schema: Schema) -> str:
+    """Return a line on ids that count from 1 in every file; empty where the schema has none."""
+    names = [one.name for one in schema.columns if one.kind == "id" and one.format is None]
+    if not names:
+        return ""
+    verb = "counts" if len(names) == 1 else "count"
+    return (
+        f"\n{', '.join(names)} {verb} from 1 in every file: number the rows anew where you put "
+        "files together, or declare a format"
+    )
 
 
 def _value(column: Column, text: str, item: str) -> Any:

@@ -82,6 +82,9 @@ class _Drawing:
         self.schema = modelled.restored(model.schema)
         self.kept = Modelled(self.schema, modelled.parts)
         self.otherwise, self.like = otherwise, like
+        may_miss = [column.name for column in self.schema.coded if column.missing]
+        self.present = () if wanted.missing else tuple(may_miss)
+        """Columns that must have a value in every row"""
         self.inner = None if like is None else _known_to(like, model.schema)
         self.cells = self._cells()
         self.pooled = not self.cells and getattr(model, "decoded_apart", False)
@@ -97,6 +100,12 @@ class _Drawing:
             count = self._inner(None, None, wanted.seed).num_rows
         known = [column.name for column in self.schema.coded]
         count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, count)
+        for cell in cells if not wanted.missing else ():
+            if cell.table.missing(cell.name).any():
+                raise InputError(
+                    f"given: {cell.name!r} is to be missing, and missing=False asks for rows "
+                    "without missing values; leave one of the two out"
+                )
         if wanted.balanced is False:
             return cells
         target = getattr(self.model, "target", None)
@@ -139,6 +148,8 @@ class _Drawing:
         if self.cells:
             table = imposed(table, [_taken(one, rows) for one in self.cells], self.like)
         broken = self.kept.broken(table) if table.num_rows else {}
+        for name in self.present if table.num_rows else ():
+            broken[_value_of(name)] = table.missing(name)
         for rule in self.schema.constraints if bad.any() else ():
             if rule.words in broken:
                 broken[rule.words] |= bad & self.modelled.keeps(rule)
@@ -159,6 +170,9 @@ class _Drawing:
         most = made + max(self.wanted.tries * int(wrong.sum()), _LEAST)
         failed = {words: int(mask.sum()) for words, mask in broken.items()}
         share = 1.0 - wrong.mean()  # of rows that are good for a place
+        for name in self.present if made >= _LEAST else ():
+            if failed.get(_value_of(name)) == made:
+                raise always_missing(name)
         while wrong.any() and made < most:
             missed = np.flatnonzero(wrong)
             more = _SPARE / max(share, 1e-9) if self.pooled else _MORE
@@ -250,12 +264,35 @@ class _Drawing:
 
     def _too_rare(self, left: int, count: int, made: int, failed: Mapping[str, int]) -> InputError:
         words = max(failed, key=lambda name: failed[name])
+        for name in self.present:
+            if failed.get(_value_of(name)) == made:
+                return always_missing(name)
+            if words == _value_of(name):
+                return InputError(
+                    f"missing=False: {left:,} of {count:,} rows could not be drawn. Of {made:,} "
+                    f"rows of the model, {failed[words]:,} have no value in {name!r}, most of all "
+                    "columns: rows without missing values are too rare. Ask for fewer rows, raise "
+                    f"tries={self.wanted.tries}, or leave missing values in"
+                )
         given = ", with what is given" if self.cells else ""
         return InputError(
             f"constraint {words}: {left:,} of {count:,} rows could not be drawn. Of {made:,} rows "
             f"of the model{given}, {failed[words]:,} break it: rows that keep it are too rare. "
             f"Ask for fewer rows, raise tries={self.wanted.tries}, or loosen the constraint"
         )
+
+
+def always_missing(name: str) -> InputError:
+    """The error where rows without missing values are asked of a column that never has a value."""
+    return InputError(
+        f"missing=False: column {name!r} is missing in every row of the model, so that no row is "
+        "without missing values; leave missing values in, or fit without the column"
+    )
+
+
+def _value_of(name: str) -> str:
+    """What a row lacks that has no value in a column, in words that name no constraint."""
+    return f"a value of {name!r}"
 
 
 def _any(broken: Mapping[str, Bools], count: int) -> Bools:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import ceil, inf, isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +35,7 @@ from siloweave.core.conditional import (
     imposed,
     shares_in,
 )
-from siloweave.core.constrained import constrained_rows
+from siloweave.core.constrained import always_missing, constrained_rows
 from siloweave.core.method import GUARANTEED, Info
 from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.federation.records import Traffic
@@ -49,13 +50,14 @@ from siloweave.privacy.accountants import (
 from siloweave.privacy.budget import ROW, Budget, Relation
 from siloweave.privacy.ledger import Entry
 from siloweave.tables.arrays import Floats, Ints, Matrix
-from siloweave.tables.codes import Clique, Codes, Encoder
+from siloweave.tables.codes import Clique, Codes, Domain, Encoder
+from siloweave.tables.constraints import Unique
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled
-from siloweave.tables.read import Frame, Table, read, write
+from siloweave.tables.read import Frame, Table, check_process, read, write
 from siloweave.tables.schema import Schema, outline
 
 VERSION = 2
@@ -68,6 +70,7 @@ _FILES = {
 _SPARE, _MOST = 1.5, 4.0  # rows drawn for each that raking takes, at first and at most,
 _MORE = 1000  # and besides: few rows are chosen well among more of them
 _FEW = 100  # fewer rows are not raked
+_HALF_A_ROW = 0.5  # fewer rows that have a value are none
 
 
 # What draws rows
@@ -82,6 +85,7 @@ class Wanted(msgspec.Struct, frozen=True):
     balanced: str | bool = False
     tries: int = 100
     raked: bool = True
+    missing: bool = True
 
     @property
     def free(self) -> bool:
@@ -168,19 +172,41 @@ class MarginalModel:
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
         """Rows of the model; conditions are met by its exact conditional distribution."""
         cells: tuple[Condition, ...] = ()
+        mrf = self.mrf if wanted.missing else self._complete
         if wanted.free:
-            codes = self.codes(wanted.num_rows, wanted.seed)
+            drawn = mrf.sample(wanted.num_rows, key=fold_in(wanted.seed, "rows"))
+            codes = Codes(self.encoder.domain, drawn.columns)
         else:
             total = round(self.mrf.total) if num_rows is None else num_rows
             known = self.encoder.domain.names
             count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, total)
             if wanted.balanced is not False:
                 column = balanced_column(self.schema, wanted.balanced, None, cells)
-                shares = self.mrf.marginal((column.name,)).tolist()
+                shares = mrf.marginal((column.name,)).tolist()
                 cells = (*cells, equally(column, shares, count, wanted.seed))
-            codes = completed(self.mrf, self.encoder, count, cells, wanted.seed)
+            codes = completed(mrf, self.encoder, count, cells, wanted.seed)
         table = self.encoder.decode(codes, key=fold_in(wanted.seed, "values"), like=like)
         return imposed(table, cells, like)
+
+    @cached_property
+    def _complete(self) -> MRF:
+        """The model given that no value is missing: its potentials without the missing codes.
+
+        Raises:
+            InputError: A column is missing in every row.
+        """
+        domain = self.encoder.domain
+        missing = [column.name for column in self.schema.coded if column.missing]
+        for name in missing:
+            if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
+                raise always_missing(name)
+        sizes = {name: domain.size_of(name) - (name in missing) for name in domain.names}
+        potentials = {
+            clique: table[tuple(slice(sizes[name]) for name in clique)]
+            for clique, table in self.mrf.potentials.items()
+        }
+        names = domain.names
+        return MRF(Domain(names, tuple(sizes[name] for name in names)), potentials, self.mrf.total)
 
     def codes(self, num_rows: int | None, seed: Key) -> Codes:
         """Synthetic rows as codes; as many as were fitted unless `num_rows` says how many."""
@@ -492,6 +518,13 @@ def key_for(seed: Key | None) -> Key:
     return int.from_bytes(OSEntropy().bytes(16), "little")
 
 
+def new_seed() -> int:
+    """Return a fresh seed that is short enough to be typed again."""
+    from siloweave.privacy.mechanisms import OSEntropy
+
+    return int.from_bytes(OSEntropy().bytes(4), "little")
+
+
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     """The file of a saved fit."""
 
@@ -657,6 +690,7 @@ class Fit:
         balanced: str | bool = False,
         tries: int = 100,
         raked: bool = True,
+        missing: bool = True,
     ) -> Any:
         """Synthetic rows as a frame of the kind that was fitted.
 
@@ -685,11 +719,18 @@ class Fit:
             tries: Most rows that a generator draws for each that is wanted (10,000 in any case);
                 then matching rows are too rare.
             raked: Whether rows of a generator are raked; fewer than 100 never are.
+            missing: Whether modelled columns may have missing values. False: rows are those of the
+                model given that no value is missing, exactly so for a graphical model; all others
+                draw again until rows are complete, at most `tries` for each.
 
         Raises:
             InputError: There is no such column, no target, `num_rows` does not fit, matching rows
-                are too rare or have probability 0, or columns stay with their parties.
+                are too rare or have probability 0, a column is always missing, or columns stay
+                with their parties.
             SchemaError: A value is outside the schema.
+
+        A process that was forked from one that had used siloweave cannot draw, and is refused
+        (InputError): start it by ``multiprocessing.get_context("spawn")``.
 
         Example:
             >>> import siloweave as sw
@@ -700,8 +741,9 @@ class Fit:
             ([60, 60, 60, 60], ['<=50K', '<=50K', '>50K', '>50K'])
         """
         return self.sample_table(
-            num_rows, seed=seed, given=given, balanced=balanced, tries=tries, raked=raked
-        ).to_native()
+            num_rows, seed=seed, given=given, balanced=balanced, tries=tries, raked=raked,
+            missing=missing,
+        ).to_native()  # fmt: skip
 
     def sample_table(
         self, num_rows: int | None = None, *, seed: Key | None = None, **conditions: Any
@@ -755,12 +797,19 @@ class Fit:
         }
 
     def _drawn(self, num_rows: Any, seed: Key | None, **conditions: Any) -> Table:
+        check_process()
         rows_asked = None if num_rows is None else whole("num_rows", num_rows)
         wanted = Wanted(rows_asked, key_for(seed), **conditions)
-        if self.modelled is None or self.model.schema.constraints:  # a run drew rows that keep them
+        modelled = self.modelled
+        if self.model.schema.constraints:  # a run drew rows that keep them
+            modelled = None
+        if not wanted.missing and any(column.missing for column in self.schema.coded):
+            rules = tuple(r for r in self.model.schema.constraints if isinstance(r, Unique))
+            modelled = modelled or Modelled(Schema(self.model.schema.columns, rules))
+        if modelled is None:
             rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:
-            rows = constrained_rows(self.modelled, self.model, wanted, self.num_rows, self.like)
+            rows = constrained_rows(modelled, self.model, wanted, self.num_rows, self.like)
         rows = listed_instead(rows, self.schema, key=wanted.seed, kept=wanted.named)
         if self.schema.coded == self.schema.columns:
             return rows
@@ -862,7 +911,9 @@ class Fit:
 
         Raises:
             DataError: A file is missing, cut or of another version, or of a method that is unknown.
+            InputError: This process was forked from one that had used siloweave.
         """
+        check_process()
         path = Path(folder)
         _check_version(path)
         try:

@@ -347,7 +347,9 @@ class Synthesizer:
         Args:
             data: The tables. For a central method one table: a frame, a `Table` or a path, or a
                 mapping from the owner's name to it. For split rows or columns one table per party,
-                as a list or by name; with split columns, row i is one person in all of them.
+                as a list or by name; with split columns, row i is one person in all of them. For
+                split rows a single table is that of one party, "party-1", whose sums no other
+                party's masks hide.
             schema: Public facts about all columns.
             budget: The most that any row may cost, over all parties that hold a part of it. None,
                 or one without a bound, for a method without a guarantee.
@@ -872,7 +874,22 @@ def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
 
 
 def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """One table per party, by name; the one owner's for a central method. Raises RosterError."""
+    """One table per party, by name; the one owner's for a central method.
+
+    A single table is that of one party, "party-1", where parties hold different rows.
+
+    Raises:
+        RosterError: There is no party, or more than a method takes.
+    """
+    several = isinstance(data, Mapping | list | tuple)
+    if method.split == "rows" and not several:
+        return named_parties([data], names)
+    if method.split == "columns" and not several:
+        raise RosterError(
+            f"data is one {type(data).__name__}, and {method.title} is for parties that hold "
+            "different columns; give one table per party, as a list or by name, or divide it: "
+            "sw.split_columns(data, 2)"
+        )
     if method.split != "central":
         found = named_parties(data, names)
         if not found:

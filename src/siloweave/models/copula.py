@@ -6,10 +6,20 @@ scores. A column's values go through its distribution function to (0, 1) and fro
 normal quantile function; the way back inverts both. A category is a piece of (0, 1) as wide as its
 frequency, the most frequent first. The fit takes a second.
 
-Categories differ from the releases in one point. There a category's score is drawn uniformly from
-its piece of (0, 1), a noise that shrinks every correlation with a category (two equal binary
-columns come out at 0.64). By default the score is the normal mean of the piece, and correlations
-are those of the means, which stay at 1 for equal columns; ``scores="uniform"`` is the other way.
+Here pieces have another order than in the releases, since no link but a chance one survives that by
+frequency. Values that have an order (few whole numbers, dates, numbers, booleans, categories that
+are numbers) stand in it, and where one may be missing, that is a normal score of its own: a missing
+value has no place in the order. Categories without an order stand by what the other columns are in
+their rows (`_orders_by_means`).
+
+Categories differ from the releases in one more point. There a category's score is drawn uniformly
+from its piece of (0, 1), a noise that shrinks every correlation with a category (two equal binary
+columns come out at 0.64). By default the score is the normal mean of the piece. Two normal
+variables are correlated more than the means of their pieces, so the copula takes the correlation
+at which drawn rows have that of the real rows' means (`_correlation_before_cuts`; for categories in
+order this is Olsson's polychoric correlation, by moments). ``scores="uniform"`` is the other way.
+
+Olsson 1979, Maximum likelihood estimation of the polychoric correlation coefficient, Psychometrika.
 
 `ScoreModes` is the transform of CopulaGAN: numbers become normal scores, and where the distribution
 fits badly these are not normal, so they are split into modes as CTGAN splits any number (Xu et al.,
@@ -22,11 +32,11 @@ GAN is trained on its output, and the rows it draws are mapped back.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -60,6 +70,9 @@ _GRID = 1_024
 _INSIDE = (1e-12, 1.0 - 1e-12)
 _LEAST = 1e-6  # eigenvalue of a correlation matrix
 _SWEEPS = 15  # of Gibbs' sampler, where more than one category is given
+_TERMS = 100  # of the series in Hermite polynomials; .95**100 is .006
+_HALVINGS = 16  # of an angle between -pi/2 and pi/2, so that correlations are exact to 5e-5
+_MIDDLES = 4_096  # points of (0, 1) at which scores are averaged
 
 
 # Distributions of single columns
@@ -119,19 +132,26 @@ class Margin:
 
 @dataclass(frozen=True)
 class CategoryMargin:
-    """The distribution of a categorical column: pieces of (0, 1), the most frequent first."""
+    """The distribution of a categorical column: pieces of (0, 1), in order or by frequency."""
 
     shares: Floats  # frequency of each code; they sum to 1
+    ranking: tuple[int, ...] | None = None  # all codes in their order; None without one
 
     @classmethod
-    def fit(cls, codes: NDArray[np.integer], size: int) -> CategoryMargin:
-        """Count the codes 0 to `size` - 1; needs at least one."""
+    def fit(
+        cls, codes: NDArray[np.integer], size: int, ranking: tuple[int, ...] | None = None
+    ) -> CategoryMargin:
+        """Count the codes 0 to `size` - 1; without any, all are equally frequent."""
         counts = np.bincount(codes, minlength=size).astype(np.float64)
-        return cls(counts / counts.sum())
+        if not counts.any():
+            counts += 1.0
+        return cls(counts / counts.sum(), ranking)
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
-        """The codes from the most to the least frequent."""
+        """The codes in their order, else from the most to the least frequent."""
+        if self.ranking is not None:
+            return np.array(self.ranking, dtype=np.intp)
         return np.argsort(-self.shares, kind="stable")
 
     @cached_property
@@ -149,7 +169,7 @@ class CategoryMargin:
 
     def codes(self, u: NDArray[np.floating]) -> NDArray[np.intp]:
         """Return the code in whose piece each share lies; never one of frequency 0."""
-        last = int(np.count_nonzero(self.shares)) - 1
+        last = int(np.flatnonzero(self.shares[self.order])[-1])
         return self.order[np.minimum(np.searchsorted(self.edges, u, side="right") - 1, last)]
 
     @cached_property
@@ -317,13 +337,132 @@ _FAMILIES = {
 # The copula
 
 
+class _Part(NamedTuple):
+    """What one normal score of a row stands for: a block, or one side of a block with an order."""
+
+    block: Block
+    what: Literal["number", "category", "value", "missing"]
+    ranking: tuple[int, ...] | None = None  # codes that have an order, without a missing one
+
+    @property
+    def missing_code(self) -> int:
+        """The code that has no place in the order."""
+        (code,) = set(range(self.block.size)) - set(self.ranking or ())
+        return code
+
+    def in_use(self, X: NDArray[np.floating], blocks: Sequence[Block]) -> Bools:
+        """Rows in which the score means something."""
+        if self.what == "number":
+            return _in_use(X, self.block, blocks)
+        if self.what == "value":
+            return np.asarray(_codes(X, self.block) != self.missing_code)
+        return np.ones(len(X), dtype=np.bool_)
+
+    def codes(self, X: NDArray[np.floating]) -> Ints:
+        """The codes of this part: of the block, or 1 where a value is missing and 0 elsewhere."""
+        codes = _codes(X, self.block)
+        return (codes == self.missing_code).astype(np.int64) if self.what == "missing" else codes
+
+    def fit(self, X: NDArray[np.floating], family: Family) -> Margin | CategoryMargin:
+        """Fit the distribution of rows in which the part is in use."""
+        if self.what == "number":
+            return Margin.fit(X[:, self.block.start], family)
+        if self.what == "missing":
+            return CategoryMargin.fit(self.codes(X), 2, (0, 1))
+        ranking = self.ranking
+        if self.what == "value" and ranking is not None:
+            ranking = (*ranking, self.missing_code)  # which no row in use has
+        return CategoryMargin.fit(self.codes(X), self.block.size, ranking)
+
+
+def _parts_of(blocks: Sequence[Block], orders: Mapping[str, tuple[int, ...]]) -> tuple[_Part, ...]:
+    """The parts of a row, one normal score each."""
+    parts: list[_Part] = []
+    for block in blocks:
+        ranking = orders.get(block.column)
+        if block.kind == "number":
+            parts.append(_Part(block, "number"))
+        elif ranking is None or len(ranking) == block.size:
+            parts.append(_Part(block, "category", ranking))
+        else:
+            parts += [_Part(block, "value", ranking), _Part(block, "missing", ranking)]
+    return tuple(parts)
+
+
+def _fitted(
+    X: Matrix,
+    parts: Sequence[_Part],
+    blocks: Sequence[Block],
+    settings: CopulaSettings,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, list[Margin | CategoryMargin]]:
+    """Return every part's normal scores, (rows, parts), where it is in use, and its distribution.
+
+    The scores are 0 in rows that do not use the part, where the second array is 0, too.
+    """
+    margins: list[Margin | CategoryMargin] = []
+    scores, used = np.zeros((2, len(X), len(parts)))
+    for i, part in enumerate(parts):
+        family = settings.families.get(part.block.column, settings.family)
+        in_use = part.in_use(X, blocks)
+        if part.what == "number" and not in_use.any():
+            in_use = ~in_use  # a number that no row uses is a column of zeros
+        margin = part.fit(X[in_use], family)
+        margins.append(margin)
+        used[in_use, i] = 1.0
+        if isinstance(margin, Margin):
+            scores[in_use, i] = margin.to_normal(X[in_use, part.block.start])
+        elif settings.scores == "mean":
+            scores[in_use, i] = margin.scores[part.codes(X[in_use])]
+        else:
+            low, high = margin.bounds(part.codes(X[in_use]))
+            drawn = low + rng.random(len(low)) * (high - low)
+            scores[in_use, i] = ndtri(np.clip(drawn, *_INSIDE))
+    return scores, used, margins
+
+
+def _orders_by_means(
+    X: Matrix, blocks: Sequence[Block], orders: Mapping[str, tuple[int, ...]], scores: Floats
+) -> dict[str, tuple[int, ...]]:
+    """Order the codes of columns without an order, by what the other columns are in their rows.
+
+    The means of all other scores in the rows of each code are points; codes stand in the order of
+    these points along the direction in which they spread most. So a name stands where its number
+    does. Codes of equal points, as where columns are independent, stand by frequency.
+    """
+    parts = _parts_of(blocks, orders)
+    found: dict[str, tuple[int, ...]] = {}
+    scale = scores.std(axis=0)
+    standard = (scores - scores.mean(axis=0)) / np.where(scale > 1e-9, scale, np.inf)
+    columns = [block.column for block in blocks]
+    for block in blocks:
+        single = block.kind == "categorical" and columns.count(block.column) == 1
+        if not single or block.column in orders or block.size < 3:
+            continue
+        one_hot = X[:, block.start : block.stop].astype(np.float64)
+        counts = one_hot.sum(axis=0)
+        others = [i for i, part in enumerate(parts) if part.block.column != block.column]
+        means = one_hot.T @ standard[:, others] / np.maximum(counts, 1.0)[:, None]
+        if not others:
+            continue
+        _, _, directions = np.linalg.svd(means * np.sqrt(counts)[:, None], full_matrices=False)
+        # The direction's sign is arbitrary; this one is the same for equal columns.
+        direction = directions[0] * np.sign(directions[0][np.abs(directions[0]).argmax()])
+        places = means @ direction
+        by_frequency = np.argsort(-counts, kind="stable")
+        ranking = by_frequency[np.argsort(places[by_frequency], kind="stable")]
+        found[block.column] = tuple(ranking.tolist())
+    return found
+
+
 @dataclass(frozen=True)
 class Copula:
     """A fitted copula."""
 
     blocks: tuple[Block, ...]  # parts of a row's feature vector
-    margins: tuple[Margin | CategoryMargin, ...]  # each block's distribution
-    correlation: Floats  # of the normal scores, (blocks, blocks), positive definite
+    margins: tuple[Margin | CategoryMargin, ...]  # the distribution of each part
+    correlation: Floats  # of the normal scores, (parts, parts), positive definite
+    orders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # as `fit` took them
 
     @classmethod
     def fit(
@@ -333,36 +472,55 @@ class Copula:
         settings: CopulaSettings | None = None,
         *,
         key: Key,
+        orders: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Copula:
         """Fit every column's distribution, then the correlation of their normal scores.
 
-        Missing values of X, (rows, width), are a category of their own, as `Features` writes them;
-        numbers need no scaling. The key is for ``scores="uniform"``; the default draws nothing.
-        Raises InputError where X has no rows or another width, or a value is not finite.
+        Args:
+            X: Feature vectors, (rows, width); numbers need no scaling. A missing value is a
+                category, as `Features` writes it.
+            blocks: Their blocks.
+            settings: How to fit; the defaults if None.
+            key: For ``scores="uniform"``; the default draws nothing.
+            orders: For columns that are one block of categories with an order: all codes in that
+                order, but for one that stands for a missing value.
+
+        Raises:
+            InputError: X has no rows or another width, a value is not finite, or an order does not
+                fit its block.
         """
         settings = settings or CopulaSettings()
         X = Layout(tuple(blocks)).check(X)
+        orders = dict(orders or {})
+        _check_orders(orders, blocks)
         rng = generator(fold_in(key, "copula"))
-        margins: list[Margin | CategoryMargin] = []
-        scores, used = np.zeros((2, len(X), len(blocks)))
-        for i, block in enumerate(blocks):
-            part = X[:, block.start : block.stop]
-            if block.kind == "number":
-                family = settings.families.get(block.column, settings.family)
-                in_use = _in_use(X, block, blocks)
-                in_use |= not in_use.any()
-                margins.append(number := Margin.fit(part[in_use, 0], family))
-                scores[in_use, i], used[in_use, i] = number.to_normal(part[in_use, 0]), 1.0
-                continue
-            codes = part.argmax(axis=1)
-            margins.append(margin := CategoryMargin.fit(codes, block.size))
-            used[:, i] = 1.0
-            if settings.scores == "mean":
-                scores[:, i] = margin.scores[codes]
-            else:
-                low, high = margin.bounds(codes)
-                scores[:, i] = ndtri(np.clip(low + rng.random(len(X)) * (high - low), *_INSIDE))
-        return cls(tuple(blocks), tuple(margins), positive_definite(_correlation(scores, used)))
+        if settings.scores == "mean":
+            scores, used, _ = _fitted(X, _parts_of(blocks, orders), blocks, settings, rng)
+            orders |= _orders_by_means(X, blocks, orders, scores)
+        scores, used, margins = _fitted(X, _parts_of(blocks, orders), blocks, settings, rng)
+        correlation = _correlation(scores, used)
+        if settings.scores == "mean":
+            correlation = _correlation_before_cuts(correlation, margins)
+        return cls(tuple(blocks), tuple(margins), positive_definite(correlation), orders)
+
+    @cached_property
+    def parts(self) -> tuple[_Part, ...]:
+        """What each normal score of a row stands for."""
+        return _parts_of(self.blocks, self.orders)
+
+    def shares(self, block: Block) -> Floats | None:
+        """Return how frequent each option of a categorical block is; None for a number."""
+        shares: dict[str, Floats] = {}
+        for part, margin in zip(self.parts, self.margins, strict=True):
+            if part.block == block and isinstance(margin, CategoryMargin):
+                shares[part.what] = margin.shares
+        if "missing" not in shares:
+            return shares.get("category")
+        (missing_code,) = {part.missing_code for part in self.parts if part.block == block}
+        present_share, missing_share = shares["missing"]
+        block_shares: Floats = shares["value"] * present_share
+        block_shares[missing_code] = missing_share
+        return block_shares
 
     @property
     def layout(self) -> Layout:
@@ -383,7 +541,7 @@ class Copula:
         """
         whole("n", n)
         rng = generator(fold_in(key, "sample"))
-        scores = ndtri(np.clip(rng.random((n, len(self.blocks))), *_INSIDE))
+        scores = ndtri(np.clip(rng.random((n, len(self.parts))), *_INSIDE))
         if given is None:
             return self._values(scores @ np.linalg.cholesky(self.correlation).T)
         fixed, low, high = self._bounds(n, given)
@@ -413,34 +571,34 @@ class Copula:
         return drawn
 
     def _bounds(self, n: int, given: Matrix) -> tuple[Bools, Floats, Floats]:
-        """Which blocks are given, and the ends of the normal scores that they may take."""
+        """Which parts are given, and the ends of the normal scores that they may take."""
         if np.shape(given) != (n, self.layout.width):
             raise InputError(
                 f"given has shape {np.shape(given)}; it needs {(n, self.layout.width)}, a row for "
                 "each of the n rows, with NaN where a column is to be drawn"
             )
         self.layout.known(given)
-        fixed = ~np.isnan(given[:, [block.start for block in self.blocks]])
-        low, high = np.zeros((2, n, len(self.blocks)))
-        for i, (block, margin) in enumerate(zip(self.blocks, self.margins, strict=True)):
-            if isinstance(margin, Margin):
-                fixed[:, i] &= _in_use(given, block, self.blocks)
-                rows = np.flatnonzero(fixed[:, i])
-                low[rows, i] = high[rows, i] = margin.to_normal(given[rows, block.start])
-                continue
+        fixed = ~np.isnan(given[:, [part.block.start for part in self.parts]])
+        low, high = np.zeros((2, n, len(self.parts)))
+        for i, (part, margin) in enumerate(zip(self.parts, self.margins, strict=True)):
+            fixed[:, i] &= part.in_use(given, self.blocks)
             rows = np.flatnonzero(fixed[:, i])
-            codes = given[rows, block.start : block.stop].argmax(axis=1)
+            if isinstance(margin, Margin):
+                low[rows, i] = high[rows, i] = margin.to_normal(given[rows, part.block.start])
+                continue
+            codes = part.codes(given[rows])
             if (margin.shares[codes] == 0.0).any():
-                seen = np.flatnonzero(margin.shares).tolist()
+                shares = self.shares(part.block)
+                seen = [] if shares is None else np.flatnonzero(shares).tolist()
                 raise InputError(
-                    f"given asks for column {block.column!r} to be a category that no real row "
-                    f"had; the codes seen are {seen}"
+                    f"given asks for column {part.block.column!r} to be a category that no real "
+                    f"row had; the codes seen are {seen}"
                 )
             low[rows, i], high[rows, i] = ndtri(np.clip(margin.bounds(codes), *_INSIDE))
         return fixed, low, high
 
     def _known(self, R: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
-        """Normal scores with correlation R between bounds, (rows, given blocks)."""
+        """Normal scores with correlation R between bounds, (rows, given parts)."""
         z = _between(np.zeros_like(low), 1.0, low, high, rng.random(low.shape))
         pieces = np.flatnonzero((low < high).any(axis=0))
         if len(R) < 2 or pieces.size == 0:
@@ -455,12 +613,17 @@ class Copula:
 
     def _values(self, scores: Floats) -> Matrix:
         X = np.zeros((len(scores), self.layout.width), dtype=np.float32)
-        for i, (block, margin) in enumerate(zip(self.blocks, self.margins, strict=True)):
+        codes: dict[Block, NDArray[np.intp]] = {}  # of each categorical block
+        for i, (part, margin) in enumerate(zip(self.parts, self.margins, strict=True)):
             if isinstance(margin, Margin):
-                X[:, block.start] = margin.from_normal(scores[:, i])
-            else:
-                codes = margin.codes(ndtr(scores[:, i]))
-                X[np.arange(len(X)), block.start + codes] = 1.0
+                X[:, part.block.start] = margin.from_normal(scores[:, i])
+                continue
+            drawn = margin.codes(ndtr(scores[:, i]))
+            if part.what == "missing":  # the part after that of the block's values
+                drawn = np.where(drawn == 1, part.missing_code, codes[part.block])
+            codes[part.block] = drawn
+        for block, drawn in codes.items():
+            X[np.arange(len(X)), block.start + drawn] = 1.0
         return X
 
     def save(self, path: Path | str) -> None:
@@ -473,6 +636,7 @@ class Copula:
             "format": "siloweave-copula",
             "blocks": [asdict(block) for block in self.blocks],
             "families": [getattr(one, "family", "categories") for one in self.margins],
+            "orders": {column: list(ranking) for column, ranking in self.orders.items()},
         }
         arrays["correlation"] = np.ascontiguousarray(self.correlation)
         save_file(arrays, str(path), metadata={"facts": json.dumps(facts)})
@@ -483,18 +647,51 @@ class Copula:
         try:
             with safe_open(str(path), framework="numpy") as file:
                 facts = json.loads((file.metadata() or {})["facts"])
-                parts = [file.get_tensor(f"margin {i}") for i in range(len(facts["families"]))]
+                arrays = [file.get_tensor(f"margin {i}") for i in range(len(facts["families"]))]
                 correlation = file.get_tensor("correlation")
             blocks = tuple(Block(**block) for block in facts["blocks"])
-            if facts["format"] != "siloweave-copula" or len(blocks) != len(parts):
+            # Files of versions that ordered all categories by frequency have no orders.
+            orders = {name: tuple(codes) for name, codes in facts.get("orders", {}).items()}
+            _check_orders(orders, blocks)
+            parts = _parts_of(blocks, orders)
+            if facts["format"] != "siloweave-copula" or len(parts) != len(arrays):
                 raise ValueError("it holds something else")
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, InputError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is not a stored copula of siloweave ({error})") from error
         margins = tuple(
-            CategoryMargin(part) if family == "categories" else Margin(family, part)
-            for family, part in zip(facts["families"], parts, strict=True)
+            _stored_margin(part, family, array)
+            for part, family, array in zip(parts, facts["families"], arrays, strict=True)
         )
-        return cls(blocks, margins, correlation)
+        return cls(blocks, margins, correlation, orders)
+
+
+def _stored_margin(part: _Part, family: str, array: Floats) -> Margin | CategoryMargin:
+    """The distribution of a part, from what `Copula.save` wrote of it."""
+    if family != "categories":
+        return Margin(family, array)
+    if part.what == "missing":
+        return CategoryMargin(array, (0, 1))
+    ranking = part.ranking
+    if part.what == "value" and ranking is not None:
+        ranking = (*ranking, part.missing_code)
+    return CategoryMargin(array, ranking)
+
+
+def _check_orders(orders: Mapping[str, tuple[int, ...]], blocks: Sequence[Block]) -> None:
+    """Refuse an order that is not one of all codes of a column's only block but at most one."""
+    for column, ranking in orders.items():
+        own = [block for block in blocks if block.column == column]
+        if len(own) != 1 or own[0].kind != "categorical":
+            raise InputError(
+                f"orders: column {column!r} is no single block of categories; leave it out"
+            )
+        size = own[0].size
+        known = set(ranking) <= set(range(size)) and len(set(ranking)) == len(ranking)
+        if not known or len(ranking) < max(size - 1, 1):
+            raise InputError(
+                f"orders: {ranking!r} of column {column!r} must have each code from 0 to "
+                f"{size - 1} once, but for one that stands for a missing value"
+            )
 
 
 def positive_definite(R: Floats) -> Floats:
@@ -534,6 +731,75 @@ def _correlation(scores: Floats, used: Floats) -> Floats:
     return np.asarray(np.clip(R, -1.0, 1.0))
 
 
+def _correlation_before_cuts(R: Floats, margins: Sequence[Margin | CategoryMargin]) -> Floats:
+    """Return the normal correlations at which scores of pieces are correlated as R says.
+
+    The score of a piece is a step function s of a normal variable. With its coefficients a_k in
+    normalised Hermite polynomials, two scores have the covariance sum of a_k b_k r**k (Mehler's
+    formula), which rises with r. Beyond the terms that are summed, the rest is taken so that it is
+    exact at r = 1 and r = -1. Pairs of numbers stay as they are.
+    """
+    if all(isinstance(margin, Margin) for margin in margins):
+        return R
+    middles = ndtri((np.arange(_MIDDLES) + 0.5) / _MIDDLES)
+    steps = np.stack([_score_at(margin, middles) for margin in margins])
+    coefficients = np.stack([_hermite_coefficients(margin) for margin in margins])
+    spread = steps.std(axis=1)
+    constant = spread < 1e-6  # of one value, whose correlation is 0 already
+    spread[constant] = 1.0
+    steps, coefficients = steps / spread[:, None], coefficients / spread[:, None]
+
+    def summed(r: Floats) -> Floats:
+        total = np.zeros_like(R)
+        for a in coefficients.T[::-1]:  # Horner's scheme
+            total = (total + np.outer(a, a)) * r
+        return total
+
+    signs = np.where(np.arange(_TERMS) % 2 == 0, -1.0, 1.0)
+    rest_at_1 = steps @ steps.T / _MIDDLES - coefficients @ coefficients.T
+    rest_at_minus_1 = steps @ steps[:, ::-1].T / _MIDDLES - (coefficients * signs) @ coefficients.T
+    low, high = np.full_like(R, -np.pi / 2.0), np.full_like(R, np.pi / 2.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        r = np.sin(middle)
+        rest = np.where(r > 0.0, rest_at_1, rest_at_minus_1) * np.abs(r) ** (_TERMS + 1)
+        above = summed(r) + rest > R
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    found = np.sin((low + high) / 2.0)
+
+    numbers = np.array([isinstance(margin, Margin) for margin in margins])
+    kept = (numbers[:, None] & numbers) | constant[:, None] | constant
+    found = np.where(kept, R, found)
+    np.fill_diagonal(found, 1.0)
+    return np.asarray(found, dtype=np.float64)
+
+
+def _score_at(margin: Margin | CategoryMargin, z: Floats) -> Floats:
+    """The score of the piece in which each value of a normal variable lies; itself for numbers."""
+    return z if isinstance(margin, Margin) else margin.scores[margin.codes(ndtr(z))]
+
+
+def _hermite_coefficients(margin: Margin | CategoryMargin) -> Floats:
+    """Coefficients 1 to `_TERMS` of a score in normalised Hermite polynomials of a normal variable.
+
+    The integral of h_k over a piece is the difference of h_(k-1) times the density at its ends,
+    over the root of k, so each inner end counts with how far the score rises there.
+    """
+    found = np.zeros(_TERMS)
+    if isinstance(margin, Margin):
+        found[0] = 1.0
+        return found
+    wide = np.diff(margin.edges) > 0.0
+    rises = np.diff(margin.scores[margin.order][wide])
+    ends = ndtri(margin.edges[1:][wide][:-1])
+    before = np.zeros_like(ends)
+    here = np.exp(-0.5 * ends**2) / np.sqrt(2.0 * np.pi)  # h_0 times the density
+    for k in range(1, _TERMS + 1):
+        found[k - 1] = rises @ here / np.sqrt(k)
+        before, here = here, (ends * here - np.sqrt(k - 1.0) * before) / np.sqrt(k)
+    return found
+
+
 def _between(centre: Floats, scale: float, low: Floats, high: Floats, u: Floats) -> Floats:
     """Quantile u of a normal distribution cut to [low, high], exact in both tails."""
     a, b = (low - centre) / scale, (high - centre) / scale
@@ -554,7 +820,7 @@ def _root(S: Floats) -> Floats:
 # The transform of CopulaGAN
 
 
-class _Part(NamedTuple):
+class _ModedNumber(NamedTuple):
     """A column that has a number: its blocks without modes and with them, and how to map it."""
 
     number: Block
@@ -604,9 +870,9 @@ class ScoreModes:
         return tuple(sorted([*blocks, *(new for _, new in kept)], key=lambda b: b.start))
 
     @cached_property
-    def _plan(self) -> tuple[list[_Part], list[tuple[Block, Block]]]:
+    def _plan(self) -> tuple[list[_ModedNumber], list[tuple[Block, Block]]]:
         """Columns with a number, and the blocks of all others before and after they are moved."""
-        parts: list[_Part] = []
+        parts: list[_ModedNumber] = []
         kept: list[tuple[Block, Block]] = []
         choices, start = _choices(self.blocks), 0
         for block in self.blocks:
@@ -622,7 +888,9 @@ class ScoreModes:
             size = self.mixtures[i].modes + (choice.size - 1 if choice else 0)
             options = Block(block.column, start, size, "categorical") if size > 1 else None
             start = options.stop if options else start
-            parts.append(_Part(block, choice, moved, options, self.margins[i], self.mixtures[i]))
+            parts.append(
+                _ModedNumber(block, choice, moved, options, self.margins[i], self.mixtures[i])
+            )
         return parts, kept
 
     def encode(self, X: NDArray[np.floating], *, key: Key) -> Matrix:

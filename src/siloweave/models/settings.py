@@ -119,7 +119,8 @@ class CopulaSettings:
         family: Distribution of the numeric columns.
         families: Distributions of single columns by name, before `family`.
         scores: What stands for a category: the normal ``mean`` of its piece, or a ``uniform``
-            draw from it.
+            draw from it, as in SDV's releases; then categories without an order are also ordered
+            by frequency, as there.
 
     Raises:
         InputError: A name is unknown.

@@ -56,11 +56,17 @@ def num(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def text(x: float, y: float, content: str, cls: str = "", anchor: str = "start") -> str:
-    """Escaped text; `anchor` is start, middle or end."""
+def text(
+    x: float, y: float, content: str, cls: str = "", anchor: str = "start", *, whole: str = ""
+) -> str:
+    """Escaped text; `anchor` is start, middle or end.
+
+    Where `whole` is another text, of which the content is a part, pointing at it shows it.
+    """
     end = "" if anchor == "start" else f' text-anchor="{anchor}"'
     kind = f' class="{cls}"' if cls else ""
-    return f'<text x="{num(x)}" y="{num(y)}"{kind}{end}>{escape(content)}</text>'
+    tip = f"<title>{escape(whole)}</title>" if whole not in ("", content) else ""
+    return f'<text x="{num(x)}" y="{num(y)}"{kind}{end}>{tip}{escape(content)}</text>'
 
 
 def rect(
@@ -362,10 +368,11 @@ def receiver_curves(curves: Curves) -> str:
     body = _roc_panel(curves, left, top, side, least=None)
     body += _roc_panel(curves, left + side + 70, top, side, least=1e-3)
     x = left + 2 * side + 92
+    short = words.shorten_apart(list(curves), 24)
     for number, name in enumerate(curves):
         y = top + 14 + 18 * number
         body += line(x, y - 4, x + 16, y - 4, f"curve p{number % 8}")
-        body += text(x + 22, y, words.shorten(name, 24), "lab")
+        body += text(x + 22, y, short[number], "lab", whole=name)
     desc = f"True positives against false positives of {', '.join(curves)}; the dashed line is "
     desc += "guessing."
     return figure(WIDTH, top + side + 40, body, title="ROC of each membership attack", desc=desc)
@@ -477,10 +484,12 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
     if real:
         body += path([*outline, (outline[-1][0], bottom)], "real-line")
     last = bins - 2 if gap else bins - 1
-    body += text(0, bottom + 15, words.shorten(synthetic.labels[0], 22), "ax")
+    first = synthetic.labels[0]
+    body += text(0, bottom + 15, words.shorten(first, 22), "ax", whole=first)
     if last > 0:
         at = 244.0 if gap else 300.0
-        body += text(at, bottom + 15, words.shorten(synthetic.labels[last], 22), "ax", "end")
+        end = synthetic.labels[last]
+        body += text(at, bottom + 15, words.shorten(end, 22), "ax", "end", whole=end)
     if synthetic.logarithmic:
         body += text(at if last > 0 else 300.0, 9, "logarithmic axis", "ax", "end")
     if gap:
@@ -500,10 +509,11 @@ def _categories(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]
     rows = _fold(synthetic, real)
     high = max((max(share, other or 0.0) for _, share, other in rows), default=1.0) or 1.0
     left, span, pitch, body = 112.0, 142.0, 17.0, ""
+    short = words.shorten_apart([label for label, _, _ in rows], 17)
     for number, (label, share, other) in enumerate(rows):
         y = pitch * number + 2
         tip = f"{label}: {words.percent(share)} synthetic"
-        body += text(left - 7, y + 11, words.shorten(label, 17), "ax", "end")
+        body += text(left - 7, y + 11, short[number], "ax", "end", whole=label)
         if other is None:
             body += rect(left, y + 2, span * share / high, 11, "syn", tip=tip, rx=1.5)
         else:
@@ -572,14 +582,15 @@ def _trim(whole: Association) -> Association:
 def _labels(names: Sequence[str], x: float, side: float, *, below: bool) -> str:
     """Names of columns, left of a heat map or turned below it."""
     body, small = "", "ax" if side >= 9 else "ax tiny"
-    for i, name in enumerate(names if len(names) <= LABELLED else ()):
+    short = words.shorten_apart(names, 15 if below else 16) if len(names) <= LABELLED else []
+    for i, (name, label) in enumerate(zip(names, short, strict=False)):
         if below:
             at = f"{num(x + side * (i + 0.5) + 3.5)},{num(22 + side * len(names) + 6)}"
-            turned = text(0, 0, words.shorten(name, 15), small, "end")
+            turned = text(0, 0, label, small, "end", whole=name)
             body += f'<g transform="translate({at}) rotate(-90)">{turned}</g>'
         else:
             y = 22 + side * (i + 0.5) + 3.5
-            body += text(x - 6, y, words.shorten(name, 16), small, "end")
+            body += text(x - 6, y, label, small, "end", whole=name)
     return body
 
 

@@ -2,8 +2,10 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Context
+from itertools import takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -211,6 +213,42 @@ def shorten(text: str, length: int) -> str:
     'Married-c…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
+    """Cut labels to `length` characters so that different ones look different where they can.
+
+    Labels that look alike when their ends are cut lose their middle, or, where that does not help,
+    what comes before the first difference.
+
+    >>> shorten_apart(["Never", "Other service, north", "Other service, south"], 12)
+    ['Never', 'Other …north', 'Other …south']
+    >>> shorten_apart(["Ward in the north of town", "Ward in the south of town"], 9)
+    ['…north o…', '…south o…']
+    """
+    short = [shorten(text, length) for text in texts]
+    for other in (_without_middle, _from_difference):
+        counts = Counter(short)
+        for label in [label for label, count in counts.items() if count > 1]:
+            places = [i for i, text in enumerate(short) if text == label]
+            alike = [texts[i] for i in places]
+            cut = [other(text, length, alike) for text in alike]
+            if len(set(cut)) > 1:
+                for i, text in zip(places, cut, strict=True):
+                    short[i] = text
+    return short
+
+
+def _without_middle(text: str, length: int, alike: Sequence[str]) -> str:
+    """A label of which only the beginning and the end are shown."""
+    end = (length - 1) // 2
+    return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
+
+
+def _from_difference(text: str, length: int, alike: Sequence[str]) -> str:
+    """A label from where it begins to differ from those that look like it."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*alike, strict=False))
+    return "…" + shorten(text[len(list(same)) :], length - 1)
 
 
 def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:

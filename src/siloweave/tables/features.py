@@ -41,6 +41,7 @@ from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
     Numeric,
+    NumericEncoding,
     Points,
     ascending,
     check_numeric,
@@ -54,7 +55,7 @@ from siloweave.tables.encodings import (
 )
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table
-from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
+from siloweave.tables.schema import VERSION, Category, Column, Schema, check_columns, versioned
 
 _CHUNK = 4096  # rows that are read at once, so that they stay in the processor's cache
 _MOST_BYTES = 2**34
@@ -297,6 +298,15 @@ class _FeaturesFile(msgspec.Struct, frozen=True):
     encodings: tuple[ColumnEncoding, ...]
 
 
+def _as_numbers(options: Sequence[Category]) -> Floats | None:
+    """The options as numbers, if all of them are: 1 and 0 for booleans; None otherwise."""
+    try:
+        numbers = np.array([float(option) for option in options])
+    except ValueError:
+        return None
+    return numbers if len(numbers) and np.isfinite(numbers).all() else None
+
+
 @dataclass(frozen=True)
 class Features:
     """How a table's rows become vectors, and back; made by `fit`, `from_counts` or `declared`.
@@ -333,6 +343,25 @@ class Features:
     def blocks(self) -> tuple[Block, ...]:
         """The parts of the vector, in order; a column's number comes before its categoricals."""
         return _blocks(self.encodings)
+
+    @cached_property
+    def orders(self) -> dict[str, tuple[int, ...]]:
+        """The codes in order, by column, for columns that are one block of values with an order.
+
+        These are numbers and datetimes of few values, booleans, and categories that are numbers or
+        texts of numbers. A missing value has no place in an order.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        for encoding in self.encodings:
+            if len(encoding.sizes) != 1 or encoding.number:
+                continue
+            if isinstance(encoding, NumericEncoding):
+                found[encoding.column] = tuple(range(len(encoding.spikes)))
+                continue
+            numbers = _as_numbers(self.schema[encoding.column].options)
+            if numbers is not None:
+                found[encoding.column] = tuple(np.argsort(numbers, kind="stable").tolist())
+        return found
 
     @property
     def width(self) -> int:

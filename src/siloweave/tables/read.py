@@ -54,6 +54,53 @@ from siloweave.tables.parsing import (
 
 _log = logging.getLogger("siloweave")
 
+
+class _Threads:
+    """Whether this process was forked from one whose threads compute, which a fork does not copy.
+
+    Polars, and JAX, hand their work to threads that start with the first use. A forked child has
+    their queues and no one who works them off: it would wait for ever.
+    """
+
+    names = re.compile(
+        r"polars-[0-9]|tf_XLA|pjrt"
+    )  # of the threads that compute, as Linux has them
+    started = False  # in the process that forks, as the fork begins
+    lost = False  # in this process
+
+    @classmethod
+    def before_fork(cls) -> None:
+        names = []
+        for file in Path("/proc/self/task").glob("*/comm"):
+            with suppress(OSError):  # the thread has ended meanwhile
+                names.append(file.read_text())
+        # Without names, where the system is no Linux, threads may run.
+        cls.started = not names or any(map(cls.names.match, names))
+
+    @classmethod
+    def after_fork(cls) -> None:
+        cls.lost = cls.lost or cls.started
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_Threads.before_fork, after_in_child=_Threads.after_fork)
+
+
+def check_process() -> None:
+    """Refuse to work in a process that was forked after its parent had used tables.
+
+    Raises:
+        InputError: This process would wait for ever for threads that it does not have.
+    """
+    if _Threads.lost:
+        raise InputError(
+            f"this process ({os.getpid()}) was forked from one that had already used siloweave, "
+            "and the threads that read and draw tables do not survive a fork. Start it afresh: "
+            'multiprocessing.get_context("spawn"), or "forkserver"; or fork before any table is '
+            "read or drawn"
+        )
+
+
 MOST_DECIMALS = 15
 """That a double holds."""
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
@@ -416,6 +463,7 @@ class Table:
         A file or columns become pandas where it is installed, else polars. Whole numbers with
         missing values become ``Int64`` in pandas unless the frame given had another type.
         """
+        check_process()
         kind = self._origin.kind
         if kind in ("file", "csv"):
             kind = "pandas" if find_spec("pandas") else "polars"
@@ -488,6 +536,7 @@ class Table:
         Raises:
             DataError: When lengths differ or values are of no usable type.
         """
+        check_process()
         series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
         if len(lengths := {len(one) for one in series}) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
@@ -511,6 +560,7 @@ class Table:
 
         A text takes 16 bytes a cell, a place among few texts one.
         """
+        check_process()
         if self._origin.keyed and name not in self.names:
             return pl.Series(name, [None] * self.num_rows, dtype=pl.String)
         _check_there(name, self.names)
@@ -795,6 +845,7 @@ def read(
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
         [False, True]
     """
+    check_process()
     if table or query:
         source = Database(str(source), table, query)
     asked = Dialect(
@@ -923,6 +974,7 @@ def read_batches(
     Raises:
         DataError: As `read`, or when ``batch_rows`` < 1.
     """
+    check_process()
     if batch_rows < 1:
         raise DataError(f"batch_rows={batch_rows}: give 1 or more")
     return _batches(table_file(path), batch_rows, columns, dialect or Dialect())

@@ -212,8 +212,7 @@ class CopulaModel(NetworkModel):
     def shares(self, column: str) -> tuple[float, ...] | None:
         """How frequent each option of a column was, where the model knows."""
         block = single_choices(self.net.blocks).get(column)
-        margin = None if block is None else self.net.margins[self.net.blocks.index(block)]
-        shares: Floats | None = getattr(margin, "shares", None)  # of categories only
+        shares: Floats | None = None if block is None else self.net.shares(block)
         return None if shares is None else tuple(shares.tolist())
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
@@ -232,13 +231,18 @@ class CopulaModel(NetworkModel):
 def _fit_copula(work: Training) -> Generator:
     from siloweave.models.copula import Copula
 
-    settings = part_of(CopulaSettings, work.synth)
-    return CopulaModel(Copula.fit(work.X, work.features.blocks, settings, key=work.key))
+    settings, features = part_of(CopulaSettings, work.synth), work.features
+    copula = Copula.fit(work.X, features.blocks, settings, key=work.key, orders=features.orders)
+    return CopulaModel(copula)
 
 
 @dataclass(frozen=True)
 class GaussianCopula(Synthesizer, CopulaSettings):
     """Every column's own distribution, joined by correlations of normal scores; quick, and rough.
+
+    Links that rise or fall are kept: rank correlations of numbers, dates and ordered codes. What
+    bends (low and high ages that are alike) is lost, and so is a link of three columns that no two
+    of them have.
 
     Args:
         family: Distribution of a numeric column: beta, norm, truncnorm, uniform, gamma or kde.

@@ -20,6 +20,8 @@ for two masked sums (protocols/secure_sums.py); the plan is computed from the fi
 (post-processing). Assumed public: domain (where numbers are cut into bins is paid for before, see
 protocols/histograms.py), workload, roster. `dropouts` parties may vanish in a sum, for which its
 noise is sized (federation/dropouts.py); what the others counted is then scaled to the first sum.
+With one party there is no other whose masks hide its sums: the coordinator sees that party's own
+noisy counts. Their noise alone protects, and it is all of the noise, so the guarantee is the same.
 """
 
 from __future__ import annotations
@@ -92,7 +94,8 @@ def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
 class TwoRound(Synthesizer, TwoRoundSettings):
     """Two masked sums over all parties: noisy counts of all pairs, then one good measurement.
 
-    Before them comes a noisy histogram of single columns, where there are numbers to cut.
+    Before them comes a noisy histogram of single columns, where there are numbers to cut. A single
+    table is that of one party; no mask hides its sums then: their noise alone protects its rows.
 
     Args:
         degree, queries, workload, target, bins, counts_share, max_model_mb: See `MarginalSettings`.
