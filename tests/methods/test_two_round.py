@@ -57,7 +57,8 @@ def test_the_plan_leaves_what_is_not_related():
 
 
 def test_the_plan_falls_back_to_one_ways_where_noise_hides_all():
-    chosen = plan(DOMAIN, weights(), noisy(chained(50), 500.0), 1e-6, TwoRound())
+    answers = two_rounds._cleaned_answers(noisy(chained(50), 500.0), None)
+    chosen = plan(DOMAIN, weights(), answers, 1e-6, TwoRound())
     assert chosen == [(x,) for x in DOMAIN.names]
 
 

@@ -14,7 +14,6 @@ from siloweave.models.estimate import (
     fit,
     moved_towards,
     shrink_interactions,
-    shrink_pair,
     solve_block,
 )
 from siloweave.models.mrf import MRF
@@ -240,29 +239,10 @@ def test_interactions_are_shrunk_by_what_their_noise_explains(strength):
     wave = np.array([-1.0, 0.0, 1.0])
     real = strength * np.einsum("i,j,k->ijk", wave, wave, wave)
     noisy = [Measurement(c, 1000 + real + 40 * rng.normal(size=(3, 3, 3)), 40.0) for c in cliques]
-    pairs = [(x, y) for x in "abcd" for y in "abcd" if x < y]
-    shrunk = shrink_interactions(model, noisy, pairs)
+    shrunk = shrink_interactions(model, noisy, {})
     errors = [[np.abs(m.counts - 1000 - real).mean() for m in tables] for tables in (noisy, shrunk)]
-    assert np.mean(errors[1]) < (0.96 if strength else 0.85) * np.mean(errors[0])
+    assert np.mean(errors[1]) < (0.7 if strength else 0.3) * np.mean(errors[0])
     for m, before in zip(shrunk, noisy, strict=True):
         kept = np.einsum("ijk,i,j,k", m.counts, wave, wave, wave)
         was = np.einsum("ijk,i,j,k", before.counts, wave, wave, wave)
         assert kept == pytest.approx(was) if strength else abs(kept) <= abs(was)
-
-
-@pytest.mark.parametrize("shape", [(2, 2), (4, 6), (16, 16)])
-def test_pairs_of_noise_lose_it_and_others_keep_all_and_no_attribute_changes(shape):
-    rng = generator(5)
-    square, noise = np.add.outer(np.arange(shape[0]), np.arange(shape[1])) * 40.0, []
-    link = np.outer(np.linspace(-1, 1, shape[0]), np.linspace(-1, 1, shape[1])) * 900.0
-    for _ in range(200):
-        m = Measurement(("a", "b"), square + 30 * rng.normal(size=shape), 30.0)
-        less = shrink_pair(m)
-        for axis in (0, 1):
-            assert less.counts.sum(axis=axis) == pytest.approx(m.counts.sum(axis=axis))
-        noise.append([np.square(less.counts - square).sum(), np.square(m.counts - square).sum()])
-        real = Measurement(m.clique, m.counts + link, m.sigma)
-        assert shrink_pair(real).counts == pytest.approx(real.counts)
-    freedom = (shape[0] - 1) * (shape[1] - 1)
-    kept, before = np.mean(noise, axis=0) / 30**2
-    assert before - kept > 0.3 * freedom  # of `freedom` that could go

@@ -13,8 +13,9 @@ functions are taken to be independent, with one variance t for the pair, so that
     Cov E = t N^2 (D_p - p p') x (D_q - q q')        (x: Kronecker's product)
 
 In the eigenvectors of both factors all entries of E are independent, with variances t N^2 a_k b_l.
-Noise adds to each its own variance, and that of the single columns in N p q'. The variance t is that
-of the largest likelihood, and 0 where this is hardly larger than without dependence (`dependence`).
+Noise adds to each its own variance, and that of the single columns in N p q'. The variance t is
+that of the largest likelihood, and 0 where this is hardly larger than without dependence
+(`dependence`).
 Each entry is then multiplied by its ratio of signal to noise, at most by 1 (`cleaned`): rare values
 become independent, frequent ones stay.
 
@@ -48,8 +49,8 @@ _HELD = 0.02
 """Weight of entropy in single columns: these are known well, and entropy would make values of few
 rows more frequent in each column, and the columns look dependent."""
 _EVIDENCE = 3.0
-"""Twice the logarithm of how much likelier dependence must make the counts. Of independent pairs one
-in 24 gets there: half a chi-square of one degree of freedom."""
+"""Twice the logarithm of how much likelier dependence must make the counts. Of independent pairs
+one in 24 gets there: half a chi-square of one degree of freedom."""
 _VARIANCES = np.geomspace(1e-9, 1.0, 37)
 """Of correlations between functions of two columns, which are at most 1; a factor of 1.8 apart."""
 _MOST_EXACT = 1024
@@ -162,7 +163,7 @@ def _entries(pair: Measurement, margins: Mapping[str, Margin]) -> tuple[Array, A
     independent = np.outer(first.counts, second.counts) / first.total
     rest = interaction(pair.counts - independent)
     noise = (
-        pair.sigma**2
+        max(pair.sigma, 1e-9) ** 2
         + first.sigma**2 * second.noise[None, :]
         + second.sigma**2 * first.noise[:, None]
     )

@@ -130,7 +130,7 @@ def plan_and_fit(
     spent = settings.pairs_share * rho
     pairs = measure(small, [unit * sqrt(len(small) / (2 * spent))] * len(small), spent)
     rest = (1 - settings.pairs_share) * rho
-    shrunk = _without_noise(pairs, total)
+    shrunk = _cleaned_answers(pairs, total)
     chosen = plan(
         domain, weights, shrunk, rest / unit**2, settings, no_room=no_room, progress=progress
     )
@@ -155,7 +155,7 @@ def plan_and_fit(
     return model, rounds
 
 
-def _without_noise(first: Sequence[Measurement], total: float | None) -> list[Measurement]:
+def _cleaned_answers(first: Sequence[Measurement], total: float | None) -> list[Measurement]:
     """Return the first answers as the plan reads them: dependent only beyond their noise."""
     margins = margins_of(first, total)
     clean = []
