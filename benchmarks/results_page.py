@@ -19,6 +19,7 @@ from typing import Any
 import columns_split_page
 import fed_tgan_page
 import forecast
+import invented_links
 import neural_page
 import neural_speed_page
 import one_row
@@ -269,6 +270,7 @@ def page() -> str:
     parts.append(units.page())
     parts.append(one_row.page())
     parts.append(forecast.section())
+    parts.append(invented_links.section())
     return "\n".join(parts)
 
 

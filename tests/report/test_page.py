@@ -428,6 +428,24 @@ def test_terms_of_a_page_are_explained_and_those_of_the_glossary(pages):
     assert "curator" not in {term for term, _ in shown}
 
 
+def test_invented_links_are_named_to_the_owner_alone(record, make):
+    names = record.synthetic.association.names
+    apart = [[float(i == j) for j in range(len(names))] for i in range(len(names))]
+    real = Association(names=names, values=tuple(map(tuple, apart)))
+    apart[3][4] = apart[4][3] = 0.54
+    apart[0][1] = apart[1][0] = 0.14
+    drawn = Association(names=names, values=tuple(map(tuple, apart)))
+    view = msgspec.structs.replace(record.synthetic, association=drawn)
+    owner = msgspec.structs.replace(record.owner, association=real)
+    whole = msgspec.structs.replace(record, synthetic=view, owner=owner)
+    page = read(render(whole, audience="owner"))
+    sentence = "go together in the synthetic rows (0.54), and not in the real ones (0.00)"
+    assert f"{names[3]} and {names[4]} {sentence}" in page
+    assert page.count("do not take this link for a finding") == 1
+    assert sentence not in read(render(whole))
+    assert sentence not in read(render(make(synthetic=view, owner=None), audience="public"))
+
+
 def test_lost_links_are_the_first_warning_of_the_owner_alone(record, make):
     names = record.synthetic.association.names
     apart = tuple(tuple(float(i == j) for j in range(len(names))) for i in range(len(names)))

@@ -39,6 +39,8 @@ COLUMNS = 80
 """Columns drawn one by one."""
 LOST, LINKS = 0.3, 6
 """A link of two columns is lost if that much of its strength is; so many are listed."""
+INVENTED = 0.15
+"""A link is invented if its strength is larger by so much than in the real rows."""
 
 _RULE = "constraint"  # the kind of a fact that is of several columns
 
@@ -295,6 +297,28 @@ def _lost_links(record: Record) -> list[str]:
     return [*found, f"{more} more pairs have lost their link."] if more > 0 else found
 
 
+def _invented_links(record: Record) -> list[str]:
+    """Return pairs of columns that go together in the synthetic rows more than in the real ones."""
+    synthetic, owner = record.synthetic.association, record.owner
+    real = owner.association if owner else None
+    if synthetic is None or real is None or synthetic.names != real.names:
+        return []
+    if record.synthetic.kept:
+        return []
+    pairs = plots.strongest_pairs(synthetic, real, len(synthetic.names) ** 2)
+    sentences = [
+        f"{first} and {second} go together in the synthetic rows ({drawn:.2f}), and "
+        f"{'not' if known < drawn / 10 else 'less'} in the real ones ({known:.2f}): do not take "
+        "this link for a finding."
+        for first, second, drawn, known in pairs
+        if known is not None and drawn - known >= INVENTED
+    ]
+    more = len(sentences) - LINKS
+    if more > 0:
+        return [*sentences[:LINKS], f"{more} more pairs have an invented link."]
+    return sentences
+
+
 def _undeclared(record: Record) -> list[str]:
     """Columns, then constraints, of which something was taken from rows and paid by nobody."""
     free = [f for f in record.schema_facts if f.how == "free"]
@@ -318,7 +342,7 @@ def _overspent(record: Record) -> bool:
 
 def _warnings(record: Record) -> list[str]:
     """The record's warnings, and those that its own numbers give."""
-    found = [*_lost_links(record), *record.warnings]
+    found = [*_lost_links(record), *_invented_links(record), *record.warnings]
     if free := _undeclared(record):
         named = ", ".join(free[:6]) + (" …" if len(free) > 6 else "")
         found.append(

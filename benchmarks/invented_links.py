@@ -1,0 +1,231 @@
+"""How often a class of few rows is drawn beside codes that it does not depend on.
+
+    python benchmarks/invented_links.py                       # what is missing, some ten minutes
+    python benchmarks/invented_links.py --before ../other/src # another checkout, same seeds
+    python benchmarks/results_page.py
+
+Made tables of five columns: `code` has eight frequent values, which share nine tenths of the rows,
+and many rare ones; `died` is a class of few rows; sex, age in 16 bins and ward are beside them. No
+column depends on another. Each method has its defaults and draws 20,000 rows. A line holds, for
+real and for drawn rows, the share of the class in rare codes and elsewhere; the sampling error of
+the real rows' share in rare codes; and, over all pairs of columns, the mean and the largest
+Cramer's V without its bias (Bergsma 2013, "A bias-correction for Cramer's V and Tschuprow's T"),
+which is 0 where columns are independent.
+
+The guarantee is of add/remove neighbours and delta 1e-6. Noise is new in each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+OUT = Path(__file__).parent / "results" / "invented_links.jsonl"
+METHODS = ("AIM", "TwoRound", "SecureTwoRound", "DistAIM")
+FREQUENT = 8
+DRAWN = 20_000
+CASES: tuple[dict[str, Any], ...] = (
+    {"rows": 7_000, "codes": 256, "share": 0.03, "epsilon": 1.0, "parties": 2},
+    {"rows": 7_000, "codes": 256, "share": 0.03, "epsilon": 4.0, "parties": 2},
+    {"rows": 30_000, "codes": 256, "share": 0.03, "epsilon": 1.0, "parties": 2},
+    {"rows": 7_000, "codes": 60, "share": 0.03, "epsilon": 1.0, "parties": 4},
+    {"rows": 2_000, "codes": 20, "share": 0.1, "epsilon": 0.5, "parties": 2},
+    {"rows": 50_000, "codes": 256, "share": 0.01, "epsilon": 2.0, "parties": 8},
+)
+KEY = ("method", "rows", "codes", "share", "epsilon", "parties", "seed", "side")
+
+
+def made_table(case: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Return independent columns, as whole numbers."""
+    rng = np.random.default_rng(seed)
+    rows, codes = case["rows"], case["codes"]
+    frequent = np.full(FREQUENT, 0.9 / FREQUENT)
+    rare = np.full(codes - FREQUENT, 0.1 / (codes - FREQUENT))
+    return {
+        "code": rng.choice(codes, rows, p=np.r_[frequent, rare]),
+        "died": (rng.random(rows) < case["share"]).astype(int),
+        "sex": rng.integers(0, 2, rows),
+        "age": rng.integers(0, 16, rows),
+        "ward": rng.integers(0, 5, rows),
+    }
+
+
+def sizes_of(case: dict[str, Any]) -> dict[str, int]:
+    """Return how many values each column may have."""
+    return {"code": case["codes"], "died": 2, "sex": 2, "age": 16, "ward": 5}
+
+
+def association(first: np.ndarray, second: np.ndarray, shape: tuple[int, int]) -> float:
+    """Return Cramer's V of two columns of codes, without its bias."""
+    flat = np.ravel_multi_index((first, second), shape)
+    counts = np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
+    counts = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+    rows = counts.sum()
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / rows
+    square = float(((counts - expected) ** 2 / expected).sum()) / rows
+    n, m = counts.shape
+    square = max(0.0, square - (n - 1) * (m - 1) / (rows - 1))
+    least = min(n - (n - 1) ** 2 / (rows - 1), m - (m - 1) ** 2 / (rows - 1)) - 1
+    return float(np.sqrt(square / least)) if least > 0 else 0.0
+
+
+def facts_of(columns: dict[str, np.ndarray], sizes: dict[str, int]) -> dict[str, float]:
+    """Return the class's shares, and associations over all pairs of columns."""
+    is_rare = columns["code"] >= FREQUENT
+    links = [association(columns[a], columns[b], (sizes[a], sizes[b]))
+             for a, b in combinations(sizes, 2)]  # fmt: skip
+    return {
+        "rare": float(columns["died"][is_rare].mean()),
+        "elsewhere": float(columns["died"][~is_rare].mean()),
+        "mean_link": float(np.mean(links)),
+        "largest_link": float(np.max(links)),
+    }
+
+
+def run(method: str, case: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Fit and draw in this process."""
+    import polars as pl
+
+    import siloweave as sw
+
+    real, sizes = made_table(case, seed), sizes_of(case)
+    frame = pl.DataFrame({name: values.astype(str) for name, values in real.items()})
+    columns = [sw.Column(name, "categorical", categories=tuple(map(str, range(size))))
+               for name, size in sizes.items()]  # fmt: skip
+    schema = sw.Schema(tuple(columns)).with_fallbacks()
+    budget = sw.Budget(case["epsilon"], 1e-6)
+    parties: Any = frame
+    if method == "SecureTwoRound":
+        budget = sw.Budget(case["epsilon"], 1e-6)
+        halves = (("code", "sex"), ("died", "age", "ward"))
+        parties = {f"p{i}": frame.select(half) for i, half in enumerate(halves)}
+    elif method != "AIM":
+        count = case["parties"]
+        parties = [frame[i::count] for i in range(count)]
+    start = time.process_time()
+    fitted = getattr(sw, method)().fit(parties, schema, budget=budget, progress=False)
+    drawn = pl.DataFrame(fitted.sample(DRAWN))
+    cpu = time.process_time() - start
+    numbers = {name: drawn[name].cast(pl.Int64).to_numpy() for name in sizes}
+    is_rare = real["code"] >= FREQUENT
+    share = real["died"].mean()
+    return {
+        "real": facts_of(real, sizes),
+        "drawn": facts_of(numbers, sizes),
+        "error": float(np.sqrt(share * (1 - share) / is_rare.sum())),
+        "cpu": cpu,
+    }
+
+
+def missing_runs(out: Path, side: str, seeds: int) -> list[tuple[str, dict[str, Any], int]]:
+    """Return runs that are not in the results."""
+    lines = out.read_text().splitlines() if out.is_file() else []
+    there = {tuple(json.loads(line)[name] for name in KEY) for line in lines}
+    wanted = [(m, case, seed) for case in CASES for seed in range(seeds) for m in METHODS]
+    return [
+        (method, case, seed)
+        for method, case, seed in wanted
+        if (method, *case.values(), seed, side) not in there
+    ]
+
+
+TEXT = """
+## Invented links
+
+Independent columns: `code` has eight frequent values with nine tenths of the rows and many rare
+ones, and a class of few rows depends on nothing. Share of the class in rare codes, in percent, of
+20,000 drawn rows; after ± is twice the sampling error of the real rows' share. The largest
+Cramér's V without its bias, over all ten pairs of columns, is that of drawn rows; real rows have at
+most {most:.2f}. Means of {seeds} seeds, new noise in each run, δ = 1e-6. *Before* is commit
+d98445d3, with the same tables ([decision 0060](../decisions/0060-no-link-that-noise-explains.md)).
+Rows are split evenly over the parties of TwoRound and DistAIM; AIM has one, and of SecureTwoRound's
+two parties one has the codes and the other one the class.
+
+| rows, codes, ε, parties | real | method | before | now | largest V: before, now |
+|---|---:|---|---:|---:|---:|
+{rows}
+
+AIM chooses pairs by an exact comparison and has no part in the change.
+
+    python benchmarks/invented_links.py --before ../other/src
+"""
+
+
+def _mean(lines: Sequence[Mapping[str, Any]], side: str, fact: str) -> float:
+    """Return the mean of a fact over seeds; NaN where nothing was run."""
+    values = [line[side][fact] for line in lines]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def section() -> str:
+    """Return the section of the results page."""
+    lines = [json.loads(line) for line in OUT.read_text().splitlines()]
+    rows = []
+    for case in CASES:
+        for method in METHODS:
+            mine = [e for e in lines if e["method"] == method and case.items() <= e.items()]
+            now = [line for line in mine if line["side"] == "now"]
+            before = [line for line in mine if line["side"] == "before"]
+            if not now:
+                continue
+            real = f"{100 * _mean(now, 'real', 'rare'):.1f} ± {200 * now[0]['error']:.1f}"
+            shares = [_percent(_mean(side, "drawn", "rare")) for side in (before, now)]
+            links = [_decimals(_mean(side, "drawn", "largest_link")) for side in (before, now)]
+            name = f"{case['rows']:,}, {case['codes']}, {case['epsilon']:g}, {case['parties']}"
+            rows.append(
+                f"| {name} | {real} | {method} | {shares[0]} | {shares[1]} | {', '.join(links)} |"
+            )
+    most = max(line["real"]["largest_link"] for line in lines)
+    seeds = len({line["seed"] for line in lines})
+    return TEXT.format(rows="\n".join(rows), most=most, seeds=seeds)
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, or a dash where there is none."""
+    return "–" if np.isnan(share) else f"{100 * share:.1f}"
+
+
+def _decimals(value: float) -> str:
+    """Return two decimals, or a dash where there is no value."""
+    return "–" if np.isnan(value) else f"{value:.2f}"
+
+
+def main() -> None:
+    """Run what is missing, each in a process of its own."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--before", type=Path, help="src of another checkout")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        method, case, seed = json.loads(arguments.one)
+        print(json.dumps(run(method, case, seed)))
+        return
+    source = arguments.before or Path(__file__).resolve().parents[1] / "src"
+    side = "before" if arguments.before else "now"
+    for method, case, seed in missing_runs(arguments.out, side, arguments.seeds):
+        command = [sys.executable, __file__, "--one", json.dumps([method, case, seed])]
+        environment = os.environ | {"PYTHONPATH": str(source.resolve())}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{method} ended with {done.returncode}:\n{done.stderr}")
+        line = {"method": method, **case, "seed": seed, "side": side}
+        line |= json.loads(done.stdout.strip().splitlines()[-1])
+        with arguments.out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
