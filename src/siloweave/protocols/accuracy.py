@@ -34,10 +34,10 @@ _MEAN_ABS = sqrt(2 / pi)  # of a Gaussian, in standard deviations
 _QUANTILES = 16  # of the noise, over which an error is averaged
 
 # L1 distance of a pair from independence, as a share of the rows, mean over pairs: .07 to .34 on
-# seven tables (churn, br2000, adult, bank_marketing, diabetes, nltcs and heloc).
+# churn, br2000, adult, bank_marketing, diabetes, nltcs and heloc.
 _DEPENDENCE = 0.25
 # A pair that is not measured errs by what measuring it would not have shown: somewhat more than its
-# noise, as a pair is chosen where it moves by more (TwoRound's plan asks for 1.5 times as much).
+# noise, as a pair is chosen where it moves by more. Means over all tables of benchmarks/forecast.py.
 _UNMEASURED = 1.5
 # Rows are drawn by rounded counts of the model's cliques, which is about half as uneven as drawing
 # them one by one (models/mrf.py, `MRF.sample`).
@@ -88,7 +88,7 @@ def small_pair(sizes: Sequence[int]) -> int:
     return 1
 
 
-# Constants of rounds and plans are from the same seven tables at epsilon = 1.
+# Constants of rounds and plans are from these tables and covertype, at epsilon .3 and 1.
 _MOVED = 0.35  # L1 that the answers AIM asks for move a marginal by, as a share of the rows
 _LEAST_HALVINGS = 1.6  # of AIM's noise even where rows are many: pairs worth it run out
 _ROUNDS = (
