@@ -37,7 +37,7 @@ _QUANTILES = 16  # of the noise, over which an error is averaged
 # churn, br2000, adult, bank_marketing, diabetes, nltcs and heloc.
 _DEPENDENCE = 0.25
 # A pair that is not measured errs by what measuring it would not have shown: somewhat more than its
-# noise, as a pair is chosen where it moves by more. Means over all tables of benchmarks/forecast.py.
+# noise, as a pair is chosen where it moves by more. From means over all of benchmarks/forecast.py.
 _UNMEASURED = 1.5
 # Rows are drawn by rounded counts of the model's cliques, which is about half as uneven as drawing
 # them one by one (models/mrf.py, `MRF.sample`).
