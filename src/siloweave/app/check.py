@@ -39,6 +39,7 @@ from siloweave.tables.read import (
     is_text_file,
     names_in,
     packed_lines,
+    rows_declared,
     rows_of,
     stored,
     table_file,
@@ -59,7 +60,11 @@ _BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
 _MOST_READ = 1_000_000  # rows of a table in a database or a Parquet file
 _HEAD = 1 << 16  # bytes of a text file by which its lines are counted
 _JSON = (".jsonl", ".ndjson")  # whose first line is a row
-_SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
+_EIGHTS = (8.0, 5.0)  # of SAS transport files, where a number takes eight bytes
+_SIZES = {
+    ".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES,
+    ".xpt": _EIGHTS, ".sas7bdat": _EIGHTS,
+}  # fmt: skip
 
 
 class StudyForecast(msgspec.Struct, frozen=True):
@@ -259,6 +264,8 @@ def rows_in(source: Path | Database, columns: int) -> int:
     assert isinstance(source, Path)
     if file_kind(source) in _JSON or is_text_file(source):
         return max(_lines(source) - (file_kind(source) not in _JSON), 2)
+    if (declared := rows_declared(source)) is not None:
+        return max(declared, 2)
     values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
 

@@ -51,6 +51,12 @@ from siloweave.tables.parsing import (
     times_of,
     whole_numbers_of,
 )
+from siloweave.tables.statistical_files import (
+    PROGRAMS,
+    Variable,
+    names_and_rows,
+    read_statistical,
+)
 
 _log = logging.getLogger("siloweave")
 
@@ -61,10 +67,14 @@ Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 _EXCEL = ".xlsx"
-_FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL)
+_FILES = (
+    *_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL, *PROGRAMS
+)  # fmt: skip
 _KNOWN_FILES = (
-    ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet or .xlsx"
+    ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet, .xlsx, .sav, "
+    ".zsav, .por, .dta, .xpt or .sas7bdat"
 )
+_STRAY = 0.02  # share of rows whose codes may lack a label in a column of labelled ones
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
 _BLOCK = 1 << 16  # rows that are drawn by one digest
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
@@ -194,6 +204,74 @@ class _Written:
         return times_of(cells) if self.dtype == DATETIME else cells
 
 
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """A column of a file of SPSS, Stata or SAS: all its cells as codes, and what labels these have.
+
+    Under a schema a cell is read from its code, or its label, and its declared column. What looks
+    at all cells here is the view of whoever has no schema.
+
+    Attributes:
+        cells: Of all rows of the file: numbers as float64, texts, datetimes.
+        variable: The entry of the file's dictionary.
+    """
+
+    cells: pl.Series
+    variable: Variable
+
+    @cached_property
+    def _unlabelled(self) -> list[Any]:
+        """Values without a label, in their order."""
+        values = self.cells.drop_nulls().unique().sort().to_list()
+        return [value for value in values if value not in self.variable.labels]
+
+    @cached_property
+    def is_labelled(self) -> bool:
+        """Whether values are their labels: nearly all rows hold a code that has one.
+
+        Where labels are at the ends of a scale alone, or name only missing values, they are not.
+        """
+        if not self.variable.labels:
+            return False
+        unlabelled = self._unlabelled
+        rows = self.cells.is_in(unlabelled).sum() if unlabelled else 0
+        few_values = 2 * len(unlabelled) <= self.cells.drop_nulls().n_unique()
+        return few_values and int(rows) <= _STRAY * self.cells.count()
+
+    @cached_property
+    def levels(self) -> tuple[str, ...] | None:
+        """Labels in the order of their codes, also of codes in no row, and texts of other codes."""
+        if not self.is_labelled:
+            return None
+        strays = pl.Series(self._unlabelled, dtype=self.cells.dtype)
+        texts = [*self.variable.labels.values(), *texts_of(strays).to_list()]
+        return tuple(dict.fromkeys(texts))
+
+    def texts(self, cells: pl.Series) -> pl.Series:
+        """Return the label of each code, or the text of one without a label."""
+        labels = self.variable.labels
+        if not labels:
+            return texts_of(cells)
+        codes = cells.str.strip_chars() if cells.dtype == pl.String else cells
+        found = codes.replace_strict(
+            pl.Series(list(labels), dtype=codes.dtype),
+            pl.Series(list(labels.values())),
+            default=None,
+            return_dtype=pl.String,
+        )
+        return found.fill_null(texts_of(cells))
+
+    def seen(self, cells: pl.Series) -> pl.Series:
+        """Return some of the cells as labels, or numbers without decimals as whole ones."""
+        if self.is_labelled:
+            return self.texts(cells)
+        if self.cells.dtype != pl.Float64:
+            return cells
+        filled = self.cells.drop_nulls()
+        has_whole = bool(((filled == filled.round()) & (filled.abs() < 2.0**53)).all())
+        return cells.cast(pl.Int64) if has_whole and len(filled) else cells
+
+
 @dataclass(frozen=True)
 class _Origin:
     """What a table was made from: the kind of frame, and its own types or declared ones."""
@@ -210,6 +288,7 @@ class _Origin:
     padded: Mapping[str, int] = field(default_factory=dict)  # decimals of numbers that have few
     keyed: bool = False  # whether each row names its columns, so that one may lack some
     file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
+    coded: Mapping[str, _Coded] = field(default_factory=dict)  # columns of SPSS, Stata or SAS
 
     @property
     def text(self) -> bool:
@@ -353,7 +432,12 @@ class Table:
         return replace(self, _frame=self._frame.with_columns(cells))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
-        """Return the declared values of a column that came as a categorical type, else None."""
+        """Return the declared values of a categorical type, or a variable's labels; else None.
+
+        Labels are those of a file of SPSS, Stata or SAS in which nearly every row has one.
+        """
+        if (coded := self._origin.coded.get(name)) is not None:
+            return coded.levels
         dtype = self._origin.dtypes.get(name)
         if isinstance(dtype, pl.Enum):
             return tuple(dtype.categories.to_list())
@@ -384,7 +468,9 @@ class Table:
         """Return an empty table like this one; columns of a CSV are text, as they are written."""
         empty = self._frame.clear()
         text: dict[Any, type[str]] = dict.fromkeys(self.names, str)
-        origin = replace(self._origin, written={})
+        if self._origin.coded:
+            empty = self._view.clear()
+        origin = replace(self._origin, written={}, coded={})
         return Table(empty.cast(text) if self._origin.text else empty, origin)
 
     def to_native(self) -> Any:
@@ -462,7 +548,7 @@ class Table:
         series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
         if len(lengths := {len(one) for one in series}) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
-        origin = replace(like._origin, written={}) if like else _Origin()
+        origin = replace(like._origin, written={}, coded={}) if like else _Origin()
         if categories is not None:
             origin = replace(origin, dtypes=_with_declared(origin.dtypes, categories))
         return cls(_normal(series), origin)
@@ -487,6 +573,19 @@ class Table:
         _check_there(name, self.names)
         return self._frame[name]
 
+    def value_labels(self, name: str) -> dict[str, str]:
+        """Return what a file of SPSS, Stata or SAS calls a column's codes, by the codes' texts."""
+        coded = self._origin.coded.get(name)
+        if coded is None or not coded.variable.labels:
+            return {}
+        codes = texts_of(pl.Series(list(coded.variable.labels)))
+        return dict(zip(codes.to_list(), coded.variable.labels.values(), strict=True))
+
+    def declared_missing(self, name: str) -> tuple[str, ...]:
+        """Return the codes, and ranges, that SPSS takes for missing; their cells are missing."""
+        coded = self._origin.coded.get(name)
+        return () if coded is None else coded.variable.missing
+
     def decimal(self, name: str) -> str:
         """Return the mark before decimals of a column's numbers, as it is declared."""
         if (written := self._origin.written.get(name)) is not None:
@@ -501,7 +600,8 @@ class Table:
         """
         cells = self.cells(name)
         if kind is str:
-            return texts_of(cells)
+            coded = self._origin.coded.get(name)
+            return texts_of(cells) if coded is None else coded.texts(cells)
         if kind is bool:
             return cells if cells.dtype == pl.Boolean else flags_of(texts_of(cells))
         if kind is int and cells.dtype in WHOLE:
@@ -665,10 +765,11 @@ class Table:
     def _series(self, name: str) -> pl.Series:
         """One column in the type that all cells of its source fit."""
         cells = self.cells(name)
-        if (written := self._origin.written.get(name)) is None:
+        source = self._origin.written.get(name) or self._origin.coded.get(name)
+        if source is None:
             return cells
         if name not in self._seen:
-            self._seen[name] = written.seen(cells)
+            self._seen[name] = source.seen(cells)
         return self._seen[name]
 
     def _required_numbers(self, name: str, wanted: str, form: str | None) -> pl.Series:
@@ -737,7 +838,9 @@ def read(
             Files are CSV or TSV (also compressed: ``.csv.gz``, ``.csv.zst``), JSON lines, Arrow,
             Parquet or a folder of Parquet files, or Excel: ``file.xlsx``, and
             ``file.xlsx#Sheet`` where it has several sheets. In a CSV an empty field is missing;
-            types are those that every value of a column fits.
+            types are those that every value of a column fits. Files of SPSS (.sav, .zsav, .por),
+            Stata (.dta) and SAS (.xpt, .sas7bdat) are read with their value labels, and codes that
+            they declare as missing are missing.
         table: The table of a database, where an address is given.
         query: A SELECT instead. Rows are in its order.
         columns: Which columns to take, in this order; all when None.
@@ -760,7 +863,8 @@ def read(
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
             no text, a table cannot hold a column's type, or a database does not answer.
-        InputError: When an option is not one, or a package for Excel or a database is missing.
+        InputError: When an option is not one, or a package for Excel, a database, or files of SPSS,
+            Stata and SAS is missing.
 
     Example:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
@@ -923,6 +1027,12 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         texts = dict.fromkeys(types, pl.String)
         origin = _Origin(keyed=True, file_types=_plain_types(types))
         return pl.scan_ndjson(file, schema=texts), origin
+    if kind in PROGRAMS:
+        parsed = read_statistical(file, kind, encoding=asked.encoding)
+        check_names(parsed.frame.columns, repr(str(file)))
+        cells = parsed.frame.get_columns()
+        coded = {one.name: _Coded(one, parsed.variables[one.name]) for one in cells}
+        return parsed.frame.lazy(), _Origin(coded=coded)
     if kind not in _TEXT:
         return pl.scan_ipc(file), _Origin()
     names, found = csv_header(file, asked)
@@ -1069,6 +1179,12 @@ def stored(path: Path) -> Path:
     return Path(name + _EXCEL) if mark and not path.is_file() else path
 
 
+def rows_declared(path: Path) -> int | None:
+    """Return how many rows a file of SPSS, Stata or SAS says that it has; None for any other."""
+    kind = file_kind(path)
+    return names_and_rows(table_file(path), kind)[1] if kind in PROGRAMS else None
+
+
 def is_text_file(path: Path) -> bool:
     """Whether it is a CSV or a TSV, compressed or not."""
     return file_kind(path) in _TEXT
@@ -1117,6 +1233,8 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
     try:
         if is_text_file(file):
             return tuple(csv_header(file, dialect)[0])
+        if file_kind(file) in PROGRAMS:
+            return tuple(names_and_rows(file, file_kind(file), dialect.encoding)[0])
         lazy, origin = _scanned(file, dialect)
         names = lazy.collect_schema().names()
         if origin.keyed and dialect.names:  # a key that one line alone has is no column
@@ -1820,7 +1938,8 @@ def beside(tables: Sequence[Table]) -> Table:
         dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
         types = {**theirs.types, **mine.types}
         written = {**theirs.written, **mine.written}
-        origin = replace(mine, dtypes=dtypes, types=types, written=written)
+        coded = {**theirs.coded, **mine.coded}
+        origin = replace(mine, dtypes=dtypes, types=types, written=written, coded=coded)
         whole = replace(whole, _frame=frame, _origin=origin)
     return whole
 
@@ -1831,8 +1950,15 @@ def stacked(tables: Sequence[Table]) -> Table:
         return tables[0]
     columns: list[pl.Series] = []
     written: dict[str, _Written] = {}
+    coded: dict[str, _Coded] = {}
     padded: dict[str, int] = {}
     for name in tables[0].names:
+        variables = [table._origin.coded.get(name) for table in tables]
+        if (variable := _common_variable(variables)) is not None:
+            cells = pl.concat([table.cells(name) for table in tables])
+            coded[name] = _Coded(cells, variable)
+            columns.append(cells)
+            continue
         sources = [table._origin.written.get(name) for table in tables]
         marks = {None if source is None else source.decimal for source in sources}
         if None not in marks and len(marks) == 1:
@@ -1847,8 +1973,20 @@ def stacked(tables: Sequence[Table]) -> Table:
     dialects = {table.dialect for table in tables}
     dialect = dialects.pop() if len(dialects) == 1 else None
     kind: Frame = "csv" if all(table.frame == "csv" for table in tables) else "file"
-    origin = _Origin(kind, dialect=dialect, written=written, padded=padded)
+    origin = _Origin(kind, dialect=dialect, written=written, padded=padded, coded=coded)
     return Table(pl.DataFrame(columns), origin)
+
+
+def _common_variable(parts: Sequence[_Coded | None]) -> Variable | None:
+    """The dictionary's entry of a column that all tables have alike, and hold in one type."""
+    first = parts[0]
+    alike = first is not None and all(
+        part is not None
+        and part.variable == first.variable
+        and part.cells.dtype == first.cells.dtype
+        for part in parts
+    )
+    return first.variable if alike and first is not None else None
 
 
 def _joined(parts: Sequence[pl.Series], sources: Sequence[_Written | None]) -> pl.Series:
