@@ -296,6 +296,13 @@ def _unlabelled(table: Table, name: str) -> ColumnEvidence:
         return ColumnEvidence(name, "datetime", f"datetimes{far}")
     if kind == "text":
         return _of_text(table, name)
+    if (unit := table.unit(name)) is not None:
+        why = f"durations, in {unit}"
+        if kind == "whole numbers":
+            return ColumnEvidence(name, "integer", f"{why}: whole numbers", format=unit)
+        values, is_missing = table.floats(name, unit)
+        decimals = decimals_of(np.unique(values[~is_missing]), MOST_DECIMALS, 53)
+        return ColumnEvidence(name, "continuous", why, format=unit, decimals=decimals)
     found = _of_numbers(table, name)
     if found.kind in ("integer", "continuous"):
         found = replace(found, why=found.why + _unlike(*table.floats(name)))

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from hashlib import blake2b, shake_256
 from importlib import import_module
@@ -42,7 +42,10 @@ from siloweave.tables.display import MOST, count_of, html_table, listed
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import (
     DATETIME,
+    DURATION,
+    UNITS,
     WHOLE,
+    durations_in,
     flags_of,
     in_utc,
     numbers_of,
@@ -102,6 +105,7 @@ _POLARS: dict[type, Any] = {
     float: pl.Float64,
     str: pl.String,
     datetime: DATETIME,
+    timedelta: DURATION,
 }
 # Of each type: pandas without missing values, with them, and arrow.
 _NAMED: dict[type, tuple[Any, Any, str]] = {
@@ -110,6 +114,7 @@ _NAMED: dict[type, tuple[Any, Any, str]] = {
     float: ("float64", "float64", "double"),
     str: (str, str, "string"),
     datetime: ("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+    timedelta: ("timedelta64[us]", "timedelta64[us]", "duration[us]"),
 }
 _PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
@@ -289,6 +294,7 @@ class _Origin:
     keyed: bool = False  # whether each row names its columns, so that one may lack some
     file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
     coded: Mapping[str, _Coded] = field(default_factory=dict)  # columns of SPSS, Stata or SAS
+    units: Mapping[str, str] = field(default_factory=dict)  # in which durations are seen as numbers
 
     @property
     def text(self) -> bool:
@@ -442,7 +448,11 @@ class Table:
         if isinstance(dtype, pl.Enum):
             return tuple(dtype.categories.to_list())
         if str(dtype) == "category" and dtype is not None:
-            return tuple(dtype.categories.tolist())
+            values = dtype.categories.tolist()
+            # A scale with labels at its ends alone, as pandas reads it from Stata: "No trust", 1, 2.
+            if any(isinstance(value, str) for value in values):
+                return tuple(text for text in texts_of_mixed(values) if text is not None)
+            return tuple(values)
         if isinstance(dtype, pl.Categorical) or str(dtype).startswith("dictionary"):
             return tuple(self._series(name).drop_nulls().unique().sort().to_list())
         return None
@@ -462,7 +472,7 @@ class Table:
 
     def framed(self, frame: Frame) -> Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
-        return Table(self._view, _Origin(frame))
+        return Table(self._typed_view, _Origin(frame, units=self._origin.units))
 
     def without_rows(self) -> Table:
         """Return an empty table like this one; columns of a CSV are text, as they are written."""
@@ -489,18 +499,20 @@ class Table:
                 {n: self._in_pandas(pandas, n, dtypes.get(n)) for n in self.names}
             )
         if kind == "polars":
-            view = self._view
+            view = self._typed_view
             return view.with_columns(
                 _in_polars(view[name], dtypes[name]) for name in self.names if name in dtypes
             )
-        arrow, compute = self._view.to_arrow(), import_module("pyarrow.compute")
+        arrow, compute = self._typed_view.to_arrow(), import_module("pyarrow.compute")
         columns = [_in_arrow(compute, arrow.column(n), dtypes.get(n)) for n in self.names]
         return import_module("pyarrow").table(columns, names=self._frame.columns)
 
     def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
         """One column as a pandas series with a fresh index, of a type if its values fit."""
         series = self._series(name)
-        if series.dtype == pl.String:
+        if self.unit(name) is not None:
+            plain = pandas.Series(self.cells(name).to_numpy())
+        elif series.dtype == pl.String:
             plain = _texts_in_pandas(pandas, series)
         else:
             values, mask = self.values(name), self.missing(name)
@@ -517,15 +529,21 @@ class Table:
         return cls(_normal([frame["v"].alias(name)]), _Origin(times=times))
 
     @classmethod
-    def empty(cls, types: Mapping[str, tuple[type, bool]], frame: Frame) -> Table:
+    def empty(
+        cls,
+        types: Mapping[str, tuple[type, bool]],
+        frame: Frame,
+        units: Mapping[str, str] | None = None,
+    ) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
-        Of each column: bool, int, float, str or datetime, and whether a value may be missing,
-        which decides the type of whole numbers and booleans in pandas. `to_native` makes such a
-        frame, also of tables that are made like this one.
+        Of each column: bool, int, float, str, datetime or timedelta, and whether a value may be
+        missing, which decides the type of whole numbers and booleans in pandas. Durations are seen
+        as numbers of `units`. `to_native` makes such a frame, also of tables that are made like
+        this one.
         """
         schema = {name: _POLARS[python] for name, (python, _) in types.items()}
-        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types))
+        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types, units=units or {}))
 
     @classmethod
     def from_columns(
@@ -538,7 +556,7 @@ class Table:
 
         Args:
             columns: Name to (values, mask of missing or None): whole numbers, numbers, booleans,
-                datetime64 or text, one per row.
+                datetime64, timedelta64 or text, one per row.
             like: `to_native` returns the same kind of frame and types as this one's.
             categories: Each column's declared values: categorical types of `like` then list these.
 
@@ -623,17 +641,20 @@ class Table:
         cells = self.cells(name)
         if cells.dtype in WHOLE:
             return cells.cast(pl.Int64), cells.is_not_null()
-        is_plain = cells.dtype == pl.String and form is None
+        is_plain = cells.dtype == pl.String and (form is None or form in UNITS)
         return whole_numbers_of(self.numbers(name, form), cells if is_plain else None)
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
         """Return the number in each cell as float64; null where a cell holds no number.
 
-        Text is read as `forms.number_form` of `form` says; booleans and datetimes are no numbers.
+        Text is read as `forms.number_form` of `form` says. A duration is a number of the unit that
+        `form` names, else of seconds. Booleans and datetimes are no numbers.
         """
         cells = self.cells(name)
         if cells.dtype == pl.String:
-            return numbers_of(cells, form, self.decimal(name))
+            return numbers_of(cells, None if form in UNITS else form, self.decimal(name))
+        if cells.dtype == DURATION:
+            return durations_in(cells, form if form in UNITS else "seconds")
         if cells.dtype in WHOLE or cells.dtype == pl.Float64:
             return cells.cast(pl.Float64)
         return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
@@ -754,6 +775,7 @@ class Table:
         series = self._series(name)
         if series.dtype != pl.String:
             return np.flatnonzero(self.finite(name).missing(name) & ~self.missing(name))
+        form = None if form in UNITS else form
         numbers = numbers_of(series, form, self.decimal(name))
         return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
 
@@ -762,9 +784,35 @@ class Table:
         """The rows as whoever has no schema sees them, each column in one type."""
         return pl.DataFrame([self._series(name) for name in self.names])
 
+    @property
+    def _typed_view(self) -> pl.DataFrame:
+        """The same, with durations as such and not as numbers."""
+        durations = [self.cells(name) for name in self.names if self.unit(name) is not None]
+        return self._view.with_columns(durations)
+
+    def unit(self, name: str) -> str | None:
+        """Return the unit in which a column's durations are seen as numbers; None without any.
+
+        It is declared, or the largest one of days, hours, minutes and seconds of which all of them
+        are whole multiples.
+        """
+        cells = self.cells(name)
+        if cells.dtype != DURATION:
+            return None
+        if (declared := self._origin.units.get(name)) is not None:
+            return declared
+        return _whole_unit(cells)
+
     def _series(self, name: str) -> pl.Series:
         """One column in the type that all cells of its source fit."""
         cells = self.cells(name)
+        if cells.dtype == DURATION:
+            unit = self.unit(name) or "seconds"
+            if name not in self._seen:
+                numbers = durations_in(cells, unit)
+                is_whole = bool((numbers == numbers.round()).all())
+                self._seen[name] = numbers.cast(pl.Int64) if is_whole else numbers
+            return self._seen[name]
         source = self._origin.written.get(name) or self._origin.coded.get(name)
         if source is None:
             return cells
@@ -784,7 +832,7 @@ class Table:
         if not wrong:
             return
         if self.cells(name).dtype == pl.String:
-            written = f" written like {form!r}" if form else ""
+            written = f" written like {form!r}" if form and form not in UNITS else ""
             raise SchemaError(
                 f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
                 f"schema says {wanted}{written}; correct it, or list it in missing_values"
@@ -1080,17 +1128,20 @@ def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table
         unread(source)  # refuses the address of a database alone
         return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
-        return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
+        frame = _normal(source.get_columns())
+        return Table(frame, _Origin("polars", dict(source.schema), units=_units_of(frame)))
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
         check_names(list(source.columns), "the frame")
         series = [_series_of(n, *_from_pandas(source[n]), mixed=True) for n in source.columns]
-        return Table(_normal(series), _Origin("pandas", dict(source.dtypes)))
+        frame = _normal(series)
+        return Table(frame, _Origin("pandas", dict(source.dtypes), units=_units_of(frame)))
     if hasattr(source, "__arrow_c_stream__"):
         check_names(list(getattr(source, "column_names", ())), "the frame")
         kind: Literal["arrow", "polars"] = "arrow" if package == "pyarrow" else "polars"
         dtypes = {one.name: one.type for one in source.schema} if kind == "arrow" else {}
-        return Table(_normal(pl.DataFrame(source).get_columns()), _Origin(kind, dtypes))
+        frame = _normal(pl.DataFrame(source).get_columns())
+        return Table(frame, _Origin(kind, dtypes, units=_units_of(frame)))
     raise DataError(
         f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
         "or arrow frame"
@@ -1116,7 +1167,22 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
             if column.dtype == pl.String
         }
         origin = replace(origin, written=written)
-    return Table(_normal(columns_read), origin)
+    frame = _normal(columns_read)
+    return Table(frame, replace(origin, units=_units_of(frame)))
+
+
+def _units_of(frame: pl.DataFrame) -> dict[str, str]:
+    """The unit in which each column of durations is seen as numbers."""
+    return {one.name: _whole_unit(one) for one in frame.get_columns() if one.dtype == DURATION}
+
+
+def _whole_unit(durations: pl.Series) -> str:
+    """The largest unit of which all durations are whole multiples, down to seconds."""
+    micros = durations.drop_nulls().cast(pl.Int64)
+    if not (micros != 0).any():  # nothing says which
+        return "seconds"
+    units = ("days", "hours", "minutes")
+    return next((unit for unit in units if not (micros % UNITS[unit] != 0).any()), "seconds")
 
 
 def _padded(text: pl.Series, decimal: str) -> int:
@@ -1735,6 +1801,8 @@ def _normal_series(series: pl.Series) -> pl.Series:
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
         return in_utc(series)
+    if isinstance(dtype, pl.Duration):
+        return series.cast(DURATION)
     if dtype == pl.Date:
         return series.cast(DATETIME)
     if dtype.is_integer():
@@ -1766,6 +1834,8 @@ def _series_of(
             raise DataError(f"column {name!r} mixes types; convert it to one type") from None
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
+    elif array.dtype.kind == "m":
+        array = array.astype("timedelta64[us]")
     elif array.dtype.kind not in "iufb":
         raise DataError(f"column {name!r} has type {array.dtype}, which a table cannot hold")
     series = pl.Series(name, array)
@@ -1782,6 +1852,8 @@ def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
         if getattr(series.dtype, "tz", None) is not None:
             series = series.dt.tz_convert("UTC").dt.tz_localize(None)
         return series.to_numpy("datetime64[us]"), mask
+    if kind == "m":
+        return series.to_numpy("timedelta64[us]"), mask
     if kind in _PLAIN:
         filled = series.fillna(kind != "b" and 0) if mask.any() else series
         plain = np.float32 if str(series.dtype).lower() == "float32" else _PLAIN[kind]
@@ -1893,7 +1965,7 @@ def write(
             texts = [_with_zeros(table._series(n), d) for n, d in digits.items()]
             table._view.with_columns(texts).write_csv(temporary)
         else:
-            table._view.write_parquet(temporary, compression="zstd")
+            table._typed_view.write_parquet(temporary, compression="zstd")
         temporary.replace(target)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
@@ -1939,7 +2011,10 @@ def beside(tables: Sequence[Table]) -> Table:
         types = {**theirs.types, **mine.types}
         written = {**theirs.written, **mine.written}
         coded = {**theirs.coded, **mine.coded}
-        origin = replace(mine, dtypes=dtypes, types=types, written=written, coded=coded)
+        units = {**theirs.units, **mine.units}
+        origin = replace(
+            mine, dtypes=dtypes, types=types, written=written, coded=coded, units=units
+        )
         whole = replace(whole, _frame=frame, _origin=origin)
     return whole
 
@@ -1958,6 +2033,9 @@ def stacked(tables: Sequence[Table]) -> Table:
             cells = pl.concat([table.cells(name) for table in tables])
             coded[name] = _Coded(cells, variable)
             columns.append(cells)
+            continue
+        if all(table.unit(name) is not None for table in tables):
+            columns.append(pl.concat([table.cells(name) for table in tables]))
             continue
         sources = [table._origin.written.get(name) for table in tables]
         marks = {None if source is None else source.decimal for source in sources}

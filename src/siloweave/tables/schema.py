@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
@@ -24,6 +24,7 @@ from siloweave.tables.constraints import TAGS, Constraint, check_constraints, fr
 from siloweave.tables.detect import SEMANTIC, ColumnEvidence, evidence
 from siloweave.tables.display import html_table, listed
 from siloweave.tables.forms import number_form, text_form
+from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import MOST_DECIMALS, Table, read
 from siloweave.tables.relations import proposed
 
@@ -72,8 +73,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             bounds were learned and leave the value out, the nearest bound stands for it.
         format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
             such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
-            1234) is written, such as ``"1.234,5 €"``. Ids: a regular expression, such as
-            ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
+            1234) is written, such as ``"1.234,5 €"``; or a unit of time (days, hours, minutes,
+            seconds, milliseconds, microseconds): durations are numbers of it, and drawn ones are
+            durations again, but in a CSV. Ids: a regular expression, such as ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
             address, postcode, iban, url, ip or uuid, or such an expression with a class, such as
             ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
@@ -162,6 +164,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         if form is None or self.kind == "datetime":
             return
         try:
+            if self.kind in ("integer", "continuous") and form in UNITS:
+                return
             if self.kind in ("integer", "continuous"):
                 number_form(form)
             elif self.kind == "id" or (self.kind == "text" and {*form} & {*"[\\"}):
@@ -844,12 +848,14 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     boolean, such a category     bool (boolean)         Boolean      bool
     text category                text as pandas has it  String       string
     datetime (UTC)               datetime64[us]         Datetime     timestamp[us]
+    number of a unit of time     timedelta64[us]        Duration     duration[us]
     datetime such as %Y%m%d      int64 (Int64)          Int64        int64
     id such as [1-9][0-9]{5}     int64 (Int64)          Int64        int64
     any other format, text       text as pandas has it  String       string
     ===========================  =====================  ===========  ==================
 
-    A CSV holds text, whatever its rows are: there, ids and all datetimes are text.
+    A CSV holds text, whatever its rows are: there, ids and all datetimes are text, and durations are
+    numbers of their unit.
 
     **Guarantee**: with a schema, the result depends on the schema, the table's column names and
     its kind of frame alone, so drawing rows like it reveals nothing about the table's rows.
@@ -865,7 +871,9 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
         return table.without_rows()
     there = [column for column in schema.columns if column.name in table.names]
     text = table.frame == "csv"
-    return Table.empty({c.name: (_type(c, text), c.missing) for c in there}, table.frame)
+    units = {c.name: str(c.format) for c in there if c.format in UNITS}
+    types = {c.name: (_type(c, text), c.missing) for c in there}
+    return Table.empty(types, table.frame, units)
 
 
 def _type(column: Column, text: bool) -> type:
@@ -873,7 +881,10 @@ def _type(column: Column, text: bool) -> type:
         return type(column.categories[0])
     if not text and column.kind in ("datetime", "id") and _DIGITS.fullmatch(column.format or ""):
         return int
-    if column.format is not None or column.kind in ("text", *(("id", "datetime") if text else ())):
+    if column.format in UNITS and not text:
+        return timedelta
+    has_form = column.format is not None and column.format not in UNITS
+    if has_form or column.kind in ("text", *(("id", "datetime") if text else ())):
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}
     return types.get(column.kind, int)

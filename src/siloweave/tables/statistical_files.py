@@ -26,7 +26,7 @@ from typing import Any
 import polars as pl
 
 from siloweave.errors import DataError, InputError
-from siloweave.tables.parsing import DATETIME
+from siloweave.tables.parsing import DATETIME, DURATION
 
 PROGRAMS: Mapping[str, str] = {
     ".sav": "SPSS",
@@ -222,7 +222,7 @@ def _cells(raw: pl.Series, program: str, storage: str, form: str) -> pl.Series:
     name = re.sub(r"[\d.]+$", "", form).upper()
     if program == "SPSS":
         if name == "DTIME":
-            return _microseconds(numbers, _SECOND).cast(pl.Duration("us"))
+            return _microseconds(numbers, _SECOND).cast(DURATION)
         if name == "TIME":
             return _clock_texts(numbers)
         return _since(numbers, program, _SECOND) if name in _SPSS_DATES else numbers
