@@ -37,6 +37,7 @@ from siloweave.tables.read import (
     Unread,
     file_kind,
     is_text_file,
+    names_after,
     names_in,
     packed_lines,
     rows_declared,
@@ -356,7 +357,10 @@ def columns_in(party: PartyTable, source: Path | Database, known: Sequence[str])
         if isinstance(source, Database):
             names = source.names
         else:
-            names = names_in(source, replace(party.dialect, names=tuple(known)))
+            own_names = {new: old for old, new in party.rename.items()}
+            wanted = tuple(own_names.get(name, name) for name in known)
+            names = names_in(source, replace(party.dialect, names=wanted))
+            names = names_after(names, party.rename, f"its file {str(source)!r}")
     absent = [name for name in party.columns if name not in names]
     if absent:
         where = source.address if isinstance(source, Database) else source
@@ -386,7 +390,8 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
         if parts:
             raise RosterError(
                 f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
-                "Parties must hold the same ones; rename them, or choose with columns = [...]. "
+                'Parties must hold the same ones: rename them (rename = {theirs = "ours"} in the '
+                "study, below the party), or choose with columns = [...]. "
                 "Columns of the same people have nothing in common but ids, which no two rows "
                 "of a file share, no row lacks, and none of which could be left out."
             )

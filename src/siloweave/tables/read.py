@@ -437,6 +437,81 @@ class Table:
         cells = self.cells(name).set(blank.fill_null(False), None)
         return replace(self, _frame=self._frame.with_columns(cells))
 
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """Return the same rows, some of whose columns have new names.
+
+        Raises:
+            DataError: There is no such column, or two would have one name.
+        """
+        if not names:
+            return self
+        if self._origin.keyed:  # whose rows may all lack a column
+            names = {old: new for old, new in names.items() if old in self.names}
+        names_after(self.names, names, "the table")
+        origin = self._origin
+        kept = {
+            attribute: {names.get(n, n): fact for n, fact in getattr(origin, attribute).items()}
+            for attribute in (
+                "dtypes",
+                "types",
+                "written",
+                "padded",
+                "file_types",
+                "coded",
+                "units",
+            )
+        }
+        return Table(self._frame.rename(dict(names)), replace(origin, **kept))
+
+    def recoded(self, name: str, values: Mapping[Any, Any]) -> Table:
+        """Return the same rows, where some values of a column are others.
+
+        Args:
+            name: The column.
+            values: What a cell of some text becomes; an empty text or None for a missing value. A
+                code of SPSS, Stata or SAS is named by its text or its label. Other cells stay.
+
+        Raises:
+            DataError: There is no such column.
+            InputError: It holds datetimes or durations.
+        """
+        cells = self.cells(name)
+        if cells.dtype in (DATETIME, DURATION):
+            raise InputError(
+                f"column {name!r} holds {'durations' if cells.dtype == DURATION else 'datetimes'}, "
+                "which are not recoded; leave it out of recode"
+            )
+        olds = [str(text).strip() for text in texts_of_mixed(list(values))]
+        news = [text or None for text in texts_of_mixed(list(values.values()))]
+        places = _places(texts_of(cells).str.strip_chars(), olds)
+        coded = self._origin.coded.get(name)
+        if coded is not None and coded.variable.labels:  # a label goes before a code
+            by_label = _places(coded.texts(cells).str.strip_chars(), olds)
+            places = by_label.set(by_label == -2, None).fill_null(places)
+        is_listed = (places >= 0).fill_null(False)
+        mapped = pl.Series(name, [*news, None], dtype=pl.String).gather(
+            places.set(~is_listed, len(news))
+        )
+        texts = texts_of(cells).alias(name)
+        recoded = (
+            texts.to_frame()
+            .select(pl.when(is_listed).then(mapped).otherwise(pl.col(name)).alias(name))
+            .to_series()
+        )
+
+        origin = self._origin
+        written, labels = dict(origin.written), dict(origin.coded)
+        if coded is not None and coded.is_labelled:
+            codes = texts_of(pl.Series(list(coded.variable.labels))).to_list()
+            variable = Variable(dict(zip(codes, coded.variable.labels.values(), strict=True)))
+            labels[name] = _Coded(recoded, variable)
+        else:
+            labels.pop(name, None)
+            written[name] = _Written(recoded, self.decimal(name))
+        dtypes = {column: dtype for column, dtype in origin.dtypes.items() if column != name}
+        frame = self._frame.with_columns(recoded)
+        return Table(frame, replace(origin, written=written, coded=labels, dtypes=dtypes))
+
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a categorical type, or a variable's labels; else None.
 
@@ -1630,6 +1705,30 @@ def _plain(number: str) -> float:
     with suppress(ValueError):
         return float(digits)
     return float(re.sub(r"\D", "", digits) or 0)
+
+
+def names_after(names: Sequence[str], rename: Mapping[str, str], where: str) -> tuple[str, ...]:
+    """Return column names after a `rename`.
+
+    Args:
+        names: The table's own.
+        rename: Own names and new ones.
+        where: Whose table it is, for errors.
+
+    Raises:
+        DataError: There is no such column, or a new name is there already.
+    """
+    if absent := [name for name in rename if name not in names]:
+        raise DataError(
+            f"{where} has no column {absent[0]!r}, which rename names; it has {listed(names)}"
+        )
+    new = tuple(rename.get(name, name) for name in names)
+    if repeated := [name for name in rename.values() if new.count(name) > 1]:
+        raise DataError(
+            f"{where}: rename makes a second column {repeated[0]!r}. Rename the other one too, or "
+            "leave it out"
+        )
+    return new
 
 
 def check_names(names: Sequence[Any], where: str) -> None:

@@ -75,8 +75,9 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
             1234) is written, such as ``"1.234,5 €"``; or a unit of time (days, hours, minutes,
             seconds, milliseconds, microseconds): durations are numbers of it, and drawn ones are
-            durations again, but in a CSV. Ids: a regular expression, such as ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
-            address, postcode, iban, url, ip or uuid, or such an expression with a class, such as
+            durations again, but in a CSV. Ids: a regular expression, such as ``P[0-9]{7}``
+            (`forms.text_form` lists what it may have). Texts: email, phone, name, address,
+            postcode, iban, url, ip or uuid, or such an expression with a class, such as
             ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
@@ -854,8 +855,8 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     any other format, text       text as pandas has it  String       string
     ===========================  =====================  ===========  ==================
 
-    A CSV holds text, whatever its rows are: there, ids and all datetimes are text, and durations are
-    numbers of their unit.
+    A CSV holds text, whatever its rows are: there, ids and all datetimes are text, and durations
+    are numbers of their unit.
 
     **Guarantee**: with a schema, the result depends on the schema, the table's column names and
     its kind of frame alone, so drawing rows like it reveals nothing about the table's rows.

@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,15 @@ PROGRAMS: Mapping[str, str] = {
 """The program of each ending of a file's name."""
 _READERS = {".sav": "sav", ".zsav": "sav", ".xpt": "xport"}  # of pyreadstat; others as they end
 
-_ORIGINS = {"SPSS": datetime(1582, 10, 14), "Stata": datetime(1960, 1, 1),
-            "SAS": datetime(1960, 1, 1)}  # fmt: skip  # noqa: DTZ001  of clocks without a zone
-_SECOND, _DAY = 1_000_000, 86_400_000_000  # in microseconds
+_SECOND = 1_000_000  # in microseconds
+_DAY = 86_400 * _SECOND
+_EPOCH = date(1970, 1, 1).toordinal()
+_ORIGINS = {
+    "SPSS": date(1582, 10, 14).toordinal() - _EPOCH,
+    "Stata": date(1960, 1, 1).toordinal() - _EPOCH,
+    "SAS": date(1960, 1, 1).toordinal() - _EPOCH,
+}
+"""Where each program begins to count days and seconds, in days from 1970."""
 
 # Names of formats, by what they show. Those that show a part alone, such as MONTH, are numbers.
 _SPSS_DATES = {"DATE", "ADATE", "EDATE", "JDATE", "SDATE", "MOYR", "QYR", "WKYR", "DATETIME",
@@ -101,7 +107,9 @@ def read_statistical(
     raw, facts = _parsed(
         file, kind, encoding, disable_datetime_conversion=True, output_format="polars", **options
     )
-    _, dictionary = _parsed(file, kind, encoding, metadataonly=True, **_with_ranges(kind), **options)
+    _, dictionary = _parsed(
+        file, kind, encoding, metadataonly=True, **_with_ranges(kind), **options
+    )
     series = [
         _cells(
             raw[name],
@@ -165,7 +173,9 @@ def _parsed(file: Path, kind: str, encoding: str | None, **options: Any) -> tupl
                 f"is not known here. Open it in {program} and store it again (in Stata: saveold), "
                 "or store it as CSV"
             )
-        raise DataError(f"cannot read {str(file)!r} as a file of {program}: {reason}; {advice}") from None
+        raise DataError(
+            f"cannot read {str(file)!r} as a file of {program}: {reason}; {advice}"
+        ) from None
     return result
 
 
@@ -243,13 +253,12 @@ def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
         return _since(numbers, "Stata", _DAY)
     if kind not in _MONTHS:
         return numbers
-    months = (numbers.floor() * _MONTHS[kind]).cast(pl.Int32, strict=False)
-    first = pl.Series(numbers.name, [_ORIGINS["Stata"]], dtype=DATETIME)
-    offsets = months.cast(pl.String) + "mo"
-    in_range = months.is_between(-12 * 1900, 12 * 8000).fill_null(False)
-    return first.gather([0] * len(months)).dt.offset_by(
-        offsets.set(~in_range, None)
-    )
+    months = (numbers.floor() * _MONTHS[kind]).cast(pl.Int64, strict=False)
+    years = 1960 + months // 12
+    is_year = years.is_between(date.min.year, date.max.year).fill_null(False)
+    parts = pl.DataFrame({"year": years.set(~is_year, None), "month": months % 12 + 1})
+    first_days = parts.select(pl.datetime("year", "month", 1, time_unit="us"))
+    return first_days.to_series().alias(numbers.name)
 
 
 def _microseconds(numbers: pl.Series, size: int) -> pl.Series:
@@ -259,11 +268,12 @@ def _microseconds(numbers: pl.Series, size: int) -> pl.Series:
 
 def _since(numbers: pl.Series, program: str, size: int) -> pl.Series:
     """Datetimes so many units of microseconds after a program's origin."""
-    origin = pl.Series([_ORIGINS[program]], dtype=DATETIME).cast(pl.Int64).item()
+    micros = _microseconds(numbers, size) + _ORIGINS[program] * _DAY
     # What lies beyond the years 1 to 9999 is no datetime, and a code that was entered for one.
-    micros = _microseconds(numbers, size) + origin
-    low, high = pl.Series([datetime.min, datetime.max], dtype=DATETIME).cast(pl.Int64).to_list()
-    return micros.set(~micros.is_between(low, high).fill_null(True), None).cast(DATETIME)
+    first = (date.min.toordinal() - _EPOCH) * _DAY
+    last = (date.max.toordinal() - _EPOCH + 1) * _DAY - 1
+    is_time = micros.is_between(first, last).fill_null(False)
+    return micros.set(~is_time, None).cast(DATETIME)
 
 
 def _clock_texts(seconds: pl.Series) -> pl.Series:
