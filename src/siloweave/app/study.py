@@ -532,8 +532,8 @@ def _with_party_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 def _unmapped(party: str) -> InputError:
     """Say that a database's names and values are mapped by its query."""
     return InputError(
-        f"party {party!r}: rename and recode map what a file holds. Of a database, map it in the "
-        "query: SELECT CASE geschlecht WHEN 1 THEN 'male' ELSE 'female' END AS sex FROM ..."
+        f"party {party!r}: rename and recode map what a file holds. Map a database's names and "
+        "values in its query, as in: CASE sex WHEN 1 THEN 'male' ELSE 'female' END AS sex"
     )
 
 

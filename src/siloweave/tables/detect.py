@@ -234,8 +234,7 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
 
 
 def _judged(table: Table, name: str) -> ColumnEvidence:
-    gone, kind = table.missing(name), table.kind(name)
-    if gone.all():
+    if table.missing(name).all():
         return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
     if table.value_labels(name):
         return _labelled(table, name)

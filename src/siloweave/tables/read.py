@@ -449,19 +449,12 @@ class Table:
             names = {old: new for old, new in names.items() if old in self.names}
         names_after(self.names, names, "the table")
         origin = self._origin
-        kept = {
-            attribute: {names.get(n, n): fact for n, fact in getattr(origin, attribute).items()}
-            for attribute in (
-                "dtypes",
-                "types",
-                "written",
-                "padded",
-                "file_types",
-                "coded",
-                "units",
-            )
+        by_column = ("dtypes", "types", "written", "padded", "file_types", "coded", "units")
+        facts: dict[str, Any] = {
+            fact: {names.get(name, name): value for name, value in getattr(origin, fact).items()}
+            for fact in by_column
         }
-        return Table(self._frame.rename(dict(names)), replace(origin, **kept))
+        return Table(self._frame.rename(dict(names)), replace(origin, **facts))
 
     def recoded(self, name: str, values: Mapping[Any, Any]) -> Table:
         """Return the same rows, where some values of a column are others.
@@ -524,7 +517,7 @@ class Table:
             return tuple(dtype.categories.to_list())
         if str(dtype) == "category" and dtype is not None:
             values = dtype.categories.tolist()
-            # A scale with labels at its ends alone, as pandas reads it from Stata: "No trust", 1, 2.
+            # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2.
             if any(isinstance(value, str) for value in values):
                 return tuple(text for text in texts_of_mixed(values) if text is not None)
             return tuple(values)
@@ -1158,6 +1151,10 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         return parsed.frame.lazy(), _Origin(coded=coded)
     if kind not in _TEXT:
         return pl.scan_ipc(file), _Origin()
+    return _scanned_text(file, asked)
+
+
+def _scanned_text(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
     names, found = csv_header(file, asked)
     head = _bytes(file, _HEAD)
     end = "\r" if b"\r" in head and b"\n" not in head else "\n"
