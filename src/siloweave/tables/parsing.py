@@ -200,7 +200,7 @@ def in_utc(times: pl.Series) -> pl.Series:
 
 
 def durations_in(cells: pl.Series, unit: str) -> pl.Series:
-    """Return how many units each duration lasts, as float64; null where there is none.
+    """Return how many units each duration lasts, as float64; null where a cell is empty.
 
     Example:
         >>> durations_in(pl.Series([90_000_000], dtype=DURATION), "minutes").to_list()

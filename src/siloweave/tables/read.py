@@ -219,10 +219,12 @@ class _Coded:
     Attributes:
         cells: Of all rows of the file: numbers as float64, texts, datetimes.
         variable: The entry of the file's dictionary.
+        is_recoded: Whether some codes were replaced by texts; values are then their labels.
     """
 
     cells: pl.Series
     variable: Variable
+    is_recoded: bool = False
 
     @cached_property
     def _unlabelled(self) -> list[Any]:
@@ -236,8 +238,8 @@ class _Coded:
 
         Where labels are at the ends of a scale alone, or name only missing values, they are not.
         """
-        if not self.variable.labels:
-            return False
+        if not self.variable.labels or self.is_recoded:
+            return self.is_recoded
         unlabelled = self._unlabelled
         rows = self.cells.is_in(unlabelled).sum() if unlabelled else 0
         few_values = 2 * len(unlabelled) <= self.cells.drop_nulls().n_unique()
@@ -497,7 +499,7 @@ class Table:
         if coded is not None and coded.is_labelled:
             codes = texts_of(pl.Series(list(coded.variable.labels))).to_list()
             variable = Variable(dict(zip(codes, coded.variable.labels.values(), strict=True)))
-            labels[name] = _Coded(recoded, variable)
+            labels[name] = _Coded(recoded, variable, is_recoded=True)
         else:
             labels.pop(name, None)
             written[name] = _Written(recoded, self.decimal(name))

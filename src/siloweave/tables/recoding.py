@@ -93,7 +93,7 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
         targets = [texts_of_mixed([value])[0] or "" for value in mapping.values()]
         if wrong := [text for text in targets if text not in allowed]:
             raise InputError(
-                f"recode of {name!r} makes {wrong[0]!r}, which is none of its categories: "
+                f"recode of {name!r} makes {wrong[0]!r}, which is not among its categories: "
                 f"{listed([str(option) for option in column.options], _SHOWN)}. Correct it, or add "
                 "it to the schema"
             )
