@@ -102,7 +102,7 @@ def test_one_row_more_is_recoded_by_itself(tmp_path):
 
 
 def test_a_value_that_nobody_knows_goes_where_unknown_cells_go_and_is_named():
-    cells = {"geschlecht": ["1", "3", "3", "", "male"], "age": ["k.A.", "??", "7", "7", "7"]}
+    cells = {"geschlecht": ["1", "3", "3", None, "male"], "age": ["k.A.", "??", "7", "7", "7"]}
     schema = SCHEMA.select(["sex", "age"])
     recoded = recode(pl.DataFrame(cells), {n: VALUES[n] for n in schema.names}, rename=RENAME)
     assert codes(recoded, schema.placed())["sex"] == [1, 2, 2, 2, 1]
