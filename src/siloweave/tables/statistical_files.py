@@ -3,7 +3,7 @@
 Such a file has rows and a *dictionary*: the variables' names and formats, which codes stand for a
 missing value, and value labels such as 1 "male". Both are read through pyreadstat, which is
 imported when the first such file is read. Numbers stay as the file has them, whatever the others
-of their column are; dates are told from numbers by the variable's format.
+of their column are; the variable's format says which of them are dates.
 
 **Guarantee**: a cell is read by itself and by its variable's entry in the dictionary. The
 dictionary is public, as names of columns are: tables that differ by a row are taken to have one
