@@ -579,8 +579,8 @@ _ORDER = """
 _PARTIES = """\
 # Who holds the rows: CSV, TSV, JSON lines, Arrow, Parquet, or a file of SPSS, Stata or SAS;
 # `columns = ["a", "b"]` takes some of them. `rename` and `recode` map names and values of a file
-# to the schema's. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What divides
-# its fields, and where its names are, is decided from the file unless it is declared:
+# to the schema's. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1".
+# What divides its fields, and where its names are, is decided from the file unless it is declared:
 # separator = ";", header = false, decimal = ",", missing = ["n/a"], short_lines = true, skip = 2
 # (lines above the names).
 """
