@@ -107,6 +107,7 @@ CALLS = {
             f(ONE), f(OTHER), control=f(THIRD), targets=10, allow_overlap=True,
             attacks=["closest_records"]).to_json(),
         "read": lambda f: content(f(ONE)),
+        "recode": lambda f: sw.recode(f(ONE), {"x": {"1": 2}}).names,
         "score": lambda f: sw.score(
             *(f(one.select(["x"])) for one in (ONE, OTHER)), max_rows=30).to_json(),
         "score_parties": lambda f: type(sw.score_parties(

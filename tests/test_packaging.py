@@ -18,7 +18,7 @@ from tests.architecture.source import ROOT, all_sources
 
 PIN = re.compile(r"^([a-z0-9][a-z0-9-]*)==([^ ;\\]+)([^\\]*)\\?$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
-EXTRAS = {"faker", "umap-learn", "flwr", "httpx", "uvicorn", "fastexcel"} | {
+EXTRAS = {"faker", "umap-learn", "flwr", "httpx", "uvicorn", "fastexcel", "pyreadstat"} | {
     "duckdb",
     "adbc-driver-manager",
     "adbc-driver-postgresql",

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     )
     from siloweave.tables.database import Database
     from siloweave.tables.read import Table, read
+    from siloweave.tables.recoding import recode
     from siloweave.tables.schema import Column, Schema
     from siloweave.tables.split import split_columns, split_rows
 
@@ -129,6 +130,7 @@ __all__ = [
     "invert_run",
     "load",
     "read",
+    "recode",
     "score",
     "score_parties",
     "shadow_attack",
@@ -155,6 +157,7 @@ _MODULES: dict[str, Callable[[], Any]] = {
     "Fit": lambda: import_module("siloweave.core.fit"),
     "SiloweaveError": lambda: import_module("siloweave.errors"),
     "Table read": lambda: import_module("siloweave.tables.read"),
+    "recode": lambda: import_module("siloweave.tables.recoding"),
     "attack": lambda: import_module("siloweave.attacks.attack"),
     "attack_run invert_run": lambda: import_module("siloweave.audit.transcripts"),
     "budget_of_separation": lambda: import_module("siloweave.privacy.budget"),

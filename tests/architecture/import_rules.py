@@ -34,7 +34,7 @@ DOWNWARD = {
 # What a file may import besides, when it is first needed; decision 0030 says why.
 BESIDES = {"src/siloweave/core/fit.py": {"app"}}
 FRAMES = ("polars", "pandas", "narwhals", "pyarrow")
-_FRAME_MODULES = ("read", "database", "parsing", "cells", "counted")
+_FRAME_MODULES = ("read", "database", "parsing", "cells", "counted", "statistical_files")
 FRAME_FILES = tuple(f"src/siloweave/tables/{name}.py" for name in _FRAME_MODULES)
 PICKLES = (
     *("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"),
@@ -43,7 +43,14 @@ PICKLES = (
 # Imported when first needed, so that `siloweave --help` answers at once.
 LATE = (
     *("sklearn", "umap", "opendp", "pandas", "pyarrow", "flwr", "mbi", "matplotlib"),
-    *("duckdb", "adbc_driver_duckdb", "adbc_driver_manager", "adbc_driver_postgresql", "fastexcel"),
+    *(
+        "duckdb",
+        "adbc_driver_duckdb",
+        "adbc_driver_manager",
+        "adbc_driver_postgresql",
+        "fastexcel",
+        "pyreadstat",
+    ),
 )
 # Slow as well, and what whole files are written in; so these files are imported late themselves.
 ARRAYS = ("jax", "equinox", "optax")

@@ -40,6 +40,8 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/models/raking.py": "mathematics that know no fit",
     "src/siloweave/protocols/alignment.py": "functions of the package's face",
     "src/siloweave/protocols/secure_marginals.py": "a protocol, of any method over split columns",
+    "src/siloweave/tables/recoding.py": "a function of the package's face",
+    "src/siloweave/tables/statistical_files.py": "formats of three programs; read.py takes tables",
     "src/siloweave/tables/counted.py": "what a database counts; codes.py has what is in memory",
     "src/siloweave/tables/detect.py": "what a column seems to hold; schema.py is what is declared",
     "src/siloweave/tables/relations.py": "what rows seem to keep; modelled.py keeps it",

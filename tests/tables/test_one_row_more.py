@@ -174,6 +174,20 @@ def in_parquet(columns, folder):
     return Path(folder) / "rows.parquet", {}
 
 
+def texts_in_stata(columns, folder):
+    pyreadstat = pytest.importorskip("pyreadstat", reason="pip install 'siloweave[stats]'")
+    path = Path(folder) / "rows.dta"
+    pyreadstat.write_dta(pd.DataFrame(columns), str(path))
+    return path, {}
+
+
+def texts_in_spss(columns, folder):
+    pyreadstat = pytest.importorskip("pyreadstat", reason="pip install 'siloweave[stats]'")
+    path = Path(folder) / "rows.sav"
+    pyreadstat.write_sav(pd.DataFrame(columns), str(path))
+    return path, {}
+
+
 SOURCES = {
     "commas": delimited(","),
     "semicolons, decimal commas": delimited(";", decimal=","),
@@ -188,6 +202,8 @@ SOURCES = {
     "polars": in_polars,
     "Arrow": in_arrow,
     "Parquet": in_parquet,
+    "SPSS": texts_in_spss,
+    "Stata": texts_in_stata,
 }
 
 

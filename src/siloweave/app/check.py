@@ -37,8 +37,10 @@ from siloweave.tables.read import (
     Unread,
     file_kind,
     is_text_file,
+    names_after,
     names_in,
     packed_lines,
+    rows_declared,
     rows_of,
     stored,
     table_file,
@@ -59,7 +61,11 @@ _BATCH_ROWS = 1_000_000  # of a Parquet file that is coded piece by piece
 _MOST_READ = 1_000_000  # rows of a table in a database or a Parquet file
 _HEAD = 1 << 16  # bytes of a text file by which its lines are counted
 _JSON = (".jsonl", ".ndjson")  # whose first line is a row
-_SIZES = {".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES}
+_EIGHTS = (8.0, 5.0)  # of SAS transport files, where a number takes eight bytes
+_SIZES = {
+    ".csv": _TEXT, ".tsv": _TEXT, ".txt": _TEXT, ".jsonl": _LINES, ".ndjson": _LINES,
+    ".xpt": _EIGHTS, ".sas7bdat": _EIGHTS,
+}  # fmt: skip
 
 
 class StudyForecast(msgspec.Struct, frozen=True):
@@ -259,6 +265,8 @@ def rows_in(source: Path | Database, columns: int) -> int:
     assert isinstance(source, Path)
     if file_kind(source) in _JSON or is_text_file(source):
         return max(_lines(source) - (file_kind(source) not in _JSON), 2)
+    if (declared := rows_declared(source)) is not None:
+        return max(declared, 2)
     values = _size(source) / _SIZES.get(file_kind(source), _PACKED)[0]
     return max(round(values / max(columns, 1)), 2)
 
@@ -349,7 +357,10 @@ def columns_in(party: PartyTable, source: Path | Database, known: Sequence[str])
         if isinstance(source, Database):
             names = source.names
         else:
-            names = names_in(source, replace(party.dialect, names=tuple(known)))
+            own_names = {new: old for old, new in party.rename.items()}
+            wanted = tuple(own_names.get(name, name) for name in known)
+            names = names_in(source, replace(party.dialect, names=wanted))
+            names = names_after(names, party.rename, f"its file {str(source)!r}")
     absent = [name for name in party.columns if name not in names]
     if absent:
         where = source.address if isinstance(source, Database) else source
@@ -379,7 +390,8 @@ def same_columns(columns: Mapping[str, Sequence[str]]) -> None:
         if parts:
             raise RosterError(
                 f"parties {first!r} and {other!r} hold different columns: {'; '.join(parts)}. "
-                "Parties must hold the same ones; rename them, or choose with columns = [...]. "
+                'Parties must hold the same ones: rename them (rename = {theirs = "ours"} in the '
+                "study, below the party), or choose with columns = [...]. "
                 "Columns of the same people have nothing in common but ids, which no two rows "
                 "of a file share, no row lacks, and none of which could be left out."
             )

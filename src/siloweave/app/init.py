@@ -586,9 +586,10 @@ _ORDER = """
 # There is no [alignment]: row i of one file must be the same person as row i of the others.
 """
 _PARTIES = """\
-# Who holds the rows: CSV, TSV, JSON lines, Arrow, Parquet or Excel; `columns = ["a", "b"]` takes
-# some of them. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1". What
-# divides its fields, and where its names are, is decided from the file unless it is declared:
+# Who holds the rows: CSV, TSV, JSON lines, Arrow, Parquet, Excel, or a file of SPSS, Stata or SAS;
+# `columns = ["a", "b"]` takes some of them. `rename` and `recode` map names and values of a file
+# to the schema's. A CSV is UTF-8 unless its encoding is declared, such as encoding = "latin-1".
+# What divides its fields, and where its names are, is decided from the file unless it is declared:
 # separator = ";", header = false, decimal = ",", missing = ["n/a"], short_lines = true, skip = 2
 # (lines above the names).
 """

@@ -41,7 +41,9 @@ _FEW, _BEYOND = 10, 4.5  # ids in common that are never named; standard errors b
 _RARE = 10  # times that a row may occur, to be evidence that two parties hold it
 OTHER_TEXT = "other text"
 """What `form_of` says of neither numbers nor dates."""
-_ALIKE = "map them first, so that equal values are written alike"
+_ALIKE = (
+    "map them first, so that equal values are written alike: [parties.NAME.recode] in the study"
+)
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -102,8 +102,8 @@ class Plan(msgspec.Struct, frozen=True):
         party: Its name.
         facts: Everything public that the study is, with the parties' keys where they are known.
         columns: Of its rows that are used.
-        reading: How the study's folder says that its text file is written; all else is decided
-            from the file.
+        reading: How the study's folder says that its file is written, and which of its names and
+            values are which of the schema's (rename, recode); all else is decided from the file.
         guarantee: What the method promises, in words.
         sees: Who sees what, and what protects that.
         messages: In the order of the stages.
@@ -229,7 +229,8 @@ def plan_of(
         party=party,
         facts=facts,
         columns=tuple(dict.fromkeys([*ids, *setup.held.get(party, setup.declared.names)])),
-        reading={n: value for n, value in asdict(entry.dialect).items() if value != usual[n]},
+        reading={n: value for n, value in asdict(entry.dialect).items() if value != usual[n]}
+        | {n: getattr(entry, n) for n in ("rename", "recode") if getattr(entry, n)},
         guarantee=f"{info.guarantee}: {info.statement}",
         sees=info.visibility,
         messages=messages,

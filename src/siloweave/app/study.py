@@ -8,6 +8,7 @@ refused for it, so that no study file promises what its run does not.
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from collections import Counter
@@ -53,6 +54,7 @@ from siloweave.tables.database import Database
 from siloweave.tables.ids import check_rules
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Dialect, Table, Unread, read, unread
+from siloweave.tables.recoding import check_recode, recode, unknown_values
 from siloweave.tables.schema import Schema
 
 _TYPES = {
@@ -63,6 +65,7 @@ _TYPES = {
     "object": "a table",
     "bool": "true or false",
 }
+_log = logging.getLogger("siloweave")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 
 
@@ -123,6 +126,10 @@ class PartyTable(Section, frozen=True):
     ``data`` is a file, or a table or query of a database. How a CSV is written is decided from the
     file where it is not said; see `Dialect`. Over a network ``data`` is not read: a party's owner
     names its rows by ``--data``.
+
+    ``rename`` has the file's own column names and the schema's; ``recode`` has, by column, the
+    file's values and the schema's (`siloweave.recode`). All other keys have the schema's names.
+    They are the party's own: over a network each writes them into its own copy of the study.
     """
 
     name: str
@@ -135,6 +142,8 @@ class PartyTable(Section, frozen=True):
     missing: tuple[str, ...] = ()
     short_lines: bool = False
     skip: int | None = None
+    rename: dict[str, str] = {}
+    recode: dict[str, dict[str, str | int | float | bool]] = {}
 
     @property
     def dialect(self) -> Dialect:
@@ -149,10 +158,21 @@ class PartyTable(Section, frozen=True):
             source: Where they are.
             names: Of the schema's columns, by which a text file is cut into cells.
         """
-        if (kept := unread(source)) is None:
-            dialect = replace(self.dialect, names=tuple(names))
-            return read(source, columns=self.columns or None, **asdict(dialect))
-        return kept.select(self.columns or kept.names)
+        kept = unread(source)
+        if kept is not None and not self.maps:
+            return kept.select(self.columns or kept.names)
+        if isinstance(kept, Database):
+            raise _unmapped(self.name)
+        own_names = {new: old for old, new in self.rename.items()}
+        dialect = replace(self.dialect, names=tuple(own_names.get(name, name) for name in names))
+        columns = [own_names.get(name, name) for name in self.columns] or None
+        table = read(source, columns=columns, **asdict(dialect))
+        return recode(table, self.recode, rename=self.rename)
+
+    @property
+    def maps(self) -> bool:
+        """Whether its columns or values have other names than the schema's."""
+        return bool(self.rename or self.recode)
 
 
 class AlignmentTable(Section, frozen=True):
@@ -218,7 +238,9 @@ class Study(Section, frozen=True):
             with naming_party(party.name):
                 party.dialect  # noqa: B018  an unknown encoding is found here
                 if party.data:
-                    self.source(party)  # and what is no address of a database
+                    source = self.source(party)  # and what is no address of a database
+                    if party.maps and isinstance(source, Database):
+                        raise _unmapped(party.name)
         if self.output.rows is not None:
             whole("[output] rows", self.output.rows, 1, "; without it, as many as were fitted")
         whole("[output] seed", self.output.seed)
@@ -278,7 +300,11 @@ class Study(Section, frozen=True):
         self, party: PartyTable, source: Path | Database, job: Job, home: Path | None
     ) -> Table | Unread:
         """A party's rows as the method takes them: counted where they are, all, or a sample."""
-        part = party.rows(source, self.read_schema().names)
+        schema = self.read_schema()
+        part = party.rows(source, schema.names)
+        if isinstance(part, Table):
+            for note in unknown_values(party.recode, part, schema):  # for whoever has the rows
+                _log.warning("party %r: %s", party.name, note)
         index = self.names.index(party.name)
         synth, ordered = self.synthesizer(), not isinstance(part, Database)
         rows: Table | Unread = part
@@ -414,6 +440,9 @@ class Study(Section, frozen=True):
         """
         schema, synth = self.read_schema().without_reasons(), self.synthesizer()
         method, count, learn = synth.method, len(self.parties), self.schema.learn
+        for party in self.parties:
+            with naming_party(party.name):
+                check_recode(party.recode, schema)
         if method.split == "central" and count > 1:
             others = [name for name, kind in METHODS.items() if kind.method.split == "rows"]
             raise RosterError(
@@ -465,9 +494,47 @@ class Study(Section, frozen=True):
                 ...
             siloweave.errors.InputError: [study] nam is unknown; did you mean 'name'? It takes ...
         """
+        data = _with_party_tables(data)
         known = [name for name in Study.__struct_fields__ if name != "base"]
         check_tables(data, known, _TABLES, "the study file")
         return converted({**data, "base": str(base)}, Study)
+
+
+def _with_party_tables(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Move tables such as ``[parties.south.recode]`` to the party that they name.
+
+    TOML puts them into the ``[[parties]]`` above them, whichever that is.
+    """
+    entries = data.get("parties")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return dict(data)
+    keys = PartyTable.__struct_fields__
+    names = {entry.get("name") for entry in entries}
+    named_tables = {
+        key: value
+        for entry in entries
+        for key, value in entry.items()
+        if key in names and key not in keys and isinstance(value, dict)
+    }
+    parties = []
+    for entry in entries:
+        own = {key: value for key, value in entry.items() if key not in named_tables}
+        more = named_tables.get(str(entry.get("name")), {})
+        if repeated := [key for key in more if key in own]:
+            raise InputError(
+                f"[[parties]] {entry['name']!r} has {repeated[0]} twice: below [[parties]], and in "
+                f"[parties.{entry['name']}]. Write it once."
+            )
+        parties.append({**own, **more})
+    return {**data, "parties": parties}
+
+
+def _unmapped(party: str) -> InputError:
+    """Say that a database's names and values are mapped by its query."""
+    return InputError(
+        f"party {party!r}: rename and recode map what a file holds. Map a database's names and "
+        "values in its query, as in: CASE sex WHEN 1 THEN 'male' ELSE 'female' END AS sex"
+    )
 
 
 _TABLES: dict[str, type[Section]] = {

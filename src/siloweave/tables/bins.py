@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
+from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
@@ -308,9 +309,14 @@ def as_written(column: Column, values: Edges, like: Table | None) -> Any:
 
     They are text, as the column's format says, where the column of that name in `like` is text or,
     without such a column, the schema has a format. Days of whole numbers stay whole numbers.
+    Numbers of a unit of time are durations where `like` has these, and numbers elsewhere.
     """
     if column.kind == "datetime":
         return as_datetimes(column, values, like)
+    if column.format in UNITS:
+        if like is None or column.name not in like.names or like.unit(column.name) is None:
+            return values
+        return np.rint(values * float(UNITS[column.format])).astype("timedelta64[us]")
     if column.format is None or not _is_text(column, like):
         return values
     return number_form(column.format).written(values, column.decimals, column.padded)

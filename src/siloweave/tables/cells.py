@@ -112,8 +112,11 @@ def missing_cells(column: Column, table: Table) -> Bools:
     is_missing = cells.is_null()
     if not column.missing_values:
         return is_missing.to_numpy()
-    texts = texts_of(cells).str.strip_chars()
-    is_missing |= texts.is_in(list(column.missing_values)).fill_null(False)
+    spellings = list(column.missing_values)
+    is_missing |= texts_of(cells).str.strip_chars().is_in(spellings).fill_null(False)
+    if table.value_labels(column.name):  # a code is named by its number or by its label
+        labels = table.labels(column.name, str).str.strip_chars()
+        is_missing |= labels.is_in(spellings).fill_null(False)
     return is_missing.to_numpy()
 
 

@@ -46,6 +46,16 @@ def _lexicon(words: str) -> frozenset[str]:
 
 _BLANKS = _lexicon("na n/a #n/a nan <na> null nil none - -- ? . missing k.a. n.a. n.v. s.o. nd")
 _ERROR = re.compile(r"#(?:n/?[av]|¡?[^\W\d_/]+(?:/0)?[!?])", re.I)  # of a spreadsheet: #DIV/0!
+# Value labels of codes for an unknown answer, in surveys of several languages.
+_UNKNOWN = re.compile(
+    r"\b(?:refus\w*|don.?t know|do not know|dk|no (?:answer|response|reply|data|opinion)|"
+    r"not (?:answered|applicable|asked|available|ascertained|stated|known|reported)|"
+    r"(?:un|not )known|inapplicable|missing|skipped|n\.?/?a\.?|dna|nk|"
+    r"wei(?:ß|ss) nicht|keine angaben?|verweigert|trifft nicht zu|k\.? ?a\.?|entf(?:ällt|aellt)|"
+    r"ne sait pas|nsp|sans (?:réponse|objet)|non réponse|no sabe|no contesta|ns/nc|non so|"
+    r"non risponde|weet niet|geen antwoord|vet ej|vet inte|ved ikke|nie wiem|brak odpowiedzi)\b",
+    re.IGNORECASE,
+)
 _MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})  # may well be categories
 _PAIRS = (
     ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
@@ -227,6 +237,10 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
     """
     found = {name: _judged(table.finite(name), name) for name in names or table.names}
     for name, one in found.items():
+        if codes := table.declared_missing(name):
+            why = f"{one.why}; declared missing in the file: {', '.join(codes)}"
+            found[name] = replace(one, why=why)
+    for name, one in found.items():
         if table.kind(name) == "numbers" and (wild := len(table.unread(name))):
             why = f"{one.why}; {wild:,} of {table.num_rows:,} rows hold infinite numbers: correct "
             found[name] = replace(one, why=f"{why}them, or make them missing")
@@ -236,9 +250,51 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
 
 
 def _judged(table: Table, name: str) -> ColumnEvidence:
-    gone, kind = table.missing(name), table.kind(name)
-    if gone.all():
+    if table.missing(name).all():
         return ColumnEvidence(name, "text", "no value in any row: not modelled, and drawn empty")
+    if table.value_labels(name):
+        return _labelled(table, name)
+    return _unlabelled(table, name)
+
+
+def _labelled(table: Table, name: str) -> ColumnEvidence:
+    """Judge a column whose file has value labels: categories, or a scale of numbers.
+
+    It is a scale where labels are at its ends alone, or name missing values alone.
+    """
+    labels = table.value_labels(name)
+    unknown = {code: label for code, label in labels.items() if _UNKNOWN.search(label)}
+    named = ", ".join(f"{code} ({label})" for code, label in unknown.items())
+    if (levels := table.levels(name)) is not None:
+        why = "value labels: the labels are the categories"
+        if strays := [level for level in levels if level not in labels.values()]:
+            rows = sum(n for text, n in table.text_counts(name).items() if text in strays)
+            why += f"; {count_of(rows, 'row has a code', 'rows have codes')} without a label, "
+            why += "which are categories of their own: correct them if they are slips"
+        if named:
+            why += f"; {named}: list in missing_values what stands for a missing value"
+        return ColumnEvidence(name, "categorical", why)
+
+    values = table.blanked(name, list(unknown)) if unknown else table
+    if values.missing(name).all():
+        values, unknown = table, {}
+    seen = _unlabelled(values, name)
+    at_ends = [code for code in labels if code not in unknown]
+    if at_ends and values.kind(name) in ("whole numbers", "numbers"):
+        whole = values.kind(name) == "whole numbers"
+        why = f"numbers, of which {listed(at_ends, 4)} alone have a value label: a scale"
+        seen = ColumnEvidence(name, "integer" if whole else "continuous", why)
+        if not whole:
+            seen = replace(seen, decimals=_of_numbers(values, name).decimals)
+    if unknown and seen.kind in ("integer", "continuous", "categorical", "datetime"):
+        why = f"{seen.why}; {named} taken for a missing value by the value labels"
+        seen = replace(seen, why=why, missing_values=(*seen.missing_values, *unknown))
+    return seen
+
+
+def _unlabelled(table: Table, name: str) -> ColumnEvidence:
+    """Judge a column by its values and its name."""
+    gone, kind = table.missing(name), table.kind(name)
     if table.levels(name) is not None:
         core = table.text_counts(name) if kind == "text" else {}
         found = _not_modelled(table, name, core) if sum(core.values()) >= _SOME else None
@@ -259,6 +315,13 @@ def _judged(table: Table, name: str) -> ColumnEvidence:
         return ColumnEvidence(name, "datetime", why, resolution=resolution, zone=zone)
     if kind == "text":
         return _with_unlike(table, _of_text(table, name))
+    if (unit := table.unit(name)) is not None:
+        why = f"durations, in {unit}"
+        if kind == "whole numbers":
+            return ColumnEvidence(name, "integer", f"{why}: whole numbers", format=unit)
+        values, is_missing = table.floats(name, unit)
+        decimals = decimals_of(np.unique(values[~is_missing]), MOST_DECIMALS, 53)
+        return ColumnEvidence(name, "continuous", why, format=unit, decimals=decimals)
     if (compact := _compact_times(table, name, None)) is not None:
         return compact
     found = _of_numbers(table, name)

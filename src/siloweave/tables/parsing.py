@@ -22,6 +22,17 @@ WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, p
 """Types of whole numbers that a table holds."""
 DATETIME = pl.Datetime("us")
 """The type of datetimes, in UTC."""
+DURATION = pl.Duration("us")
+"""The type of durations."""
+UNITS = {
+    "days": 86_400_000_000,
+    "hours": 3_600_000_000,
+    "minutes": 60_000_000,
+    "seconds": 1_000_000,
+    "milliseconds": 1000,
+    "microseconds": 1,
+}
+"""Microseconds in each unit of durations."""
 LARGEST = 2**62
 """Whole numbers are smaller than this in size."""
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
@@ -213,6 +224,16 @@ def check_zone(where: str, zone: str) -> None:
             f"{where}: zone={zone!r} is no time zone; give a name such as 'Europe/Berlin', or an "
             "offset such as '+01:00'"
         ) from None
+
+
+def durations_in(cells: pl.Series, unit: str) -> pl.Series:
+    """Return how many units each duration lasts, as float64; null where a cell is empty.
+
+    Example:
+        >>> durations_in(pl.Series([90_000_000], dtype=DURATION), "minutes").to_list()
+        [1.5]
+    """
+    return cells.cast(pl.Int64).cast(pl.Float64) / UNITS[unit]
 
 
 def flags_of(text: pl.Series) -> pl.Series:

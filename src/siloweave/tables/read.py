@@ -42,7 +42,10 @@ from siloweave.tables.display import MOST, count_of, html_table, listed
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import (
     DATETIME,
+    DURATION,
+    UNITS,
     WHOLE,
+    durations_in,
     flags_of,
     in_utc,
     numbers_of,
@@ -50,6 +53,12 @@ from siloweave.tables.parsing import (
     texts_of_mixed,
     times_of,
     whole_numbers_of,
+)
+from siloweave.tables.statistical_files import (
+    PROGRAMS,
+    Variable,
+    names_and_rows,
+    read_statistical,
 )
 
 _log = logging.getLogger("siloweave")
@@ -108,10 +117,14 @@ Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 
 _TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
 _EXCEL = ".xlsx"
-_FILES = (*_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL)
+_FILES = (
+    *_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL, *PROGRAMS
+)  # fmt: skip
 _KNOWN_FILES = (
-    ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet or .xlsx"
+    ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet, .xlsx, .sav, "
+    ".zsav, .por, .dta, .xpt or .sas7bdat"
 )
+_STRAY = 0.02  # share of rows whose codes may lack a label in a column of labelled ones
 _BATCH = 1_000_000  # rows of a piece of a Parquet file
 _BLOCK = 1 << 16  # rows that are drawn by one digest
 _HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
@@ -145,6 +158,7 @@ _POLARS: dict[type, Any] = {
     float: pl.Float64,
     str: pl.String,
     datetime: DATETIME,
+    timedelta: DURATION,
 }
 # Of each type: pandas without missing values, with them, and arrow.
 _NAMED: dict[type, tuple[Any, Any, str]] = {
@@ -153,6 +167,7 @@ _NAMED: dict[type, tuple[Any, Any, str]] = {
     float: ("float64", "float64", "double"),
     str: (str, str, "string"),
     datetime: ("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+    timedelta: ("timedelta64[us]", "timedelta64[us]", "duration[us]"),
 }
 _PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
@@ -247,6 +262,76 @@ class _Written:
         return times_of(cells) if self.dtype == DATETIME else cells
 
 
+@dataclass(frozen=True, eq=False)
+class _Coded:
+    """A column of a file of SPSS, Stata or SAS: all its cells as codes, and what labels these have.
+
+    Under a schema a cell is read from its code, or its label, and its declared column. What looks
+    at all cells here is the view of whoever has no schema.
+
+    Attributes:
+        cells: Of all rows of the file: numbers as float64, texts, datetimes.
+        variable: The entry of the file's dictionary.
+        is_recoded: Whether some codes were replaced by texts; values are then their labels.
+    """
+
+    cells: pl.Series
+    variable: Variable
+    is_recoded: bool = False
+
+    @cached_property
+    def _unlabelled(self) -> list[Any]:
+        """Values without a label, in their order."""
+        values = self.cells.drop_nulls().unique().sort().to_list()
+        return [value for value in values if value not in self.variable.labels]
+
+    @cached_property
+    def is_labelled(self) -> bool:
+        """Whether values are their labels: nearly all rows hold a code that has one.
+
+        Where labels are at the ends of a scale alone, or name only missing values, they are not.
+        """
+        if not self.variable.labels or self.is_recoded:
+            return self.is_recoded
+        unlabelled = self._unlabelled
+        rows = self.cells.is_in(unlabelled).sum() if unlabelled else 0
+        few_values = 2 * len(unlabelled) <= self.cells.drop_nulls().n_unique()
+        return few_values and int(rows) <= _STRAY * self.cells.count()
+
+    @cached_property
+    def levels(self) -> tuple[str, ...] | None:
+        """Labels in the order of their codes, also of codes in no row, and texts of other codes."""
+        if not self.is_labelled:
+            return None
+        strays = pl.Series(self._unlabelled, dtype=self.cells.dtype)
+        texts = [*self.variable.labels.values(), *texts_of(strays).to_list()]
+        return tuple(dict.fromkeys(texts))
+
+    def texts(self, cells: pl.Series) -> pl.Series:
+        """Return the label of each code, or the text of one without a label."""
+        labels = self.variable.labels
+        if not labels:
+            return texts_of(cells)
+        codes = cells.str.strip_chars() if cells.dtype == pl.String else cells
+        found = codes.replace_strict(
+            pl.Series(list(labels), dtype=codes.dtype),
+            pl.Series(list(labels.values())),
+            default=None,
+            return_dtype=pl.String,
+        )
+        return found.fill_null(texts_of(cells))
+
+    def seen(self, cells: pl.Series) -> pl.Series:
+        """Return some of the cells as labels, or numbers without decimals as whole ones."""
+        if self.is_labelled:
+            return self.texts(cells)
+        if self.cells.dtype != pl.Float64:
+            return cells
+        filled = self.cells.drop_nulls()
+        has_whole = bool(((filled == filled.round()) & (filled.abs() < 2.0**53)).all())
+        return cells.cast(pl.Int64) if has_whole and len(filled) else cells
+
+
 @dataclass(frozen=True)
 class _Origin:
     """What a table was made from: the kind of frame, and its own types or declared ones."""
@@ -265,6 +350,8 @@ class _Origin:
     file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
     zones: Mapping[str, str] = field(default_factory=dict)  # of datetimes, which are held in UTC
     hint: str = ""  # how the one column of a text file seems to be divided
+    coded: Mapping[str, _Coded] = field(default_factory=dict)  # columns of SPSS, Stata or SAS
+    units: Mapping[str, str] = field(default_factory=dict)  # in which durations are seen as numbers
 
     @property
     def text(self) -> bool:
@@ -422,13 +509,92 @@ class Table:
         cells = self.cells(name).set(blank.fill_null(False), None)
         return replace(self, _frame=self._frame.with_columns(cells))
 
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """Return the same rows, some of whose columns have new names.
+
+        Raises:
+            DataError: There is no such column, or two would have one name.
+        """
+        if not names:
+            return self
+        if self._origin.keyed:  # whose rows may all lack a column
+            names = {old: new for old, new in names.items() if old in self.names}
+        names_after(self.names, names, "the table")
+        origin = self._origin
+        by_column = (
+            "dtypes", "types", "written", "padded", "file_types", "zones", "coded", "units",
+        )  # fmt: skip
+        facts: dict[str, Any] = {
+            fact: {names.get(name, name): value for name, value in getattr(origin, fact).items()}
+            for fact in by_column
+        }
+        return Table(self._frame.rename(dict(names)), replace(origin, **facts))
+
+    def recoded(self, name: str, values: Mapping[Any, Any]) -> Table:
+        """Return the same rows, where some values of a column are others.
+
+        Args:
+            name: The column.
+            values: What a cell of some text becomes; an empty text or None for a missing value. A
+                code of SPSS, Stata or SAS is named by its text or its label. Other cells stay.
+
+        Raises:
+            DataError: There is no such column.
+            InputError: It holds datetimes or durations.
+        """
+        cells = self.cells(name)
+        if cells.dtype in (DATETIME, DURATION):
+            raise InputError(
+                f"column {name!r} holds {'durations' if cells.dtype == DURATION else 'datetimes'}, "
+                "which are not recoded; leave it out of recode"
+            )
+        olds = [str(text).strip() for text in texts_of_mixed(list(values))]
+        news = [text or None for text in texts_of_mixed(list(values.values()))]
+        places = _places(texts_of(cells).str.strip_chars(), olds)
+        coded = self._origin.coded.get(name)
+        if coded is not None and coded.variable.labels:  # a label goes before a code
+            by_label = _places(coded.texts(cells).str.strip_chars(), olds)
+            places = by_label.set(by_label == -2, None).fill_null(places)
+        is_listed = (places >= 0).fill_null(False)
+        mapped = pl.Series(name, [*news, None], dtype=pl.String).gather(
+            places.set(~is_listed, len(news))
+        )
+        texts = texts_of(cells).alias(name)
+        recoded = (
+            texts.to_frame()
+            .select(pl.when(is_listed).then(mapped).otherwise(pl.col(name)).alias(name))
+            .to_series()
+        )
+
+        origin = self._origin
+        written, labels = dict(origin.written), dict(origin.coded)
+        if coded is not None and coded.is_labelled:
+            codes = texts_of(pl.Series(list(coded.variable.labels))).to_list()
+            variable = Variable(dict(zip(codes, coded.variable.labels.values(), strict=True)))
+            labels[name] = _Coded(recoded, variable, is_recoded=True)
+        else:
+            labels.pop(name, None)
+            written[name] = _Written(recoded, self.decimal(name))
+        dtypes = {column: dtype for column, dtype in origin.dtypes.items() if column != name}
+        frame = self._frame.with_columns(recoded)
+        return Table(frame, replace(origin, written=written, coded=labels, dtypes=dtypes))
+
     def levels(self, name: str) -> tuple[Any, ...] | None:
-        """Return the declared values of a column that came as a categorical type, else None."""
+        """Return the declared values of a categorical type, or a variable's labels; else None.
+
+        Labels are those of a file of SPSS, Stata or SAS in which nearly every row has one.
+        """
+        if (coded := self._origin.coded.get(name)) is not None:
+            return coded.levels
         dtype = self._origin.dtypes.get(name)
         if isinstance(dtype, pl.Enum):
             return tuple(dtype.categories.to_list())
         if str(dtype) == "category" and dtype is not None:
-            return tuple(dtype.categories.tolist())
+            values = dtype.categories.tolist()
+            # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2.
+            if any(isinstance(value, str) for value in values):
+                return tuple(text for text in texts_of_mixed(values) if text is not None)
+            return tuple(values)
         if isinstance(dtype, pl.Categorical) or str(dtype).startswith("dictionary"):
             return tuple(self._series(name).drop_nulls().unique().sort().to_list())
         return None
@@ -448,13 +614,15 @@ class Table:
 
     def framed(self, frame: Frame) -> Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
-        return Table(self._view, _Origin(frame))
+        return Table(self._typed_view, _Origin(frame, units=self._origin.units))
 
     def without_rows(self) -> Table:
         """Return an empty table like this one; columns of a CSV are text, as they are written."""
         empty = self._frame.clear()
         text: dict[Any, type[str]] = dict.fromkeys(self.names, str)
-        origin = replace(self._origin, written={})
+        if self._origin.coded:
+            empty = self._view.clear()
+        origin = replace(self._origin, written={}, coded={})
         return Table(empty.cast(text) if self._origin.text else empty, origin)
 
     def to_native(self) -> Any:
@@ -474,18 +642,20 @@ class Table:
                 {n: self._in_pandas(pandas, n, dtypes.get(n)) for n in self.names}
             )
         if kind == "polars":
-            view = self._view
+            view = self._typed_view
             return view.with_columns(
                 _in_polars(view[name], dtypes[name]) for name in self.names if name in dtypes
             )
-        arrow, compute = self._view.to_arrow(), import_module("pyarrow.compute")
+        arrow, compute = self._typed_view.to_arrow(), import_module("pyarrow.compute")
         columns = [_in_arrow(compute, arrow.column(n), dtypes.get(n)) for n in self.names]
         return import_module("pyarrow").table(columns, names=self._frame.columns)
 
     def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
         """One column as a pandas series with a fresh index, of a type if its values fit."""
         series = self._series(name)
-        if series.dtype == pl.String:
+        if self.unit(name) is not None:
+            plain = pandas.Series(self.cells(name).to_numpy())
+        elif series.dtype == pl.String:
             plain = _texts_in_pandas(pandas, series)
         else:
             values, mask = self.values(name), self.missing(name)
@@ -507,16 +677,19 @@ class Table:
         types: Mapping[str, tuple[type, bool]],
         frame: Frame,
         zones: Mapping[str, str] | None = None,
+        units: Mapping[str, str] | None = None,
     ) -> Table:
         """Make a table without rows whose types are declared, not taken from a frame.
 
-        Of each column: bool, int, float, str or datetime, and whether a value may be missing,
-        which decides the type of whole numbers and booleans in pandas. Datetimes may have a time
-        zone. `to_native` makes such a frame, also of tables that are made like this one.
+        Of each column: bool, int, float, str, datetime or timedelta, and whether a value may be
+        missing, which decides the type of whole numbers and booleans in pandas. Datetimes may have
+        a time zone. Durations are seen as numbers of `units`. `to_native` makes such a frame, also
+        of tables that are made like this one.
         """
         schema = {name: _POLARS[python] for name, (python, _) in types.items()}
         timed = {n: zone for n, zone in (zones or {}).items() if types[n][0] is datetime}
-        return cls(pl.DataFrame(schema=schema), _Origin(frame, types=types, zones=timed))
+        origin = _Origin(frame, types=types, zones=timed, units=units or {})
+        return cls(pl.DataFrame(schema=schema), origin)
 
     @classmethod
     def from_columns(
@@ -529,7 +702,7 @@ class Table:
 
         Args:
             columns: Name to (values, mask of missing or None): whole numbers, numbers, booleans,
-                datetime64 or text, one per row.
+                datetime64, timedelta64 or text, one per row.
             like: `to_native` returns the same kind of frame and types as this one's.
             categories: Each column's declared values: categorical types of `like` then list these.
 
@@ -540,7 +713,7 @@ class Table:
         series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
         if len(lengths := {len(one) for one in series}) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
-        origin = replace(like._origin, written={}) if like else _Origin()
+        origin = replace(like._origin, written={}, coded={}) if like else _Origin()
         if categories is not None:
             origin = replace(origin, dtypes=_with_declared(origin.dtypes, categories))
         return cls(_normal(series), origin)
@@ -566,6 +739,19 @@ class Table:
         _check_there(name, self.names)
         return self._frame[name]
 
+    def value_labels(self, name: str) -> dict[str, str]:
+        """Return what a file of SPSS, Stata or SAS calls a column's codes, by the codes' texts."""
+        coded = self._origin.coded.get(name)
+        if coded is None or not coded.variable.labels:
+            return {}
+        codes = texts_of(pl.Series(list(coded.variable.labels)))
+        return dict(zip(codes.to_list(), coded.variable.labels.values(), strict=True))
+
+    def declared_missing(self, name: str) -> tuple[str, ...]:
+        """Return the codes, and ranges, that SPSS takes for missing; their cells are missing."""
+        coded = self._origin.coded.get(name)
+        return () if coded is None else coded.variable.missing
+
     def decimal(self, name: str) -> str:
         """Return the mark before decimals of a column's numbers, as it is declared."""
         if (written := self._origin.written.get(name)) is not None:
@@ -580,7 +766,8 @@ class Table:
         """
         cells = self.cells(name)
         if kind is str:
-            return texts_of(cells)
+            coded = self._origin.coded.get(name)
+            return texts_of(cells) if coded is None else coded.texts(cells)
         if kind is bool:
             return cells if cells.dtype == pl.Boolean else flags_of(texts_of(cells))
         if kind is int and cells.dtype in WHOLE:
@@ -602,17 +789,20 @@ class Table:
         cells = self.cells(name)
         if cells.dtype in WHOLE:
             return cells.cast(pl.Int64), cells.is_not_null()
-        is_plain = cells.dtype == pl.String and form is None
+        is_plain = cells.dtype == pl.String and (form is None or form in UNITS)
         return whole_numbers_of(self.numbers(name, form), cells if is_plain else None)
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
         """Return the number in each cell as float64; null where a cell holds no number.
 
-        Text is read as `forms.number_form` of `form` says; booleans and datetimes are no numbers.
+        Text is read as `forms.number_form` of `form` says. A duration is a number of the unit that
+        `form` names, else of seconds. Booleans and datetimes are no numbers.
         """
         cells = self.cells(name)
         if cells.dtype == pl.String:
-            return numbers_of(cells, form, self.decimal(name))
+            return numbers_of(cells, None if form in UNITS else form, self.decimal(name))
+        if cells.dtype == DURATION:
+            return durations_in(cells, form if form in UNITS else "seconds")
         if cells.dtype in WHOLE or cells.dtype == pl.Float64:
             return cells.cast(pl.Float64)
         return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
@@ -733,6 +923,7 @@ class Table:
         series = self._series(name)
         if series.dtype != pl.String:
             return np.flatnonzero(self.finite(name).missing(name) & ~self.missing(name))
+        form = None if form in UNITS else form
         numbers = numbers_of(series, form, self.decimal(name))
         return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
 
@@ -741,13 +932,40 @@ class Table:
         """The rows as whoever has no schema sees them, each column in one type."""
         return pl.DataFrame([self._series(name) for name in self.names])
 
+    @property
+    def _typed_view(self) -> pl.DataFrame:
+        """The same, with durations as such and not as numbers."""
+        durations = [self.cells(name) for name in self.names if self.unit(name) is not None]
+        return self._view.with_columns(durations)
+
+    def unit(self, name: str) -> str | None:
+        """Return the unit in which a column's durations are seen as numbers; None without any.
+
+        It is declared, or the largest one of days, hours, minutes and seconds of which all of them
+        are whole multiples.
+        """
+        cells = self.cells(name)
+        if cells.dtype != DURATION:
+            return None
+        if (declared := self._origin.units.get(name)) is not None:
+            return declared
+        return _whole_unit(cells)
+
     def _series(self, name: str) -> pl.Series:
         """One column in the type that all cells of its source fit."""
         cells = self.cells(name)
-        if (written := self._origin.written.get(name)) is None:
+        if cells.dtype == DURATION:
+            unit = self.unit(name) or "seconds"
+            if name not in self._seen:
+                numbers = durations_in(cells, unit)
+                is_whole = bool((numbers == numbers.round()).all())
+                self._seen[name] = numbers.cast(pl.Int64) if is_whole else numbers
+            return self._seen[name]
+        source = self._origin.written.get(name) or self._origin.coded.get(name)
+        if source is None:
             return cells
         if name not in self._seen:
-            self._seen[name] = written.seen(cells)
+            self._seen[name] = source.seen(cells)
         return self._seen[name]
 
     def _required_numbers(self, name: str, wanted: str, form: str | None) -> pl.Series:
@@ -762,7 +980,7 @@ class Table:
         if not wrong:
             return
         if self.cells(name).dtype == pl.String:
-            written = f" written like {form!r}" if form else ""
+            written = f" written like {form!r}" if form and form not in UNITS else ""
             raise SchemaError(
                 f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
                 f"schema says {wanted}{written}; correct it, or list it in missing_values"
@@ -816,7 +1034,9 @@ def read(
             Files are CSV or TSV (also compressed: ``.csv.gz``, ``.csv.zst``), JSON lines, Arrow,
             Parquet or a folder of Parquet files, or Excel: ``file.xlsx``, and
             ``file.xlsx#Sheet`` where it has several sheets. In a CSV an empty field is missing;
-            types are those that every value of a column fits.
+            types are those that every value of a column fits. Files of SPSS (.sav, .zsav, .por),
+            Stata (.dta) and SAS (.xpt, .sas7bdat) are read with their value labels, and codes that
+            they declare as missing are missing.
         table: The table of a database, where an address is given.
         query: A SELECT instead. Rows are in its order.
         columns: Which columns to take, in this order; all when None.
@@ -839,7 +1059,8 @@ def read(
     Raises:
         DataError: When the file is missing, unreadable or no table, a column name repeats or is
             no text, a table cannot hold a column's type, or a database does not answer.
-        InputError: When an option is not one, or a package for Excel or a database is missing.
+        InputError: When an option is not one, or a package for Excel, a database, or files of SPSS,
+            Stata and SAS is missing.
 
     Example:
         >>> read(pl.DataFrame({"age": [30, None]})).missing("age").tolist()
@@ -1006,6 +1227,12 @@ def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         texts = dict.fromkeys(types, pl.String)
         origin = _Origin(keyed=True, file_types=_plain_types(types))
         return pl.scan_ndjson(file, schema=texts), origin
+    if kind in PROGRAMS:
+        parsed = read_statistical(file, kind, encoding=asked.encoding)
+        check_names(parsed.frame.columns, repr(str(file)))
+        cells = parsed.frame.get_columns()
+        coded = {one.name: _Coded(one, parsed.variables[one.name]) for one in cells}
+        return parsed.frame.lazy(), _Origin(coded=coded)
     if kind not in _TEXT:
         lazy = pl.scan_ipc(file)
         return lazy, _Origin(zones=_zones(lazy.collect_schema()))
@@ -1072,17 +1299,20 @@ def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table
         unread(source)  # refuses the address of a database alone
         return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
-        return Table(_normal(source.get_columns()), _Origin("polars", dict(source.schema)))
+        frame = _normal(source.get_columns())
+        return Table(frame, _Origin("polars", dict(source.schema), units=_units_of(frame)))
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
         check_names(list(source.columns), "the frame")
         series = [_series_of(n, *_from_pandas(source[n]), mixed=True) for n in source.columns]
-        return Table(_normal(series), _Origin("pandas", dict(source.dtypes)))
+        frame = _normal(series)
+        return Table(frame, _Origin("pandas", dict(source.dtypes), units=_units_of(frame)))
     if hasattr(source, "__arrow_c_stream__"):
         check_names(list(getattr(source, "column_names", ())), "the frame")
         kind: Literal["arrow", "polars"] = "arrow" if package == "pyarrow" else "polars"
         dtypes = {one.name: one.type for one in source.schema} if kind == "arrow" else {}
-        return Table(_normal(pl.DataFrame(source).get_columns()), _Origin(kind, dtypes))
+        frame = _normal(pl.DataFrame(source).get_columns())
+        return Table(frame, _Origin(kind, dtypes, units=_units_of(frame)))
     raise DataError(
         f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
         "or arrow frame"
@@ -1108,7 +1338,22 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
             if column.dtype == pl.String
         }
         origin = replace(origin, written=written)
-    return Table(_normal(columns_read), origin)
+    frame = _normal(columns_read)
+    return Table(frame, replace(origin, units=_units_of(frame)))
+
+
+def _units_of(frame: pl.DataFrame) -> dict[str, str]:
+    """The unit in which each column of durations is seen as numbers."""
+    return {one.name: _whole_unit(one) for one in frame.get_columns() if one.dtype == DURATION}
+
+
+def _whole_unit(durations: pl.Series) -> str:
+    """The largest unit of which all durations are whole multiples, down to seconds."""
+    micros = durations.drop_nulls().cast(pl.Int64)
+    if not (micros != 0).any():  # nothing says which
+        return "seconds"
+    units = ("days", "hours", "minutes")
+    return next((unit for unit in units if not (micros % UNITS[unit] != 0).any()), "seconds")
 
 
 def _padded(text: pl.Series, decimal: str) -> int:
@@ -1172,6 +1417,12 @@ def stored(path: Path) -> Path:
     return Path(name + _EXCEL) if mark and not path.is_file() else path
 
 
+def rows_declared(path: Path) -> int | None:
+    """Return how many rows a file of SPSS, Stata or SAS says that it has; None for any other."""
+    kind = file_kind(path)
+    return names_and_rows(table_file(path), kind)[1] if kind in PROGRAMS else None
+
+
 def is_text_file(path: Path) -> bool:
     """Whether it is a CSV or a TSV, compressed or not."""
     return file_kind(path) in _TEXT
@@ -1220,6 +1471,8 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
     try:
         if is_text_file(file):
             return tuple(csv_header(file, dialect)[0])
+        if file_kind(file) in PROGRAMS:
+            return tuple(names_and_rows(file, file_kind(file), dialect.encoding)[0])
         lazy, origin = _scanned(file, dialect)
         names = lazy.collect_schema().names()
         if origin.keyed and dialect.names:  # a key that one line alone has is no column
@@ -1605,6 +1858,30 @@ def _plain(number: str) -> float:
     return float(re.sub(r"\D", "", digits) or 0)
 
 
+def names_after(names: Sequence[str], rename: Mapping[str, str], where: str) -> tuple[str, ...]:
+    """Return column names after a `rename`.
+
+    Args:
+        names: The table's own.
+        rename: Own names and new ones.
+        where: Whose table it is, for errors.
+
+    Raises:
+        DataError: There is no such column, or a new name is there already.
+    """
+    if absent := [name for name in rename if name not in names]:
+        raise DataError(
+            f"{where} has no column {absent[0]!r}, which rename names; it has {listed(names)}"
+        )
+    new = tuple(rename.get(name, name) for name in names)
+    if repeated := [name for name in rename.values() if new.count(name) > 1]:
+        raise DataError(
+            f"{where}: rename makes a second column {repeated[0]!r}. Rename the other one too, or "
+            "leave it out"
+        )
+    return new
+
+
 def check_names(names: Sequence[Any], where: str) -> None:
     """Raise DataError unless column names are text and distinct."""
     if twice := sorted({str(name) for name in names if list(names).count(name) > 1}):
@@ -1774,6 +2051,8 @@ def _normal_series(series: pl.Series) -> pl.Series:
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
         return in_utc(series)
+    if isinstance(dtype, pl.Duration):
+        return series.cast(DURATION)
     if dtype == pl.Date:
         return series.cast(DATETIME)
     if dtype.is_integer():
@@ -1805,6 +2084,8 @@ def _series_of(
             raise DataError(f"column {name!r} mixes types; convert it to one type") from None
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
+    elif array.dtype.kind == "m":
+        array = array.astype("timedelta64[us]")
     elif array.dtype.kind not in "iufb":
         raise DataError(f"column {name!r} has type {array.dtype}, which a table cannot hold")
     series = pl.Series(name, array)
@@ -1821,6 +2102,8 @@ def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
         if getattr(series.dtype, "tz", None) is not None:
             series = series.dt.tz_convert("UTC").dt.tz_localize(None)
         return series.to_numpy("datetime64[us]"), mask
+    if kind == "m":
+        return series.to_numpy("timedelta64[us]"), mask
     if kind in _PLAIN:
         filled = series.fillna(kind != "b" and 0) if mask.any() else series
         plain = np.float32 if str(series.dtype).lower() == "float32" else _PLAIN[kind]
@@ -1965,7 +2248,7 @@ def write(
             texts += [_in_zone(table._series(n), zone) for n, zone in zones.items()]
             table._view.with_columns(texts).write_csv(temporary)
         else:
-            view = table._view
+            view = table._typed_view
             zoned = [_in_polars(view[n], pl.Datetime("us", zone)) for n, zone in zones.items()]
             view.with_columns(zoned).write_parquet(temporary, compression="zstd")
         temporary.replace(target)
@@ -2013,7 +2296,17 @@ def beside(tables: Sequence[Table]) -> Table:
         types = {**theirs.types, **mine.types}
         written = {**theirs.written, **mine.written}
         zones = {**theirs.zones, **mine.zones}
-        origin = replace(mine, dtypes=dtypes, types=types, written=written, zones=zones)
+        coded = {**theirs.coded, **mine.coded}
+        units = {**theirs.units, **mine.units}
+        origin = replace(
+            mine,
+            dtypes=dtypes,
+            types=types,
+            written=written,
+            zones=zones,
+            coded=coded,
+            units=units,
+        )
         whole = replace(whole, _frame=frame, _origin=origin)
     return whole
 
@@ -2024,8 +2317,18 @@ def stacked(tables: Sequence[Table]) -> Table:
         return tables[0]
     columns: list[pl.Series] = []
     written: dict[str, _Written] = {}
+    coded: dict[str, _Coded] = {}
     padded: dict[str, int] = {}
     for name in tables[0].names:
+        variables = [table._origin.coded.get(name) for table in tables]
+        if (variable := _common_variable(variables)) is not None:
+            cells = pl.concat([table.cells(name) for table in tables])
+            coded[name] = _Coded(cells, variable)
+            columns.append(cells)
+            continue
+        if all(table.unit(name) is not None for table in tables):
+            columns.append(pl.concat([table.cells(name) for table in tables]))
+            continue
         sources = [table._origin.written.get(name) for table in tables]
         marks = {None if source is None else source.decimal for source in sources}
         if None not in marks and len(marks) == 1:
@@ -2043,8 +2346,22 @@ def stacked(tables: Sequence[Table]) -> Table:
     everywhere = {name: {table.zone(name) for table in tables} for name in tables[0].names}
     alike = {name: found.pop() for name, found in everywhere.items() if len(found) == 1}
     zones = {name: zone for name, zone in alike.items() if zone is not None}
-    origin = _Origin(kind, dialect=dialect, written=written, padded=padded, zones=zones)
+    origin = _Origin(
+        kind, dialect=dialect, written=written, padded=padded, zones=zones, coded=coded
+    )
     return Table(pl.DataFrame(columns), origin)
+
+
+def _common_variable(parts: Sequence[_Coded | None]) -> Variable | None:
+    """The dictionary's entry of a column that all tables have alike, and hold in one type."""
+    first = parts[0]
+    alike = first is not None and all(
+        part is not None
+        and part.variable == first.variable
+        and part.cells.dtype == first.cells.dtype
+        for part in parts
+    )
+    return first.variable if alike and first is not None else None
 
 
 def _joined(parts: Sequence[pl.Series], sources: Sequence[_Written | None]) -> pl.Series:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
@@ -30,7 +30,7 @@ from siloweave.tables.forms import (
     text_form,
     written_time,
 )
-from siloweave.tables.parsing import check_zone
+from siloweave.tables.parsing import UNITS, check_zone
 from siloweave.tables.read import MOST_DECIMALS, Table, read
 from siloweave.tables.relations import proposed
 
@@ -82,9 +82,11 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             bounds were learned and leave the value out, the nearest bound stands for it.
         format: How the column is written as text. Datetimes: ``strptime`` codes, and ``%-d`` and
             such without a leading zero; a time of day is one of 1970-01-01. Numbers: how 1234.5 (or
-            1234) is written, such as ``"1.234,5 €"``. Ids: a regular expression, such as
-            ``P[0-9]{7}`` (`forms.text_form` lists what it may have). Texts: email, phone, name,
-            address, postcode, iban, url, ip or uuid, or such an expression with a class, such as
+            1234) is written, such as ``"1.234,5 €"``; or a unit of time (days, hours, minutes,
+            seconds, milliseconds, microseconds): durations are numbers of it, and drawn ones are
+            durations again, but in a CSV. Ids: a regular expression, such as ``P[0-9]{7}``
+            (`forms.text_form` lists what it may have). Texts: email, phone, name, address,
+            postcode, iban, url, ip or uuid, or such an expression with a class, such as
             ``[0-9]{4} [A-Z]{2}``.
         from_data: Which facts were taken from data and not yet reviewed.
         learned: Which facts were learned privately, and are in the parties' ledgers. Facts that
@@ -183,6 +185,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         if form is None or self.kind == "datetime":
             return
         try:
+            if self.kind in ("integer", "continuous") and form in UNITS:
+                return
             if self.kind in ("integer", "continuous"):
                 number_form(form)
             elif self.kind == "id" or (self.kind == "text" and {*form} & {*"[\\"}):
@@ -901,12 +905,14 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     boolean, such a category     bool (boolean)         Boolean      bool
     text category                text as pandas has it  String       string
     datetime (in its zone, UTC)  datetime64[us]         Datetime     timestamp[us]
+    number of a unit of time     timedelta64[us]        Duration     duration[us]
     datetime such as %Y%m%d      int64 (Int64)          Int64        int64
     id such as [1-9][0-9]{5}     int64 (Int64)          Int64        int64
     any other format, text       text as pandas has it  String       string
     ===========================  =====================  ===========  ==================
 
-    A CSV holds text, whatever its rows are: there, ids and all datetimes are text.
+    A CSV holds text, whatever its rows are: there, ids and all datetimes are text, and durations
+    are numbers of their unit.
 
     **Guarantee**: with a schema, the result depends on the schema, the table's column names and
     its kind of frame alone, so drawing rows like it reveals nothing about the table's rows.
@@ -924,7 +930,8 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
     text = table.frame == "csv"
     types = {column.name: (_type(column, text), column.missing) for column in there}
     zones = {column.name: column.zone for column in there if column.zone is not None}
-    return Table.empty(types, table.frame, zones)
+    units = {column.name: str(column.format) for column in there if column.format in UNITS}
+    return Table.empty(types, table.frame, zones, units)
 
 
 def _type(column: Column, text: bool) -> type:
@@ -934,7 +941,10 @@ def _type(column: Column, text: bool) -> type:
         digits = 3 if column.resolution == "millisecond" else 6
         example = written_time(_EPOCH, str(column.format), digits)
         return int if column.kind == "id" or len(example) <= _INT64_DIGITS else str
-    if column.format is not None or column.kind in ("text", *(("id", "datetime") if text else ())):
+    if column.format in UNITS and not text:
+        return timedelta
+    has_form = column.format is not None and column.format not in UNITS
+    if has_form or column.kind in ("text", *(("id", "datetime") if text else ())):
         return str
     types = {"continuous": float, "boolean": bool, "datetime": datetime}
     return types.get(column.kind, int)

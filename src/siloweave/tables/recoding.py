@@ -1,0 +1,137 @@
+"""A party's own names and values in those of the schema.
+
+Parties write one thing in several ways: `geschlecht` for `sex`, 1 for "male". A recode says which
+of a table's columns and values is which of the schema's, so that nobody has to change a file.
+
+**Guarantee**: each cell is recoded by itself, by a mapping that is declared before rows are read
+(`Table.recoded`). A value that the mapping does not list stays as it is, and is read by its column
+as any other cell: where the column has no place for it, it goes where unknown cells of it go
+(`tables.cells`). So one row more changes no other row, and under a guarantee none is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from siloweave.errors import InputError
+from siloweave.tables.bins import BINNED
+from siloweave.tables.cells import missing_cells, placed_cells
+from siloweave.tables.display import count_of, listed
+from siloweave.tables.parsing import texts_of_mixed
+from siloweave.tables.read import Table, read
+from siloweave.tables.schema import Category, Column, Schema
+
+Values = Mapping[Any, Category | None]
+"""A column's values, and what each is in the schema; an empty text or None for a missing value."""
+_SHOWN = 5  # unknown values of a column
+
+
+def recode(
+    table: Any,
+    values: Mapping[str, Values] | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+) -> Table:
+    """Give a table's columns and values the schema's names.
+
+    Args:
+        table: A `Table`, frame or path.
+        values: By column (its new name), what each of its values becomes: a value of the schema, or
+            an empty text or None for a missing value. A value is named by its text, so "1" is also
+            the number 1; in a file of SPSS, Stata or SAS by its code or its value label. Values
+            that are not listed stay as they are.
+        rename: The table's own names, and what each is in the schema.
+
+    Returns:
+        The same rows. A fit gives back the kind of frame that was given.
+
+    Raises:
+        DataError: The table has no such column, or has one of the new names already.
+        InputError: Two columns get one name, or a column of datetimes or durations is recoded.
+
+    Example:
+        >>> rows = Table.from_columns({"geschlecht": (np.array([1, 2, 2]), None)})
+        >>> own = recode(rows, {"sex": {1: "male", 2: "female"}}, rename={"geschlecht": "sex"})
+        >>> own.values("sex").tolist()
+        ['male', 'female', 'female']
+    """
+    recoded = read(table).renamed(rename or {})
+    for name, mapping in (values or {}).items():
+        recoded = recoded.recoded(name, mapping)
+    return recoded
+
+
+def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
+    """Check that a recode leads to columns and values of a schema.
+
+    Raises:
+        InputError: It names a column that the schema lacks or that holds no categories and no
+            numbers, or makes a value that is no category of its column.
+    """
+    for name, mapping in values.items():
+        if name not in schema.names:
+            raise InputError(
+                f"recode names the column {name!r}, and the schema has {listed(schema.names)}. "
+                'Write the schema\'s name; rename = {theirs = "ours"} maps a name of the file'
+            )
+        column = schema[name]
+        if not column.modelled or column.kind == "datetime":
+            raise InputError(
+                f"recode of {name!r}: a column of kind {column.kind} is not recoded; recode "
+                "categories, booleans and numbers"
+            )
+        known = (
+            Table.from_columns({name: (np.array(column.options), None)}) if column.options else None
+        )
+        if known is None or _is_open(column):
+            continue
+        allowed = {*known.labels(name, str).to_list(), *column.missing_values, ""}
+        targets = [texts_of_mixed([value])[0] or "" for value in mapping.values()]
+        if wrong := [text for text in targets if text not in allowed]:
+            raise InputError(
+                f"recode of {name!r} makes {wrong[0]!r}, which is not among its categories: "
+                f"{listed([str(option) for option in column.options], _SHOWN)}. Correct it, or add "
+                "it to the schema"
+            )
+
+
+def unknown_values(values: Mapping[str, Values], table: Table, schema: Schema) -> tuple[str, ...]:
+    """Say which values of recoded columns neither the recode nor the schema knows.
+
+    It names values and counts rows, so it is for the owner of the rows alone.
+    """
+    notes = []
+    for name in values:
+        if name not in table.names or _is_open(schema[name]):
+            continue
+        is_unknown = _is_unknown(schema[name], table)
+        if not is_unknown.any():
+            continue
+        texts, counts = table.take(np.flatnonzero(is_unknown)).counts(name, str)
+        pairs = [f"{text!r} ({count:,})" for text, count in zip(texts, counts, strict=True)]
+        rows = count_of(int(is_unknown.sum()), "row holds a value", "rows hold values")
+        notes.append(
+            f"column {name!r}: {rows} that neither the recode nor the schema knows: "
+            f"{listed(pairs, _SHOWN)}. Add what it is to the recode, or to the schema"
+        )
+    return tuple(notes)
+
+
+def _is_open(column: Column) -> bool:
+    """Whether a column's categories are still to be learned."""
+    return column.other is not None and len(column.options) == 1
+
+
+def _is_unknown(column: Column, table: Table) -> np.ndarray:
+    """Which cells hold a value that the column does not have."""
+    is_missing = missing_cells(column, table)
+    if column.kind in BINNED:
+        return table.numbers(column.name, column.format).is_null().to_numpy() & ~is_missing
+    # Nothing but an unknown value is moved where a value may be missing.
+    lenient = msgspec.structs.replace(column, outside="move", missing=True)
+    moved: np.ndarray = placed_cells(lenient, table).moved & ~is_missing
+    return moved
