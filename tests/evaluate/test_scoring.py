@@ -37,6 +37,7 @@ EVERY = {
     *("workload error (closure)", "workload error (queries)"),
     *("column shapes", "column pair trends", "column pair trends (all pairs)"),
 }
+INVENTED = {"largest invented link", "mean invented link"}
 SINGLE = {  # measures of single columns, which a shuffled table passes
     *("column similarity", "statistical similarity", "Jensen-Shannon similarity"),
     *("Kolmogorov-Smirnov similarity", "average JSD", "average Wasserstein distance"),
@@ -80,11 +81,25 @@ def share(part):
 def test_everything_is_measured_or_has_its_reason(fresh):
     assert set(fresh.names) == EVERY | {"utility of 'rich'", "prediction of 'rich'"}
     gaps = {gap.name: gap.reason for gap in fresh.not_measured}
-    assert set(gaps) == {"5-way TVD", "negative log-likelihood"}
+    assert set(gaps) == {"5-way TVD", "negative log-likelihood"} | INVENTED
+    assert all("every pair of columns" in gaps[name] for name in INVENTED)
     assert gaps["5-way TVD"] == "5-way marginals take 5 columns; the tables have 4"
     assert "give model= and encoder=" in gaps["negative log-likelihood"]
     assert len(fresh.names) == len(set(fresh.names))
     assert all(np.isfinite([p.value, p.ceiling, p.floor]).all() for p in fresh.parts)
+
+
+def test_invented_links_are_found_and_named(quick):
+    rng = np.random.default_rng(0)
+    code, died = rng.integers(0, 40, 2_000), rng.random(2_000) < 0.03
+    drawn = np.where(code >= 8, rng.random(2_000) < 0.3, died)
+    real, synthetic = ({"code": code.astype(str), "died": d} for d in (died, drawn))
+    scores = score(pl.DataFrame(real), pl.DataFrame(synthetic))
+    for name in INVENTED:
+        part = scores[name]
+        assert part.value > 0.25
+        assert part.floor < 0.1
+        assert "code and died most" in part.note
 
 
 @pytest.mark.parametrize("name", sorted(EVERY - SINGLE - {"SVM misclassification"}))

@@ -76,6 +76,7 @@ FED_TGAN = "Fed-TGAN, 2021"
 VERTIMRF = "VertiMRF, 2024"
 FLAIM = "FLAIM, KDD 2024"
 SDMETRICS = "SDMetrics 0.32, 2026"
+BERGSMA = "Bergsma 2013"
 
 FAMILIES = (
     *("resemblance", "discriminability", "utility", "distances", "marginals"),
@@ -550,6 +551,9 @@ def _measures(key: Key) -> list[Measure]:
     for reading in ("closure", "queries"):
         heading = Heading(f"workload error ({reading})", "marginals", "lower", "0 to 2", FLAIM)
         found.append(Measure(heading, partial(_workload, reading, key), quick=False))
+    for which in ("largest", "mean"):
+        heading = Heading(f"{which} invented link", "marginals", "lower", "0 to 1", BERGSMA)
+        found.append(Measure(heading, partial(_invented, which), _invented_pair, quick=False))
     heading = Heading("column shapes", "quoted percentages", "higher", "%", SDMETRICS)
     found.append(Measure(heading, similarity.column_shapes))
     strong = " that go together strongly in the real table"
@@ -566,6 +570,17 @@ def _resemblance(name: str, compute: OfTables, source: str = f"{SILOFUSE}; {DP_T
 def _workload(reading: str, key: Key, tables: Aligned, real: str, synthetic: str) -> float:
     found = similarity.marginal_error(tables, real, synthetic, key=key)
     return found.closure if reading == "closure" else found.queries
+
+
+def _invented(which: str, tables: Aligned, real: str, synthetic: str) -> float:
+    links = similarity.invented_links(tables, real, synthetic)
+    return links.largest if which == "largest" else links.mean
+
+
+def _invented_pair(tables: Aligned, real: str, synthetic: str) -> str:
+    links = similarity.invented_links(tables, real, synthetic)
+    first, second = links.columns
+    return f"over {links.pairs} pairs that are independent in real rows; {first} and {second} most"
 
 
 def _trends(name: str, strong: bool, which: str) -> Measure:

@@ -46,6 +46,10 @@ CORRELATED, ASSOCIATED = 0.5, 0.3
 """A pair counts as strong above these: absolute Pearson correlation, Cramer's V."""
 
 
+INDEPENDENT = 0.05
+"""A pair of real columns does not go together if Cramer's V without its bias is below this."""
+
+
 # How strongly columns of one table go together
 
 
@@ -536,6 +540,88 @@ def column_pair_trends(
             + ("goes together strongly in the real table" if strong else "can be compared")
         )
     return PairTrends(100.0 * float(np.mean(found)), len(found))
+
+
+class InventedLinks(NamedTuple):
+    """Associations drawn between columns that do not go together in the real table.
+
+    Attributes:
+        largest: Largest Cramer's V of a drawn pair, 0 to 1.
+        mean: Mean over all such pairs.
+        pairs: How many pairs do not go together in the real table.
+        columns: The pair with the largest one.
+    """
+
+    largest: float
+    mean: float
+    pairs: int
+    columns: tuple[str, str]
+
+
+def invented_links(tables: Aligned, real: str, synthetic: str) -> InventedLinks:
+    """Measure links that synthetic rows have between columns that are independent in real ones.
+
+    Associations are Cramer's V without its bias, which is near 0 for independent columns however
+    many values they have. Numeric columns are in 10 bins of equal width, a missing value is a
+    category. Pairs count whose V in the real table is below 0.05, or below what chance gives
+    independent columns of so few rows (two standard deviations).
+
+    Raises:
+        InputError: There is no such table, or no such pair.
+
+    Source:
+        Bergsma 2013, "A bias-correction for Cramer's V and Tschuprow's T" (Journal of the Korean
+        Statistical Society 42(3)), equation 9.
+
+    Example:
+        >>> from siloweave.tables import Table, align
+        >>> a, b = np.repeat([0, 1], 50), np.tile([0, 1], 50)
+        >>> names = lambda codes: (np.array(["no", "yes"], object)[codes], None)
+        >>> one = Table.from_columns({"sick": names(a), "smokes": names(b)})
+        >>> two = Table.from_columns({"sick": names(a), "smokes": names(a)})
+        >>> found = invented_links(align({"real": one, "synthetic": two}), "real", "synthetic")
+        >>> round(found.largest, 2), found.pairs, found.columns
+        (1.0, 1, ('sick', 'smokes'))
+    """
+    require_tables(tables, real, synthetic)
+    cells = {
+        (column.name, table): _bin(column, table)
+        for column in tables.columns
+        for table in (real, synthetic)
+    }
+    links: dict[tuple[str, str], float] = {}
+    for first, second in combinations(tables.columns, 2):
+        known, chance = _unbiased_v(cells[first.name, real], cells[second.name, real])
+        if known < max(INDEPENDENT, chance):
+            drawn, _ = _unbiased_v(cells[first.name, synthetic], cells[second.name, synthetic])
+            links[first.name, second.name] = drawn
+    if not links:
+        raise InputError("every pair of columns goes together in the real table")
+    strongest = max(links, key=links.__getitem__)
+    mean = float(np.mean(list(links.values())))
+    return InventedLinks(links[strongest], mean, len(links), strongest)
+
+
+def _unbiased_v(first: Ints, second: Ints) -> tuple[float, float]:
+    """Return Cramer's V of two columns of cells without its bias, and what chance may give.
+
+    Chance is two standard deviations of chi-square over the V of independent columns. Both are 0
+    with a column of one value.
+    """
+    rows, columns = (np.unique(codes, return_inverse=True)[1] for codes in (first, second))
+    n, m = int(rows.max()) + 1, int(columns.max()) + 1
+    others = len(rows) - 1
+    if min(n, m) < 2 or others < 1:
+        return 0.0, 0.0
+    places, counts = np.unique(rows.astype(np.int64) * m + columns, return_counts=True)
+    chi = cramers_v((places // m, places % m, counts)) ** 2 * (min(n, m) - 1)
+    freedom = (n - 1) * (m - 1)
+    least = min(n - (n - 1) ** 2 / others, m - (m - 1) ** 2 / others) - 1
+    if least <= 0:
+        return 0.0, 0.0
+    corrected = max(0.0, chi - freedom / others)
+    chance = 2 * np.sqrt(2 * freedom) / others
+    return float(np.sqrt(corrected / least)), float(np.sqrt(chance / least))
 
 
 def _trends(tables: Aligned, real: str, synthetic: str) -> list[_Trend]:
