@@ -160,7 +160,7 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
         **asdict(setup.synth),
         "workload": tuple(queries_of(synth, encoder)),
         "heaviest": 2 if synth.triples and synth.chooses else 0,  # a triple weighs as a pair of it
-        "candidates": tuple(cheap_triples(synth, encoder.domain)),
+        "cheap_triples": tuple(cheap_triples(synth, encoder.domain)),
     }
 
 

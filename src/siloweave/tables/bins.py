@@ -107,6 +107,7 @@ def octaves(column: Column, bins: int) -> list[Edges]:
     factor of 64 for 4096 bins), and for numbers without a unit on both sides of 0: mostly scores.
 
     Example:
+        >>> from siloweave.tables.schema import Column
         >>> amount = Column("amount", "integer", low=0, high=999_999)
         >>> [(len(e) - 1, int(e[0]), int(e[-1])) for e in octaves(amount, 256)][:3]
         [(1954, 0, 1954), (64, 1954, 3907), (64, 3907, 7813)]
@@ -208,6 +209,7 @@ def last_at(column: Column, value: object) -> int | float:
     A bound that is a date includes that whole day.
 
     Example:
+        >>> from siloweave.tables.schema import Column
         >>> seen = Column("seen", "datetime", resolution="hour")
         >>> number_at(seen, "1970-01-02"), last_at(seen, "1970-01-02")
         (24, 47)
@@ -385,6 +387,7 @@ def step_of(column: Column) -> int:
     have three digits, or microseconds.
 
     Example:
+        >>> from siloweave.tables.schema import Column
         >>> public = Column("seen", "datetime", low="2024-01-01", high="2024-12-31")
         >>> step_of(public) // 1_000_000
         86400
