@@ -151,11 +151,14 @@ d98445d3, with the same tables ([decision 0060](../decisions/0060-no-link-that-n
 Rows are split evenly over the parties of TwoRound and DistAIM; AIM has one, and of SecureTwoRound's
 two parties one has the codes and the other one the class.
 
+Figures of TwoRound, SecureTwoRound and DistAIM in other sections are from before this change unless
+a section says otherwise.
+
 | rows, codes, ε, parties | real | method | before | now | largest V: before, now |
 |---|---:|---|---:|---:|---:|
 {rows}
 
-AIM chooses pairs by an exact comparison and has no part in the change.
+AIM chooses pairs by comparing exact counts, in noise, and has no part in the change.
 
     python benchmarks/invented_links.py --before ../other/src
 """
