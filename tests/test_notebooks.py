@@ -40,7 +40,7 @@ def risks(rows):
 
 @pytest.fixture(scope="module")
 def shadow():
-    rows = sw.Table.from_columns({"x": (np.arange(60.0), None)})
+    rows = sw.Table.from_columns({"x": (np.arange(60.0) / 2, None)})
     return sw.shadow_attack(
         *(lambda table, key: table, rows, [59]),
         training_size=20,

@@ -38,7 +38,7 @@ CALLS = {
         ROWS, ROWS, control=ROWS, allow_overlap=True, attacks=["closest_records"], targets=10, **p),
     "score": lambda **p: sw.score(ROWS.select(["x"]), ROWS.select(["x"]), max_rows=30, **p),
     "shadow_attack": lambda **p: sw.shadow_attack(
-        lambda table, key: table, sw.Table.from_columns({"x": (np.arange(60.0), None)}), [59],
+        lambda table, key: table, sw.Table.from_columns({"x": (np.arange(60.0) / 2, None)}), [59],
         training_size=20, train_sets=10, test_sets=10, key=0, workers=1,
         attacks=["ClosestDistance-L2"], **p),
 }  # fmt: skip

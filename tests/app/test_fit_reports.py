@@ -61,7 +61,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path):
 
 
 def test_scores_and_risks_are_a_page(tmp_path):
-    rows = sw.Table.from_columns({"x": (np.arange(60.0), None)})
+    rows = sw.Table.from_columns({"x": (np.arange(60.0) / 2, None)})
     risks = sw.attack(rows, rows, control=rows, allow_overlap=True, attacks=["closest_records"],
                       targets=10)  # fmt: skip
     path = sw.write_page(str(tmp_path / "page.html"), risks=risks)

@@ -36,6 +36,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",
     "src/siloweave/models/ctab.py": "one model, loaded when it is fitted",
     "src/siloweave/models/field_graph.py": "mathematics that know no party",
+    "src/siloweave/models/pair_noise.py": "statistics that know no round; a plan uses them",
     "src/siloweave/models/private_gan.py": "one model, loaded when it is fitted",
     "src/siloweave/models/raking.py": "mathematics that know no fit",
     "src/siloweave/protocols/alignment.py": "functions of the package's face",

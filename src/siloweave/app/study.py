@@ -167,7 +167,7 @@ class PartyTable(Section, frozen=True):
         dialect = replace(self.dialect, names=tuple(own_names.get(name, name) for name in names))
         columns = [own_names.get(name, name) for name in self.columns] or None
         table = read(source, columns=columns, **asdict(dialect))
-        return recode(table, self.recode, rename=self.rename)
+        return recode(table, self.recode, rename=self.rename) if self.maps else table
 
     @property
     def maps(self) -> bool:
@@ -302,7 +302,7 @@ class Study(Section, frozen=True):
         """A party's rows as the method takes them: counted where they are, all, or a sample."""
         schema = self.read_schema()
         part = party.rows(source, schema.names)
-        if isinstance(part, Table):
+        if party.recode and isinstance(part, Table):
             for note in unknown_values(party.recode, part, schema):  # for whoever has the rows
                 _log.warning("party %r: %s", party.name, note)
         index = self.names.index(party.name)
@@ -441,8 +441,9 @@ class Study(Section, frozen=True):
         schema, synth = self.read_schema().without_reasons(), self.synthesizer()
         method, count, learn = synth.method, len(self.parties), self.schema.learn
         for party in self.parties:
-            with naming_party(party.name):
-                check_recode(party.recode, schema)
+            if party.recode:
+                with naming_party(party.name):
+                    check_recode(party.recode, schema)
         if method.split == "central" and count > 1:
             others = [name for name, kind in METHODS.items() if kind.method.split == "rows"]
             raise RosterError(

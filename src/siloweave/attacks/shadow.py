@@ -519,7 +519,7 @@ def shadow_attack(
         SchemaError, DataError: Tables do not go together.
 
     Example:
-        >>> rows = Table.from_columns({"x": (np.arange(60.0), None)})
+        >>> rows = Table.from_columns({"x": (np.arange(60.0) / 2, None)})
         >>> risks = shadow_attack(lambda table, key: table, rows, [59], training_size=20,
         ...                       train_sets=10, test_sets=10, key=0, workers=1,
         ...                       attacks=["ClosestDistance-L2"])

@@ -58,7 +58,7 @@ from siloweave.tables.features import Features, OneWay
 from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Frame, Table, check_process, read, write
-from siloweave.tables.schema import Schema, outline
+from siloweave.tables.schema import UNLISTED, Schema, outline
 
 VERSION = 2
 """Of the files of a saved fit."""
@@ -810,7 +810,8 @@ class Fit:
             rows: Table = self.model.draw(wanted, self.num_rows, self.like)
         else:
             rows = constrained_rows(modelled, self.model, wanted, self.num_rows, self.like)
-        rows = listed_instead(rows, self.schema, key=wanted.seed, kept=wanted.named)
+        if any(column.other == UNLISTED for column in self.schema.columns):
+            rows = listed_instead(rows, self.schema, key=wanted.seed, kept=wanted.named)
         if self.schema.coded == self.schema.columns:
             return rows
         return drawn_anew(rows, self.schema, key=wanted.seed, like=self.like)

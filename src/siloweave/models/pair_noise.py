@@ -1,4 +1,4 @@
-"""Tell the dependence of two columns from the noise of their counts.
+"""Separate the dependence of two columns from the noise of their counts.
 
 A fit turns noise into links: the logarithm of a cell with few rows moves with the noise, and its
 mean share grows, since exp is convex. A class of 3 % so became 15 % among rare values of another
@@ -58,7 +58,7 @@ _MOST_EXACT = 1024
 
 
 @dataclass(frozen=True)
-class Margin:
+class SingleColumn:
     """A single column's counts, as all measurements together have them.
 
     Attributes:
@@ -100,7 +100,7 @@ class Margin:
         return Measurement((column,), self.possible, _HELD * self.sigma)
 
 
-def margins_of(measurements: Sequence[Measurement], total: float | None) -> dict[str, Margin]:
+def margins_of(measurements: Sequence[Measurement], total: float | None) -> dict[str, SingleColumn]:
     """Return every single column of noisy marginals, averaged over all that hold it.
 
     Args:
@@ -110,10 +110,10 @@ def margins_of(measurements: Sequence[Measurement], total: float | None) -> dict
     singles = single_columns(measurements)
     rows = float(singles[0].counts.sum()) if total is None else total
     rows = max(1.0, rows)
-    return {m.clique[0]: Margin(m.counts, m.sigma, rows) for m in singles}
+    return {m.clique[0]: SingleColumn(m.counts, m.sigma, rows) for m in singles}
 
 
-def dependence(pair: Measurement, margins: Mapping[str, Margin]) -> float:
+def dependence(pair: Measurement, margins: Mapping[str, SingleColumn]) -> float:
     """Estimate the variance of correlations between two columns; 0 if noise may explain them.
 
     Example:
@@ -136,7 +136,7 @@ def dependence(pair: Measurement, margins: Mapping[str, Margin]) -> float:
     return best
 
 
-def cleaned(pair: Measurement, margins: Mapping[str, Margin], variance: float) -> Measurement:
+def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: float) -> Measurement:
     """Return a pair's table whose dependence is only what its noise does not explain.
 
     Args:
@@ -155,7 +155,7 @@ def cleaned(pair: Measurement, margins: Mapping[str, Margin], variance: float) -
     return Measurement(pair.clique, counts, pair.sigma)
 
 
-def _entries(pair: Measurement, margins: Mapping[str, Margin]) -> tuple[Array, Array, Array]:
+def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> tuple[Array, Array, Array]:
     """Return a pair's E in contrasts, the variance of its noise, and of its signal where t = 1."""
     first, second = (margins[column] for column in pair.clique)
     (a, rows), (b, columns) = first.contrasts, second.contrasts
