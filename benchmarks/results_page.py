@@ -87,12 +87,12 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [One row more in a file](#one-row-more-in-a-file): every private family with and without it
 - [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
 - [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
-"""
 - [Invented links](#invented-links): a class of few rows beside codes that it does not depend on
 
 TwoRound, SecureTwoRound and DistAIM changed on 2026-11-28
 ([decision 0060](../decisions/0060-no-link-that-noise-explains.md)). Their figures are from before,
 but for those of *Invented links*.
+"""
 
 HEAD = """## Rows split
 
