@@ -167,7 +167,7 @@ def test_a_party_whose_key_is_another_than_the_coordinators_roster_has_is_named_
     files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
     way = over_network(free_port()) if network else files
     seen = "a frame came to 'coordinator' that 'north' did not sign"
-    with Ends(folder.path, made, way, wait=40 if network else 15) as ends:
+    with Ends(folder.path, made, way, wait=40 if network else 8) as ends:
         ends.start_all()
         assert ends.over("north") == OVER
         assert "'north' has the key" in told(ends.said("north"))
@@ -221,12 +221,12 @@ def test_a_party_with_another_coordinators_folder_is_told_and_the_coordinator_na
         (made["north"] / name).write_bytes((other / name).read_bytes())
     files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
     way = over_network(free_port()) if network else files
-    with Ends(folder.path, made, way, wait=60 if network else 15) as ends:
+    with Ends(folder.path, made, way, wait=60 if network else 8) as ends:
         ends.start_all()
         assert ends.ended() == OVER
         seen = told(ends.said("coordinator")).rpartition("party 'north' ")[2]
         why = "refused the frame, as of a coordinator that it does not know; see its log. See "
-        assert seen.startswith(why if network else "did not answer within 15 s")
+        assert seen.startswith(why if network else "did not answer within 8 s")
         assert f"that its coordinator.pub is {own}. Then start again" in seen
         assert "that 'coordinator' did not sign" in told(ends.said("north"))
         assert ends.running["north"].poll() is None  # a stranger may have sent that
