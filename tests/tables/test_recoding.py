@@ -101,6 +101,20 @@ def test_one_row_more_is_recoded_by_itself(tmp_path):
             assert {name: cells[:-1] for name, cells in after.items()} == before, odd
 
 
+def test_rows_without_a_label_do_not_change_how_labelled_ones_are_read(tmp_path):
+    """Most rows of the second file have a code without a label, so its view is of numbers."""
+    pyreadstat = pytest.importorskip("pyreadstat", reason="pip install 'siloweave[stats]'")
+    categories = ("male", "Frau", "rest")
+    schema = Schema((Column("sex", "categorical", categories, other="rest", outside="move"),))
+    for others in ([], [7.0, 8.0, 9.0] * 5):
+        path = tmp_path / f"{len(others)}.sav"
+        frame = pd.DataFrame({"sex": [1.0, 2.0, 1.0, 2.0, *others]})
+        labels = {"sex": {1.0: "Mann", 2.0: "Frau"}}
+        pyreadstat.write_sav(frame, str(path), variable_value_labels=labels)
+        recoded = recode(path, {"sex": {"Mann": "male"}})
+        assert codes(recoded, schema)["sex"][:4] == [0, 1, 0, 1]
+
+
 def test_a_value_that_nobody_knows_goes_where_unknown_cells_go_and_is_named():
     cells = {"geschlecht": ["1", "3", "3", None, "male"], "age": ["k.A.", "??", "7", "7", "7"]}
     schema = SCHEMA.select(["sex", "age"])

@@ -568,12 +568,13 @@ class Table:
 
         origin = self._origin
         written, labels = dict(origin.written), dict(origin.coded)
-        if coded is not None and coded.is_labelled:
+        labels.pop(name, None)
+        if coded is not None and coded.variable.labels:
+            # Whatever other rows hold, a code that is not listed keeps its label.
             codes = texts_of(pl.Series(list(coded.variable.labels))).to_list()
             variable = Variable(dict(zip(codes, coded.variable.labels.values(), strict=True)))
-            labels[name] = _Coded(recoded, variable, is_recoded=True)
-        else:
-            labels.pop(name, None)
+            labels[name] = _Coded(recoded, variable, is_recoded=coded.is_labelled)
+        if coded is None or not coded.is_labelled:  # the view of whoever has no schema
             written[name] = _Written(recoded, self.decimal(name))
         dtypes = {column: dtype for column, dtype in origin.dtypes.items() if column != name}
         frame = self._frame.with_columns(recoded)
