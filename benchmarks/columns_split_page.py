@@ -115,17 +115,13 @@ Not alike in everything: VertiMRF-FO's ε is for rows that are replaced, all oth
 or removed. VertiMRF here is ours after the paper; its file says where it departs, above all in
 weighting estimates by their noise. The rule by which TwoRound and SecureTwoRound choose wider
 tables was chosen on other tables, but figures of these three had been seen (decision 0036). Every
-line in `results/` names the commit that it was run at; one with a + was run shortly before the
-change was committed. TwoRound and SecureTwoRound were run again when their plan came to ask more of
-a pair and their fits to have less entropy (decision 0054); abalone, br2000, california_housing,
-churn, diabetes and most runs of adult_privmrf shortly before less was asked of pairs of few codes.
-SecureTwoRound's distances over three columns are .76 to .98 times what they were on abalone, .90 to
-1.02 times on adult (48,842 rows), bank_marketing, churn, diabetes, heloc and california_housing,
-and .95 to 1.07 times on the paper's three tables; heloc, bank_marketing and adult are beside runs
-from before their plan's model grew (0049). AIM with its own workload was run again when its triples
-came to weigh less (0042) and when its last fit had less entropy (0053), PrivMRF and VertiMRF when
-PrivMRF's had (0055). Runs before these are kept in `columns_split_before.jsonl` with a label, and
-not shown. No other run is left out: some seeds were run twice, with fresh noise, and both runs
+line in `results/` names the commit that it was run at. TwoRound and SecureTwoRound were run again
+when a pair came to keep only what noise does not explain
+(0060); [before and after](#before-a-pair-kept-only-what-noise-does-not-explain) stand below. AIM
+with its own workload was run again when its triples came to weigh less (0042) and when its last fit
+had less entropy (0053), PrivMRF and VertiMRF when PrivMRF's had (0055). The runs before 0060 are
+kept in `columns_split_before.jsonl` with a label, and shown there alone; older ones are in the
+history. No other run is left out: some seeds were run twice, with fresh noise, and both runs
 count.
 
 The paper's distances are plots, but for those on NLTCS at ε = 0.8 over VertiBench's splits. These
@@ -165,6 +161,13 @@ As above, three columns alone. Numbers with more than 40 values have 16 bins bet
 which are taken as public; identifiers (churn) are left out. Some of these tables had a part in
 choosing constants of TwoRound's second round (churn, abalone, california_housing, bank_marketing,
 heloc; decisions 0036, 0051 and 0054), which both sides share.
+"""
+BEFORE = """### Before a pair kept only what noise does not explain
+
+Mean distances over three columns, after decision 0060 / before it, of runs with the same table,
+parties, ε and seed; below 1 is better now. The noise is drawn anew, so the ratios vary; the
+standard error is that of a line's mean, over seeds and ε.
+
 """
 SPLITS = """### Uneven splits
 
@@ -218,6 +221,7 @@ def page(results: Path) -> str:
         text += "\n" + _distances(name, ours, no, floors)
     text += _beside_floors(paper, floors)
     text += "\n" + RATIO + "\n" + _ratios(paper)
+    text += _beside_before(plain, results / "columns_split_before.jsonl")
     text += _others(others) + _splits([row for row in rows if "split" in row], floors)
     text += _ablations([row for row in paper if row["epsilon"] == EPSILON])
     text += _utility(results / "columns_split_svm.jsonl")
@@ -225,6 +229,30 @@ def page(results: Path) -> str:
     text += "\n" + COST + "\n" + _costs([r for r in told if r["method"] in NAMES])
     text += _beside_published([r for r in paper if r["table"] == "adult_privmrf"])
     return text + _phases([r for r in paper if r["epsilon"] == EPSILON and r["method"] in NAMES])
+
+
+def _beside_before(rows: list[Row], file: Path) -> str:
+    """Three columns' distances now and before decision 0060, of the runs that both have."""
+    if not file.is_file():
+        return ""
+    keys = ("table", "rows", "method", "parties", "epsilon", "seed")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    before = _grouped([r for r in lines if "3way" in r and "split" not in r], *keys)
+    both = [case for case in _grouped(rows, *keys) if case in before]
+    now = _grouped(rows, *keys)
+    ratios: dict[tuple[str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for case in both:
+        three_now, three_before = (mean(r["3way"] for r in side[case]) for side in (now, before))
+        ratios[case[0], case[2]][case[4]].append(three_now / three_before)
+    epsilons = sorted({epsilon for line in ratios.values() for epsilon in line})
+    body = []
+    for (name, method), line in sorted(ratios.items()):
+        every = [ratio for of_one in line.values() for ratio in of_one]
+        cells = [f"{mean(line[e]):.3f}" if e in line else "–" for e in epsilons]
+        error = f" ± {stdev(every) / math.sqrt(len(every)):.3f}" if len(every) > 1 else ""
+        body.append([name, NAMES[method], str(len(every)), *cells, f"{mean(every):.3f}{error}"])
+    heads = ["table", "method", "runs", *(f"ε = {e:g}" for e in epsilons), "all"]
+    return "\n" + BEFORE + table(heads, body) if body else ""
 
 
 def _floors(results: Path) -> list[Row]:
