@@ -63,6 +63,31 @@ def test_a_time_is_in_order_with_the_date_of_its_day():
     assert [rule.words for rule in rules_of(frame)] == ["handed_in <= due"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("h", "min"), ("min", "h"), ("15min", "10min"), ("10min", "15min"), ("D", "h"), ("s", "D")],
+)
+def test_times_of_different_resolutions_are_in_order(first, second):
+    rng = np.random.default_rng(0)
+    came = days(rng, "2021-01-01", 300) + pd.to_timedelta(rng.integers(0, 86_400, ROWS), unit="s")
+    left = came + pd.to_timedelta(rng.exponential(40, ROWS), unit="h")
+    frame = pd.DataFrame({"came": came.floor(first), "left": left.floor(second)})
+    detected = Schema.detect(frame)
+    assert [rule.words for rule in detected.constraints] == ["came <= left"]
+    declared = Schema(
+        tuple(
+            sw.Column(
+                column.name, "datetime", resolution=column.resolution,
+                low="2021-01-01", high="2022-12-31",
+            )
+            for column in detected.columns
+        )
+    )  # fmt: skip
+    assert [rule.words for rule in proposed(sw.read(frame), declared)] == ["came <= left"]
+    reversed_order = frame.assign(left=frame["came"] - pd.Timedelta("4D"))
+    assert [rule.words for rule in rules_of(reversed_order)] == ["left <= came"]
+
+
 def test_birth_comes_before_death_though_unrelated_rows_seldom_break_it():
     rng = np.random.default_rng(0)
     rows = 300
