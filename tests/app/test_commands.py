@@ -53,6 +53,25 @@ def test_list_names_what_a_study_can_use(folder):
         assert {"split", "family", "guarantee", "trust", "paper"} <= set(info)
 
 
+@pytest.mark.parametrize(("columns", "width"), [(None, 80), ("120", 120)])
+def test_tables_fit_where_they_are_piped(folder, columns, width):
+    """A table is no wider than a terminal, its words are whole, and none is missing."""
+    seen = "whole numbers that were seen in the rows of both hospitals before anyone agreed " * 4
+    reasons = json.dumps(f"{seen}- the last word")
+    folder.replace("schema.json", '"name": "age",', f'"name": "age", "why": {reasons},')
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    if columns is not None:
+        environment["COLUMNS"] = columns
+    for call, last_word in (("check study.toml", "word"), ("list", "gaussian_copula")):
+        command = [sys.executable, "-m", "siloweave", *call.split()]
+        piped = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=folder.path, env=environment
+        )
+        tables = re.findall("^.* {2,}.*$", piped.stdout, flags=re.MULTILINE)
+        assert max(map(len, tables)) <= width
+        assert last_word in " ".join(tables).split()
+
+
 def test_from_files_to_a_report(folder):
     code, out, _ = folder.call("init", "north.csv", "south.csv", "--folder", "new")
     assert code == 0
