@@ -91,6 +91,13 @@ def test_codes_that_labels_call_unknown_are_missing_in_a_scale_and_named_among_c
     assert trust.missing_values == ("77", "88")
 
 
+def test_codes_far_above_a_scale_are_missing_in_a_file_without_labels(files):
+    trust = Schema.detect(files / "s.xpt")["trust"]
+    assert (trust.kind, trust.low, trust.high) == ("integer", 0, 10)
+    assert trust.missing_values == ("77", "88")
+    assert "a scale from 0 to 10, and 77 and 88, far above it, taken for a missing" in trust.why
+
+
 def test_labels_that_no_row_has_are_categories_too(tmp_path):
     path = tmp_path / "s.sav"
     labels = {"sex": {1: "male", 2: "female", 3: "other"}}
