@@ -392,7 +392,6 @@ def test_codes_above_a_scale_of_ten_values_or_more_are_missing_and_of_fewer_are_
     assert (answers.kind, answers.missing_values) == ("categorical", ())
 
 
-
 def test_codes_for_unknown_are_pointed_out_where_numbers_have_a_form_or_marks(tmp_path):
     amounts = [f"{n % 90 + 10},5" for n in range(400)]
     amounts[::20] = ["999"] * 20

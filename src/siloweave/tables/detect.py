@@ -452,11 +452,8 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         size = len(str(seen[0]))
         form = f"[1-9][0-9]{{{size - 1}}}" if _as_long(seen) >= _LONG else None
         return _id(name, spread, form, f", {reason}", "integer")
-    if reason := _are_codes(name, words, values, seen, times, table):
-        if reason == _GAPS and (scale := _scale_of(name, words, seen, times, table)):
-            return scale
-        why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
-        return ColumnEvidence(name, "categorical", why)
+    if coded := _of_codes(name, words, values, seen, times, table):
+        return coded
     why = f"{spread}: whole numbers"
     if kinds <= _FEW_CODES:
         why = f"{why}; if they are codes of something, declare the column categorical"
@@ -465,6 +462,20 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     elif any(map(_DATED.search, words)) and 10_000 < seen[0] <= seen[-1] < 80_000:
         why = f"{why}; if a spreadsheet counted days from 1900 on, write dates into the file"
     return ColumnEvidence(name, "integer", why)
+
+
+def _of_codes(
+    name: str, words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints, table: Table
+) -> ColumnEvidence | None:
+    """Judge whole numbers that are codes of categories, or a scale with codes beside it."""
+    reason = _are_codes(name, words, values, seen, times, table)
+    if not reason:
+        return None
+    if reason == _GAPS and (scale := _scale_of(name, words, seen, times, table)):
+        return scale
+    spread = f"{_different(len(seen))} in {len(values):,} rows"
+    why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
+    return ColumnEvidence(name, "categorical", why)
 
 
 def _scale_of(
