@@ -53,6 +53,22 @@ def test_list_names_what_a_study_can_use(folder):
         assert {"split", "family", "guarantee", "trust", "paper"} <= set(info)
 
 
+def test_check_names_dates_that_may_lose_their_times(folder):
+    """Bounds that are dates do not say whether rows have times of day."""
+    day = '{"name": "day", "kind": "datetime", "low": "2021-01-01", "high": "2021-12-31"}'
+    folder.replace(
+        "schema.json", '{"name": "age"', f'{day[:-1]}, "missing": true}}, {{"name": "age"'
+    )
+    for name in ("north", "south"):
+        path = folder.path / f"{name}.csv"
+        head, *lines = path.read_text().splitlines()
+        path.write_text("\n".join([f"day,{head}", *(f"2021-03-01,{line}" for line in lines), ""]))
+    notes = " ".join(folder.json("check")["notes"])
+    assert "day: drawn as days without times, since the bounds are dates" in notes
+    folder.replace("schema.json", '"name": "day",', '"name": "day", "resolution": "day",')
+    assert "days without times" not in " ".join(folder.json("check")["notes"])
+
+
 @pytest.mark.parametrize(("columns", "width"), [(None, 80), ("120", 120)])
 def test_tables_fit_where_they_are_piped(folder, columns, width):
     """A table is no wider than a terminal, its words are whole, and none is missing."""

@@ -22,6 +22,7 @@ from siloweave.errors import DataError, InputError, RosterError, SchemaError, na
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
+from siloweave.tables.bins import has_implied_days
 from siloweave.tables.cells import moved_cells, without_others
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
@@ -233,6 +234,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *found.notes,
             *_of_columns(schema),
             *_places(schema, synth),
+            *_days(schema),
             *_of_unit(schema, synth, budget),
             *(note for _, note in places if note),
             *[_NOT_READ] * (alike > 1),
@@ -603,6 +605,17 @@ def _places(schema: Schema, synth: Synthesizer) -> Iterator[str]:
     where = [place_words(column) for column in placed.coded if column.outside == "move"]
     if where:
         yield f"a cell that does not fit its column counts as: {listed(where)}"
+
+
+def _days(schema: Schema) -> Iterator[str]:
+    """A sentence about datetimes that are days since nothing but their bounds says how fine."""
+    declared = [c for c in schema.coded if c.kind == "datetime" and "low" not in c.from_data]
+    dated = [column.name for column in declared if has_implied_days(column)]
+    if dated:
+        yield (
+            f"{listed(dated)}: drawn as days without times, since the bounds are dates; where rows "
+            "have times of day, declare a resolution, such as 'minute', or they are lost"
+        )
 
 
 def _same_files(study: Study) -> Iterator[str]:

@@ -151,7 +151,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     planned = [q for q in queries_of(synth, encoder) if len(q) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
     if moved := without_others(rows.moved, encoder.schema):
-        warnings.warn(f"{place.name}: {moved_note(moved)}", stacklevel=2)
+        warnings.warn(f"{place.name}: {moved_note(moved, encoder.schema)}", stacklevel=2)
     return rows
 
 
