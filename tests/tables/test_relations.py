@@ -349,6 +349,9 @@ def test_of_two_forms_exactly_one_is_filled(alone):
         dependent, "cause", (None,), True,
     )  # fmt: skip
     assert f"missing in all {first.sum()} rows that have a cause, and there in all" in rule.why
+    fitted = sw.GaussianCopula().fit(frame, Schema.detect(frame))
+    drawn = fitted.sample(200, seed=0)
+    assert (drawn["cause"].isna() == drawn["crp"].notna()).all()
     frame.loc[np.flatnonzero(~first)[3], list(dependent)] = None
     rest = rules_of(frame, sw.MissingUnless)
     assert not any(rule.required for rule in rest)

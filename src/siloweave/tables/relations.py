@@ -427,7 +427,9 @@ def _computed(
     used: set[frozenset[str]] = {frozenset(rule.columns) for rule in sums}
     above: dict[str, set[str]] = {rule.total: set(rule.parts) for rule in sums}
     tests = len(numbers) * (len(dates) ** 2 * len(_OF_DATES) + len(numbers) ** 2 * len(_OF_NUMBERS))
-    for recipe, sources, target in _promising(dates, numbers, cells):
+    order = (*_OF_DATES, *_OF_NUMBERS)
+    candidates = sorted(_promising(dates, numbers, cells), key=lambda one: order.index(one[0]))
+    for recipe, sources, target in candidates:
         names = frozenset((sources[0].name, sources[1].name, target.name))
         if target.name in above or names in used:
             continue
@@ -470,66 +472,79 @@ def _promising(
     targets: dict[bytes, list[Column]] = defaultdict(list)
     for column in numbers:
         targets[np.packbits(cells[column.name].gone).tobytes()].append(column)
+    searched = 0
     for group in targets.values():
         rows = np.flatnonzero(~cells[group[0].name].gone)
         if len(rows) < _ROWS:
             continue
+        filled = [c for c in (*dates, *numbers) if not cells[c.name].gone[rows].any()]
+        times = [column for column in filled if column.kind == "datetime"]
         few = rows[:: len(rows) // _PROBES][:_PROBES]
+        yield from _of_pairs(_sample(times, cells, few), _sample(group, cells, few))
 
-        def sampled(columns: Sequence[Column], rows: Ints = rows, few: Ints = few) -> _Sample:
-            filled = tuple(c for c in columns if not cells[c.name].gone[rows].any())
-            values = [cells[column.name].values[few].astype(np.float64) for column in filled]
-            return _Sample(filled, np.array(values).reshape(len(filled), len(few)))
+        sources = [column for column in filled if column.kind != "datetime"]
+        searched += len(sources) ** 2 * len(group)
+        if len(sources) < 3 or searched > _SEARCHED:
+            continue
+        for target in group:
+            few = _varied_rows(cells[target.name].values, rows)
+            if len(few) >= _REPEATED:
+                yield from _of_numbers(_sample(sources, cells, few), target)
 
-        sample = sampled(group)
-        yield from _of_pairs(sampled(dates), sample)
-        sources = sampled(numbers)
-        if len(sources.columns) ** 2 * len(group) <= _SEARCHED:
-            yield from _of_numbers(sources, sample)
+
+def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
+    """Some columns in some rows."""
+    values = [cells[column.name].values[rows].astype(np.float64) for column in columns]
+    return _Sample(tuple(columns), np.array(values).reshape(len(columns), len(rows)))
+
+
+def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
+    """A few rows in which a column has different values, the largest first.
+
+    Rows of one value, mostly 0, agree with too many recipes.
+    """
+    some = rows[:: max(len(rows) // (_PROBES * _PROBES), 1)]
+    _, first = np.unique(values[some], return_index=True)
+    return some[first[::-1]][:: max(len(first) // _PROBES, 1)][:_PROBES]
 
 
 def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
     """Columns that agree with a recipe of two dates."""
+    units = _units(targets.columns)[:, None]
     for recipe in _OF_DATES:
         for pair in permutations(range(len(dates.columns)), 2):
             sources = (dates.columns[pair[0]], dates.columns[pair[1]])
             steps = [dates.values[place].astype(np.int64) for place in pair]
             raw, _ = raw_values(_rule(recipe, sources, targets.columns[0]), sources, steps)
-            agreeing = _agrees(recipe, raw, targets.values, _units(targets)[:, None])
-            for place in np.flatnonzero(agreeing.all(axis=1)):
+            agreeing = _agrees(recipe, raw, targets.values, units).all(axis=1)
+            for place in np.flatnonzero(agreeing if np.ptp(raw) else []):
                 yield recipe, sources, targets.columns[place]
 
 
-def _of_numbers(numbers: _Sample, targets: _Sample) -> Iterator[_Candidate]:
-    """Columns that agree with a recipe of two numbers: all pairs at once, row by row."""
+def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
+    """Pairs of numbers from which a column may follow: all pairs at once, row by row."""
     columns, count = numbers.columns, len(numbers.columns)
-    places = {column.name: place for place, column in enumerate(columns)}
-    own = np.array([places[column.name] for column in targets.columns])
-    units = _units(targets)
+    own = [column.name for column in columns].index(target.name)
+    unit = _units((target,))
     pairs = np.arange(count * count)
-    for recipe in _OF_NUMBERS if count > 2 else ():
+    for recipe in _OF_NUMBERS:
         first, second = pairs // count, pairs % count
         # A product is the same whichever is first.
         is_pair = first < second if recipe.formula == "product" else first != second
-        first, second = first[is_pair, None], second[is_pair, None]
-        target = np.arange(len(own))[None, :]
-        first, second, target = np.broadcast_arrays(first, second, target)
-        is_other = (own[target] != first) & (own[target] != second)
-        first, second, target = first[is_other], second[is_other], target[is_other]
-        rule = _rule(recipe, (columns[0], columns[1]), columns[2])
-        for row in range(numbers.values.shape[1]):
-            values = numbers.values[:, row]
+        is_pair &= (first != own) & (second != own)
+        first, second = first[is_pair], second[is_pair]
+        rule = _rule(recipe, (columns[0], columns[1]), target)
+        for values in numbers.values.T:
             raw, is_undefined = raw_values(rule, columns[:2], [values[first], values[second]])
-            agrees = _agrees(recipe, raw, targets.values[target, row], units[target])
-            agrees &= ~is_undefined
-            first, second, target = first[agrees], second[agrees], target[agrees]
-        for one, other, place in zip(first, second, target, strict=True):
-            yield recipe, (columns[one], columns[other]), targets.columns[place]
+            agrees = _agrees(recipe, raw, values[own], unit) & ~is_undefined
+            first, second = first[agrees], second[agrees]
+        for one, other in zip(first, second, strict=True):
+            yield recipe, (columns[one], columns[other]), target
 
 
-def _units(sample: _Sample) -> NDArray[np.float64]:
+def _units(columns: Sequence[Column]) -> NDArray[np.float64]:
     """The unit of each column's last place; 0 for numbers without one."""
-    decimals = [0 if column.kind == "integer" else column.decimals for column in sample.columns]
+    decimals = [0 if column.kind == "integer" else column.decimals for column in columns]
     return np.array([0.0 if places is None else 10.0**-places for places in decimals])
 
 
