@@ -53,6 +53,18 @@ def test_list_names_what_a_study_can_use(folder):
         assert {"split", "family", "guarantee", "trust", "paper"} <= set(info)
 
 
+def test_check_says_where_no_error_is_forecast(folder):
+    """FLAIM and others have no forecast of error, and that is no promise of a small one."""
+    said = "is not forecast for FLAIM: `siloweave score` shows it after the run"
+    assert said in " ".join(folder.json("check")["notes"])
+    assert said in folder.call("check")[1]
+    settings = 'name = "flaim"\nrounds = 2\nparticipation = 1.0'
+    folder.replace("study.toml", settings, 'name = "two_round"')
+    found = folder.json("check")
+    assert found["error"] is not None
+    assert not any("not forecast" in note for note in found["notes"])
+
+
 def test_check_names_dates_that_may_lose_their_times(folder):
     """Bounds that are dates do not say whether rows have times of day."""
     day = '{"name": "day", "kind": "datetime", "low": "2021-01-01", "high": "2021-12-31"}'
