@@ -228,8 +228,8 @@ def _mean_lines() -> list[str]:
     text = [
         "",
         f"Means of columns of numbers, of {MEAN_RUNS} runs of AIM each: the mean absolute error",
-        "over columns, in per cent of a column's range. Errors of one run go together where columns",
-        "do.",
+        "over columns, in per cent of a column's range. Errors of one run go together where",
+        "columns do.",
         "",
         "| table | columns | ε | foreseen | came out | ratio |",
         "|---|---|---|---|---|---|",
