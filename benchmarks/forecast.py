@@ -2,6 +2,7 @@
 
     python benchmarks/forecast.py --data ../shared/data
     python benchmarks/forecast.py --data ../shared/data --table abalone --epsilon 1
+    python benchmarks/forecast.py --data ../shared/data --means
 
 Each run is one line of results/forecast.jsonl; runs that are there are not repeated, and `--renew`
 forecasts them anew, where the forecast has changed since. A table of more rows is cut to 10,000
@@ -32,6 +33,9 @@ from siloweave.tables.keys import generator
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "forecast.jsonl"
+MEANS = HERE / "results" / "forecast_means.jsonl"
+MEAN_TABLES = ("abalone", "adult", "california_housing", "churn", "diabetes")
+MEAN_RUNS = 5
 ROWS, PAIRS, SEED, DELTA, PARTIES = 10_000, 400, 0, 1e-6, 3
 CHOSEN_ON = (
     "adult",
@@ -111,6 +115,40 @@ def compared(name: str, method: str, epsilon: float, table: sw.Table) -> dict[st
     }  # fmt: skip
 
 
+def compared_means(name: str, epsilon: float, table: sw.Table) -> dict[str, Any]:
+    """Several runs of AIM: errors of columns' means, as forecast and as they came out.
+
+    Errors are in shares of a column's range, and means over columns of numbers. Those of one run
+    go together where columns do, so one run says little.
+    """
+    schema, budget = sw.Schema.detect(table), sw.Budget(epsilon, DELTA)
+    error = sw.AIM().forecast(schema, rows=table.num_rows, budget=budget).error
+    assert error is not None
+    ranges = {
+        column.name: float(column.high) - float(column.low)
+        for column in schema.columns
+        if column.kind in ("integer", "continuous")
+    }
+    known = {one.name: one.mean for one in error.columns if one.mean is not None}
+    real = {column: _mean(table, column) for column in known}
+    outcomes = []
+    for run in range(MEAN_RUNS):
+        drawn = sw.read(sw.AIM().fit(table, schema, budget=budget).sample(ROWS, seed=run))
+        gaps = (abs(_mean(drawn, column) - real[column]) / ranges[column] for column in known)
+        outcomes.append(fmean(gaps))
+    return {
+        "table": name, "method": "AIM", "epsilon": epsilon, "columns": len(known),
+        "mean": fmean(outcomes), "runs": outcomes,
+        "forecast": fmean(mean / ranges[column] for column, mean in known.items()),
+    }  # fmt: skip
+
+
+def _mean(table: sw.Table, name: str) -> float:
+    """The mean of a column's numbers."""
+    numbers, is_missing = table.floats(name)
+    return float(numbers[~is_missing].mean())
+
+
 def ratios(line: dict[str, Any]) -> tuple[float, float]:
     """Forecast over outcome, of shares and of pairs; noise and drawing are independent."""
     found = line["forecast"]
@@ -180,7 +218,29 @@ def section() -> str:
                 means = map(geometric_mean, zip(*of_these, strict=True))
                 shares_text, pairs_text = (f"{mean:.2f}" for mean in means)
                 text.append(f"- {method}, ε = {epsilon:g}: {shares_text} and {pairs_text}")
-    return "\n".join(text) + "\n"
+    return "\n".join([*text, *_mean_lines()]) + "\n"
+
+
+def _mean_lines() -> list[str]:
+    """What came out of columns' means; empty without runs."""
+    if not MEANS.is_file():
+        return []
+    text = [
+        "",
+        f"Means of columns of numbers, of {MEAN_RUNS} runs of AIM each: the mean absolute error",
+        "over columns, in per cent of a column's range. Errors of one run go together where",
+        "columns do.",
+        "",
+        "| table | columns | ε | foreseen | came out | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in map(json.loads, MEANS.read_text().splitlines()):
+        text.append(
+            f"| {one['table']} | {one['columns']} | {one['epsilon']:g} "
+            f"| {_points(one['forecast'])} | {_points(one['mean'])} "
+            f"| {one['forecast'] / one['mean']:.2f} |"
+        )
+    return text
 
 
 def _points(share: float) -> str:
@@ -196,7 +256,18 @@ def main() -> None:
     parser.add_argument(
         "--renew", action="store_true", help="Forecast the runs that are there anew; none is made."
     )
+    parser.add_argument(
+        "--means", action="store_true", help="Compare forecasts of means instead, of AIM."
+    )
     asked = parser.parse_args()
+    if asked.means:
+        made_means = [
+            compared_means(name, epsilon, rows_of(name, asked.data))
+            for name in MEAN_TABLES
+            for epsilon in EPSILONS
+        ]
+        MEANS.write_text("".join(json.dumps(one) + "\n" for one in made_means))
+        return
     if asked.renew:
         tables = {name: rows_of(name, asked.data) for name in {one["table"] for one in lines()}}
         renewed = [

@@ -53,6 +53,53 @@ def test_list_names_what_a_study_can_use(folder):
         assert {"split", "family", "guarantee", "trust", "paper"} <= set(info)
 
 
+def test_check_says_where_no_error_is_forecast(folder):
+    """FLAIM and others have no forecast of error, and that is no promise of a small one."""
+    said = "is not forecast for FLAIM: `siloweave score` shows it after the run"
+    assert said in " ".join(folder.json("check")["notes"])
+    assert said in folder.call("check")[1]
+    settings = 'name = "flaim"\nrounds = 2\nparticipation = 1.0'
+    folder.replace("study.toml", settings, 'name = "two_round"')
+    found = folder.json("check")
+    assert found["error"] is not None
+    assert not any("not forecast" in note for note in found["notes"])
+
+
+def test_check_names_dates_that_may_lose_their_times(folder):
+    """Bounds that are dates do not say whether rows have times of day."""
+    day = '{"name": "day", "kind": "datetime", "low": "2021-01-01", "high": "2021-12-31"}'
+    folder.replace(
+        "schema.json", '{"name": "age"', f'{day[:-1]}, "missing": true}}, {{"name": "age"'
+    )
+    for name in ("north", "south"):
+        path = folder.path / f"{name}.csv"
+        head, *lines = path.read_text().splitlines()
+        path.write_text("\n".join([f"day,{head}", *(f"2021-03-01,{line}" for line in lines), ""]))
+    notes = " ".join(folder.json("check")["notes"])
+    assert "day: drawn as days without times, since the bounds are dates" in notes
+    folder.replace("schema.json", '"name": "day",', '"name": "day", "resolution": "day",')
+    assert "days without times" not in " ".join(folder.json("check")["notes"])
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 80), ("120", 120)])
+def test_tables_fit_where_they_are_piped(folder, columns, width):
+    """A table is no wider than a terminal, its words are whole, and none is missing."""
+    seen = "whole numbers that were seen in the rows of both hospitals before anyone agreed " * 4
+    reasons = json.dumps(f"{seen}- the last word")
+    folder.replace("schema.json", '"name": "age",', f'"name": "age", "why": {reasons},')
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    if columns is not None:
+        environment["COLUMNS"] = columns
+    for call, last_word in (("check study.toml", "word"), ("list", "gaussian_copula")):
+        command = [sys.executable, "-m", "siloweave", *call.split()]
+        piped = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=folder.path, env=environment
+        )
+        tables = re.findall("^.* {2,}.*$", piped.stdout, flags=re.MULTILINE)
+        assert max(map(len, tables)) <= width
+        assert last_word in " ".join(tables).split()
+
+
 def test_from_files_to_a_report(folder):
     code, out, _ = folder.call("init", "north.csv", "south.csv", "--folder", "new")
     assert code == 0

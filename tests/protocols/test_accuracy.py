@@ -8,8 +8,9 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, SchemaError
+from siloweave.protocols import workload
 from siloweave.protocols.accuracy import aim_rounds, small_pair
-from siloweave.protocols.workload import cheap_triples
+from siloweave.protocols.workload import cheap_triples, refused_triples
 from siloweave.tables.codes import Domain
 
 BUDGET = sw.Budget(epsilon=1.0, delta=1e-6)
@@ -146,6 +147,17 @@ def test_triples_of_two_codes_each_are_candidates_and_no_others():
         assert cheap_triples(other, domain) == []
     many = Domain(tuple(f"c{i}" for i in range(200)), (2,) * 200)
     assert cheap_triples(sw.AIM(), many) == []
+    assert refused_triples(sw.AIM(), many) == comb(200, 3)
+    assert refused_triples(sw.AIM(), domain) == refused_triples(sw.AIM(target="c1"), many) == 0
+
+
+@pytest.mark.parametrize(("columns", "refused"), [(107, 0), (108, comb(108, 3))])
+def test_triples_that_are_too_many_are_named(columns, refused):
+    """The forecast says it before a run, and the settings that a report shows after it."""
+    (note,) = sw.AIM().forecast(schema(*[2] * columns), rows=1_500, budget=BUDGET).notes
+    assert (f"the {comb(columns, 3):,} triples" in note) == bool(refused)
+    assert ("no candidates" in note) == bool(refused)
+    assert ("a triple is a candidate" in note) == (not refused)
 
 
 def test_rounds_are_few_where_noise_must_be_halved_often():
@@ -164,3 +176,12 @@ def test_a_small_pair_is_smaller_than_nine_in_ten():
     sizes = (2, *[10] * 9)
     cells = sorted(a * b for a, b in combinations(sizes, 2))
     assert small_pair(sizes) == cells[len(cells) // 10]
+
+
+def test_a_fit_stores_how_many_triples_were_no_candidates(monkeypatch):
+    rows = table(200, 2, 2, 2, 2)
+    fitted = sw.AIM().fit(rows, schema(2, 2, 2, 2), budget=BUDGET)
+    assert "triples_left_out" not in fitted.settings
+    monkeypatch.setattr(workload, "MOST_TRIPLES", 3)
+    fitted = sw.AIM().fit(rows, schema(2, 2, 2, 2), budget=BUDGET)
+    assert fitted.settings["triples_left_out"] == comb(4, 3)

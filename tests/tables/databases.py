@@ -13,8 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from siloweave.errors import SchemaError
+from siloweave.tables.codes import Encoder
+from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.read import Table, write
+from siloweave.tables.read import Table, read, write
 from siloweave.tables.schema import Column, Schema
 
 try:
@@ -149,3 +152,34 @@ def postgresql_server():
         stopped = [*control, "-m", "immediate", "stop"]
         subprocess.run(stopped, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_STAY = Column("stay", "continuous", low=0, high=60, format="days", missing=True, decimals=2)
+_INTERVALS = (
+    "'2 days'", "'36 hours'", "'1 month 2 days'", "'-1 day'", "'0.001 seconds'", "NULL",
+    "'2 days'", "'200000000 days'", "'-200000000 days'",
+)  # fmt: skip
+STAYS = (
+    f"SELECT * FROM (VALUES {', '.join(f'(CAST({one} AS INTERVAL))' for one in _INTERVALS)}) "
+    "AS v(stay)"
+)
+_IN_DAYS = [2, 1.5, 32, -1, 0.001 / 86_400, None, 2, 9.2e12 / 86_400, -9.2e12 / 86_400]
+
+
+def check_intervals(database):
+    """The database counts intervals as the table in memory is counted."""
+    table = read(database)
+    assert table.kind("stay") == "numbers"
+    numbers, gone = table.floats("stay", "days")
+    assert np.where(gone, -7.5, numbers) == pytest.approx(
+        [-7.5 if days is None else days for days in _IN_DAYS]
+    )
+    encoder = Encoder(Schema((_STAY,)).placed(), 16)
+    codes = encoder.encode(table).count([("stay",)])[0]
+    assert codes[-1] == 1
+    here = counted(database, encoder)
+    assert here.count([("stay",)])[0].tolist() == codes.tolist()
+    assert here.moved == {"stay": 3}
+    whole = Encoder(Schema((Column("stay", "integer", low=0, high=60, format="hours"),)), 16)
+    with pytest.raises(SchemaError, match="3 rows hold no whole number"):
+        counted(database, whole)

@@ -6,6 +6,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import SchemaError
+from siloweave.tables.bins import last_of, step_of
 from siloweave.tables.modelled import Modelled, broken
 from siloweave.tables.relations import proposed
 
@@ -222,6 +223,67 @@ def test_rows_of_a_time_and_a_date_are_learned_by_their_gap(order, most, strict)
     made, bad = modelled.outside(drawn, modelled.schema, rows)
     assert not broken(rule, schema, made)[~bad].any()
     assert (~bad).sum() > 100
+
+
+SHIFTS = pd.Timestamp("2021-03-01") + pd.to_timedelta(np.arange(0, 2 * 1440, 7), unit="min")
+PAIRS = [
+    ("hour", "minute"), ("minute", "hour"), ("15 minutes", "10 minutes"), ("day", "minute"),
+    ("10 minutes", "15 minutes"), ("minute", "day"), ("second", "30 minutes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("finer", "later"), PAIRS)
+def test_times_of_any_two_resolutions_are_learned_by_their_gap_to_the_end_of_the_last_day(
+    finer, later
+):
+    """Bounds that are dates include their whole day, whatever the resolution."""
+    ends = {"low": "2021-03-01", "high": "2021-03-02"}
+    columns = (
+        sw.Column("came", "datetime", resolution=finer, **ends),
+        sw.Column("left", "datetime", resolution=later, **ends),
+    )
+    rule = sw.Inequality("came", "left")
+    schema = sw.Schema(columns, (rule,))
+    steps = [step_of(column) for column in columns]
+    cells = [SHIFTS.to_numpy().astype("datetime64[us]").astype(np.int64) // step for step in steps]
+    stays = np.arange(len(SHIFTS)) * 7 % 1200 * 60_000_000 // steps[1]
+    left = np.minimum(cells[1] + stays, last_of(columns[1]))
+    frame = pd.DataFrame({
+        "came": (cells[0] * steps[0]).astype("datetime64[us]"),
+        "left": (left * steps[1]).astype("datetime64[us]"),
+    })  # fmt: skip
+    rows = sw.read(frame)
+    assert not broken(rule, schema, rows).any()
+    modelled = Modelled(schema)
+    inside = modelled.inside(rows)
+    column = modelled.schema["left - came"]
+    assert column.low <= inside.values(column.name).min()
+    assert inside.values(column.name).max() <= column.high
+    back, bad = modelled.outside(inside, modelled.schema, rows)
+    assert not bad.any()
+    pd.testing.assert_frame_equal(back.to_native(), frame)
+
+    # Every gap that methods may draw keeps it.
+    rng = np.random.default_rng(0)
+    drawn = sw.Table.from_columns({
+        "came": (rng.choice(rows.values("came"), 500), None),
+        column.name: (rng.integers(column.low, column.high + 1, 500), None),
+    })  # fmt: skip
+    made, bad = modelled.outside(drawn, modelled.schema, rows)
+    assert not broken(rule, schema, made)[~bad].any()
+    assert (~bad).sum() > 100
+
+
+def test_a_bound_that_is_a_date_reaches_to_the_end_of_its_day_in_every_rule():
+    came = sw.Column("came", "datetime", low="2021-03-01T10:00:00", high="2021-03-05T00:00:00")
+    left = sw.Column("left", "datetime", low="2021-01-01", high="2021-03-01", resolution="hour")
+    flag = sw.Column("flag", "boolean")
+    rule = sw.Inequality("came", "left", strict=True)
+    assert sw.Schema((came, left), (rule,)).constraints
+    ranges = sw.CategoryRanges("left", "flag", ((True, "2021-03-01T10:00:00", None),))
+    assert sw.Schema((left, flag), (ranges,)).constraints
+    late = (("2021-03-01T23:00:00", True),)
+    assert sw.Schema((left, flag), (sw.FixedCombinations(("left", "flag"), late),)).constraints
 
 
 def test_a_time_may_begin_on_the_last_day_that_a_date_has():

@@ -10,6 +10,8 @@ import pytest
 from tests.tables.databases import (
     ODD,
     SECRET,
+    STAYS,
+    check_intervals,
     duckdb,
     in_duckdb,
     in_sqlite,
@@ -57,8 +59,10 @@ def test_types_without_a_plain_one_are_numbers_or_texts(tmp_path):
         " INTERVAL 1 DAY AS e, NULL AS f, TIMESTAMP_NS '2020-01-02 03:04:05' AS g, TRUE AS h"
     )
     found = read(f"duckdb:///{tmp_path / 'a.duckdb'}", query=query)
-    kinds = ["numbers", "numbers", "text", "text", "text", "nothing", "datetimes", "booleans"]
+    kinds = ["numbers", "numbers", "text", "text"]
+    kinds += ["whole numbers", "nothing", "datetimes", "booleans"]
     assert [found.kind(name) for name in found.names] == kinds
+    assert (found.unit("e"), found.values("e").tolist()) == ("days", [1])
     assert str(found.values("g")[0]) == "2020-01-02T03:04:05.000000"
 
 
@@ -208,6 +212,12 @@ def filled(server, monkeypatch):
 
 
 @pytest.mark.slow
+def test_intervals_of_postgresql_are_durations(server, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    check_intervals(Database(server, query=STAYS))
+
+
+@pytest.mark.slow
 def test_postgresql_counts_what_the_table_in_memory_has(filled):
     table = odd_table()
     database = filled(table, "visits")
@@ -266,7 +276,8 @@ def test_postgresql_says_what_is_wrong_without_a_password_or_a_row(filled, serve
             read(database)
         assert SECRET not in str(caught.value)
     odd = read(Database(server, query="SELECT 1.5::numeric AS a, '1 day'::interval AS b"))
-    assert [odd.kind(name) for name in odd.names] == ["numbers", "text"]
+    assert [odd.kind(name) for name in odd.names] == ["numbers", "whole numbers"]
+    assert odd.unit("b") == "days"
     monkeypatch.setenv("PGPASSWORD", "another")
     with pytest.raises(DataError, match="password authentication failed") as caught:
         read(Database(server, table="visits"))

@@ -367,7 +367,7 @@ def with_codes(values, codes):
     ("values", "codes"),
     [
         (AGES, [998, 999]), (AGES, [-1, -2]), (AGES, [-88, -99]), (AGES, [-99]),
-        (SCHOOL, [99]), (SCHOOL, [77, 88, 99]), (SCHOOL, [-8, -9]), (SCHOOL, [-4, -9]),
+        (SCHOOL, [99]), (SCHOOL, [-8, -9]), (SCHOOL, [-4, -9]),
         (HOURS, [97, 98, 99]), (INCOMES, [9999998, 9999999]), (INCOMES, [-66, -77]),
         (AGES + 90, [888, 999]), (LIKERT, [-77, -99]), (LIKERT, [97, 98, 99]),
         (HOURS, [-9, 999]), (AGES / 10, [-9.9]), (AGES / 10, [99.9]),
@@ -381,6 +381,15 @@ def test_several_codes_for_unknown_are_pointed_out(values, codes):
     assert f"; {named}, far from all others: list {pronoun}" in column.why
     advice = "take it from the categories" if column.kind == "categorical" else "the bounds"
     assert column.why.endswith(advice)
+
+
+def test_codes_above_a_scale_of_ten_values_or_more_are_missing_and_of_fewer_are_categories():
+    scale = seen(with_codes(SCHOOL, [77, 88, 99]))
+    assert (scale.kind, scale.low, scale.high) == ("integer", 5, 21)
+    assert scale.missing_values == ("77", "88", "99")
+    assert "a scale from 5 to 21, and 77 and 88 and 99, far above it, taken for" in scale.why
+    answers = seen(with_codes(LIKERT, [77, 88]))
+    assert (answers.kind, answers.missing_values) == ("categorical", ())
 
 
 def test_codes_for_unknown_are_pointed_out_where_numbers_have_a_form_or_marks(tmp_path):

@@ -7,10 +7,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.tables.databases import STAYS, check_intervals, duckdb, needs_duckdb
 
 import siloweave as sw
 from siloweave.errors import SchemaError
 from siloweave.tables import Column, Encoder, Schema, read, write
+from siloweave.tables.database import Database
 from siloweave.tables.read import stacked
 
 DAYS = [timedelta(days=n % 9) for n in range(60)]
@@ -104,3 +106,12 @@ def test_conditions_are_in_the_unit():
     fit = sw.AIM().fit(frame, schema, budget=sw.Budget(epsilon=5.0, delta=1e-5))
     drawn = fit.sample(5, given={"stay": 3})
     assert (drawn["stay"] == np.timedelta64(3, "D")).all()
+
+
+@needs_duckdb
+def test_intervals_of_duckdb_are_durations(tmp_path):
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE t AS {STAYS}")
+    database = Database(f"duckdb:///{tmp_path / 'a.duckdb'}", table="t")
+    check_intervals(database)
+    assert Schema.detect(database)["stay"].format == "seconds"

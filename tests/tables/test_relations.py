@@ -63,6 +63,31 @@ def test_a_time_is_in_order_with_the_date_of_its_day():
     assert [rule.words for rule in rules_of(frame)] == ["handed_in <= due"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("h", "min"), ("min", "h"), ("15min", "10min"), ("10min", "15min"), ("D", "h"), ("s", "D")],
+)
+def test_times_of_different_resolutions_are_in_order(first, second):
+    rng = np.random.default_rng(0)
+    came = days(rng, "2021-01-01", 300) + pd.to_timedelta(rng.integers(0, 86_400, ROWS), unit="s")
+    left = came + pd.to_timedelta(rng.exponential(40, ROWS), unit="h")
+    frame = pd.DataFrame({"came": came.floor(first), "left": left.floor(second)})
+    detected = Schema.detect(frame)
+    assert [rule.words for rule in detected.constraints] == ["came <= left"]
+    declared = Schema(
+        tuple(
+            sw.Column(
+                column.name, "datetime", resolution=column.resolution,
+                low="2021-01-01", high="2022-12-31",
+            )
+            for column in detected.columns
+        )
+    )  # fmt: skip
+    assert [rule.words for rule in proposed(sw.read(frame), declared)] == ["came <= left"]
+    reversed_order = frame.assign(left=frame["came"] - pd.Timedelta("4D"))
+    assert [rule.words for rule in rules_of(reversed_order)] == ["left <= came"]
+
+
 def test_birth_comes_before_death_though_unrelated_rows_seldom_break_it():
     rng = np.random.default_rng(0)
     rows = 300
@@ -234,3 +259,100 @@ def test_unrelated_columns_of_every_kind_have_no_rule(seed):
         "holes": pd.Series(rng.normal(0, 1, rows).round(2)).where(rng.random(rows) < 0.9),
     })  # fmt: skip
     assert rules_of(frame) == []
+
+
+def stays(rows=ROWS):
+    """Persons, when they came and left, and what a hospital's program computes of it."""
+    rng = np.random.default_rng(0)
+    born = days(rng, "1930-01-01", 30_000, rows)
+    came = days(rng, "2020-01-01", 1400, rows)
+    nights = rng.integers(0, 40, rows)
+    left = came + pd.to_timedelta(nights, unit="D")
+    had_birthday = (came.month * 31 + came.day) >= (born.month * 31 + born.day)
+    kilograms = rng.normal(75, 13, rows).round(1)
+    centimetres = rng.normal(170, 9, rows).round()
+    return pd.DataFrame({
+        "born": born, "came": came, "left": left,
+        "age": came.year - born.year - ~had_birthday, "stay": nights,
+        "weeks": (nights / 7).round(2), "kg": kilograms, "cm": centimetres,
+        "bmi": (kilograms / (centimetres / 100) ** 2).round(1),
+        "unrelated": rng.integers(0, 40, rows),
+    })  # fmt: skip
+
+
+def test_columns_that_follow_from_others_are_named():
+    found = rules_of(stays(), sw.Computed)
+    assert [rule.words for rule in found] == [
+        "age = years from born to came",
+        "stay = days from came to left",
+        "weeks = days from came to left, times 0.1428571429",
+        "bmi = kg / cm squared, times 10000",
+    ]
+    assert found[0].why.startswith("age = years from born to came in all 400 rows that have them")
+
+
+@pytest.mark.parametrize("name", ["age", "stay", "weeks", "bmi"])
+def test_one_row_that_differs_leaves_a_computed_column_free(name):
+    frame = stays()
+    frame.loc[17, name] += 1
+    found = [rule.column for rule in rules_of(frame, sw.Computed)]
+    assert found == [other for other in ("age", "stay", "weeks", "bmi") if other != name]
+
+
+def test_a_computed_column_is_missing_where_a_source_is_or_follows_from_none():
+    frame = stays()
+    lost = np.random.default_rng(1).random(ROWS) < 0.2
+    frame["left"] = frame["left"].mask(lost)
+    assert "stay" not in [rule.column for rule in rules_of(frame, sw.Computed)]
+    frame["stay"] = frame["stay"].astype("Int64").mask(lost)
+    rules = {rule.column: rule.words for rule in rules_of(frame, sw.Computed)}
+    assert rules["stay"] == "stay = days from came to left"
+
+
+def test_an_amount_is_one_product_and_no_ratio_besides():
+    rng = np.random.default_rng(0)
+    pieces, price = rng.integers(1, 30, ROWS), rng.integers(100, 3000, ROWS) / 100
+    amount = (pieces * price).round(2)
+    (rule,) = rules_of(pd.DataFrame({"pieces": pieces, "price": price, "amount": amount}))
+    assert rule.words == "amount = pieces * price"
+    share = pd.DataFrame({"ill": pieces, "seen": pieces + rng.integers(1, 400, ROWS)})
+    share["per_cent"] = (share["ill"] / share["seen"] * 100).round(1)
+    rules = [rule.words for rule in rules_of(share, sw.Computed)]
+    assert rules == ["per_cent = ill / seen, times 100"]
+
+
+def test_a_source_that_hardly_matters_makes_no_computed_column():
+    """A factor that is nearly always 1 leaves a copy, which is no product."""
+    rng = np.random.default_rng(0)
+    pieces = np.where(np.arange(ROWS) % 50 == 0, np.arange(ROWS) % 7 + 1, 1)
+    price = rng.integers(100, 3000, ROWS)
+    frame = pd.DataFrame({"pieces": pieces, "price": price, "amount": pieces * price})
+    assert rules_of(frame, sw.Computed) == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_of_two_forms_exactly_one_is_filled(alone):
+    rng = np.random.default_rng(0)
+    first = rng.random(ROWS) < 0.4
+    frame = pd.DataFrame({
+        "age": rng.integers(0, 90, ROWS),
+        "cause": pd.Series(rng.choice(["fall", "burn"], ROWS)).where(first),
+        "day": pd.Series(days(rng, "2020-01-01", 300)).where(first),
+        "crp": pd.Series(rng.normal(5, 1, ROWS).round(1)).where(~first),
+        "lab_day": pd.Series(days(rng, "2020-01-01", 300)).where(~first),
+    })  # fmt: skip
+    if alone:
+        frame = frame.drop(columns=["day", "lab_day"])
+    dependent = ("crp",) if alone else ("crp", "lab_day")
+    (rule,) = rules_of(frame, sw.MissingUnless)
+    assert (rule.dependent, rule.by, rule.values, rule.required) == (
+        dependent, "cause", (None,), True,
+    )  # fmt: skip
+    assert f"missing in all {first.sum()} rows that have a cause, and there in all" in rule.why
+    fitted = sw.GaussianCopula().fit(frame, Schema.detect(frame))
+    drawn = fitted.sample(200, seed=0)
+    assert (drawn["cause"].isna() == drawn["crp"].notna()).all()
+    frame.loc[np.flatnonzero(~first)[3], list(dependent)] = None
+    rest = rules_of(frame, sw.MissingUnless)
+    assert not any(rule.required for rule in rest)
+    assert bool(rest) != alone  # two forms still rule each other out

@@ -1,5 +1,8 @@
 """How fine a column's times are is its own fact, and so is their time zone."""
 
+import warnings
+
+import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -73,6 +76,20 @@ def test_times_of_day_in_days_that_nobody_declared_are_named():
     assert moved_cells(table, Schema((moving,))) == {"x": 1}
     days = Column("x", "datetime", **DATES, resolution="day", outside="move", fallback="low")
     assert moved_cells(table, Schema((days,))) == {}
+
+
+def test_a_fit_under_a_guarantee_says_that_times_of_day_are_lost_and_how_to_have_them():
+    frame = pd.DataFrame({"x": hours(), "y": rng().integers(0, 3, ROWS)})
+    number = Column("y", "integer", low=0, high=2, missing=True)
+    budget = sw.Budget(epsilon=4.0, delta=1e-6)
+    column = Column("x", "datetime", low="2021-01-01", high="2021-12-31", missing=True)
+    with pytest.warns(UserWarning, match="time of day in x becomes midnight.*'minute', or 'day'"):
+        sw.AIM().fit(frame, Schema((column, number)), budget=budget)
+    for resolution in ("day", "hour"):
+        fine = msgspec.structs.replace(column, resolution=resolution)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            sw.AIM().fit(frame, Schema((fine, number)), budget=budget)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from tests.tables.sas import write_catalogue, write_table
 
 import siloweave as sw
 from siloweave.errors import DataError, InputError
@@ -89,6 +90,42 @@ def test_codes_that_labels_call_unknown_are_missing_in_a_scale_and_named_among_c
     assert "-9 (Refusal), -8 (Don't know): list in missing_values" in health.why
     assert (trust.kind, trust.low, trust.high) == ("integer", 0, 10)
     assert trust.missing_values == ("77", "88")
+
+
+def test_codes_far_above_a_scale_are_missing_in_a_file_without_labels(files):
+    trust = Schema.detect(files / "s.xpt")["trust"]
+    assert (trust.kind, trust.low, trust.high) == ("integer", 0, 10)
+    assert trust.missing_values == ("77", "88")
+    assert "a scale from 0 to 10, and 77 and 88, far above it, taken for a missing" in trust.why
+
+
+def test_a_table_of_sas_is_read_with_its_dates_and_times(tmp_path):
+    path = tmp_path / "survey.sas7bdat"
+    write_table(path)
+    table = read(path)
+    assert table.names == ("caseid", "health", "pay", "seen", "hour", "town")
+    assert table.num_rows == rows_declared(path) == 40
+    assert table.values("caseid").tolist() == list(range(1, 41))
+    assert np.flatnonzero(table.missing("pay")).tolist() == list(range(0, 40, 5))
+    assert table.values("pay")[1] == 1012.25
+    days = table.values("seen").astype("datetime64[D]").astype(str).tolist()
+    assert (days[0], days[-1]) == ("2023-01-10", "2023-02-18")
+    assert table.values("hour")[:2].tolist() == ["00:00:00", "00:15:00"]
+    assert table.values("town")[:3].tolist() == [None, "Basel", "Bern"]
+    assert table.value_labels("health") == {}
+
+
+@pytest.mark.parametrize("name", ["survey.sas7bcat", "formats.sas7bcat"])
+def test_labels_of_sas_are_in_a_catalogue_beside_the_table(tmp_path, name):
+    path = tmp_path / "survey.sas7bdat"
+    write_table(path)
+    write_catalogue(tmp_path / name)
+    assert read(path).values("health")[:3].tolist() == ["Very good", "Good", "Bad"]
+    assert Schema.detect(path)["health"].categories == ("Very good", "Good", "Bad")
+    assert read(path).value_labels("seen") == {}
+    (tmp_path / name).write_bytes(b"no catalogue")
+    with pytest.raises(DataError, match=rf"{name}.*as a file of SAS"):
+        read(path)
 
 
 def test_labels_that_no_row_has_are_categories_too(tmp_path):

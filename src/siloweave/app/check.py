@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, isinf
 from pathlib import Path
 from sys import float_info
 from typing import Any
@@ -22,6 +22,7 @@ from siloweave.errors import DataError, InputError, RosterError, SchemaError, na
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
 from siloweave.report import words
+from siloweave.tables.bins import has_implied_days
 from siloweave.tables.cells import moved_cells, without_others
 from siloweave.tables.codes import Encoder
 from siloweave.tables.counted import counted
@@ -48,6 +49,10 @@ from siloweave.tables.read import (
 )
 from siloweave.tables.schema import Schema, place_words
 
+_NO_ERROR = (
+    "how far drawn rows will be from the real ones is not forecast for {}: `siloweave score` shows "
+    "it after the run. To see it before, run the study on public or made-up rows, as many of them"
+)
 _BINS = 32  # to check a generator's rows with
 _LEAST = 2  # rows that a method needs
 _HELD = "the files hold about"  # so many rows, by their sizes
@@ -233,6 +238,8 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *found.notes,
             *_of_columns(schema),
             *_places(schema, synth),
+            *_days(schema),
+            *[_NO_ERROR.format(info.title)] * (_buys(study, synth) and found.error is None),
             *_of_unit(schema, synth, budget),
             *(note for _, note in places if note),
             *[_NOT_READ] * (alike > 1),
@@ -603,6 +610,22 @@ def _places(schema: Schema, synth: Synthesizer) -> Iterator[str]:
     where = [place_words(column) for column in placed.coded if column.outside == "move"]
     if where:
         yield f"a cell that does not fit its column counts as: {listed(where)}"
+
+
+def _buys(study: Study, synth: Synthesizer) -> bool:
+    """Whether a study spends a budget, for which one would like to know the error."""
+    return synth.info.guarantee in GUARANTEED and not isinf(study.terms().epsilon)
+
+
+def _days(schema: Schema) -> Iterator[str]:
+    """A sentence about datetimes that are days since nothing but their bounds says how fine."""
+    declared = [c for c in schema.coded if c.kind == "datetime" and "low" not in c.from_data]
+    dated = [column.name for column in declared if has_implied_days(column)]
+    if dated:
+        yield (
+            f"{listed(dated)}: drawn as days without times, since the bounds are dates; where rows "
+            "have times of day, declare a resolution, such as 'minute', or they are lost"
+        )
 
 
 def _same_files(study: Study) -> Iterator[str]:

@@ -11,6 +11,7 @@ from sys import float_info
 from typing import Any, Literal
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
@@ -27,12 +28,13 @@ from siloweave.report import words
 from siloweave.tables.display import count_of, listed
 
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
+_GAP = 2  # blanks between a table's columns
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
 def _out() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
+    """A console that leaves sentences whole: whoever shows them wraps them, and can search them."""
+    return Console(highlight=False, soft_wrap=True)
 
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
@@ -155,7 +157,7 @@ def _print_parties(console: Console, summary: RunSummary) -> None:
     for name, one in lines:
         sent, received = words.size(one.bytes_sent), words.size(one.bytes_received)
         rows.append((name, words.epsilon(one.epsilon), one.releases, sent, received))
-    console.print(_grid(("party", ">ε spent", ">releases", ">sent", ">received"), rows))
+    _print_grid(console, ("party", ">ε spent", ">releases", ">sent", ">received"), rows)
     if count > _PARTIES:
         console.print(f"(the {_PARTIES} that spent most of {count})")
     if summary.overhead is not None:
@@ -179,9 +181,9 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
         bound = ("ε", "∞: nothing bounds it")
     traffic = ("bytes sent and received", f"about {words.size(found.bytes_per_party)}")
     whose = "of each party" if len(found.parties) > 1 else "of the party"
-    console.print(_grid((whose, ">"), [bound, traffic]))
+    _print_grid(console, (whose, ">"), [bound, traffic])
     whole = ("of the whole run, all parties in one process", ">")
-    console.print(_grid(whole, _whole_run(found)))
+    _print_grid(console, whole, _whole_run(found))
     _print_error_forecast(console, found.error)
     if network:
         rows = [  # what computing takes is that of this machine
@@ -189,13 +191,13 @@ def print_forecast(found: StudyForecast, *, json: bool, network: bool = False) -
             ("an engine, at 1 s a message", f"about {duration(found.seconds_on_engine)}"),
             ("sockets, at 50 ms a message", f"about {duration(found.seconds_on_sockets)}"),
         ]
-        console.print(_grid(("of the run over a network", ">"), rows))
+        _print_grid(console, ("of the run over a network", ">"), rows)
         if found.every_step:
             console.print(escape(_ONE_ROOM))
     for note in found.notes:
         console.print(escape(f"({note})"))
     if found.columns:
-        console.print(_grid(("column", "kind", "why it was proposed"), found.columns))
+        _print_grid(console, ("column", "kind", "why it was proposed"), found.columns)
     console.print(f"guarantee: {found.guarantee}; trust: {found.trust}")
     if found.finished:
         console.print("This run has finished; running it again releases nothing.")
@@ -226,7 +228,7 @@ def _print_error_forecast(console: Console, error: ErrorForecast | None) -> None
         ("rows in a wrong category or bin of a column", f"{error.wrong:.1%}", ""),
         ("tables of two columns that are measured", f"about {error.pairs_measured:,}", ""),
     ]
-    console.print(_grid(heads, lines))
+    _print_grid(console, heads, lines)
     worst = sorted(error.columns, key=lambda one: -one.share * one.codes)[:_COLUMNS]
     noisiest = [
         (
@@ -239,7 +241,7 @@ def _print_error_forecast(console: Console, error: ErrorForecast | None) -> None
         for one in worst
     ]
     title = "column" if len(worst) == len(error.columns) else f"the {_COLUMNS} noisiest columns"
-    console.print(_grid((title, ">codes", ">a share", ">rows misplaced", ">the mean"), noisiest))
+    _print_grid(console, (title, ">codes", ">a share", ">rows misplaced", ">the mean"), noisiest)
 
 
 def _print_rows(console: Console, rows: RowsRead) -> None:
@@ -257,7 +259,7 @@ def _print_rows(console: Console, rows: RowsRead) -> None:
                 lines.append((*first, listed(parties, 3), text))
                 first = ("", "")
             lines.append(("", "", "", f"→ {one.advice}"))
-        console.print(_grid(("column", "what differs", "party", "holds"), lines))
+        _print_grid(console, ("column", "what differs", "party", "holds"), lines)
     counts = ", ".join(f"{name} {count:,}" for name, count in rows.count.items())
     clean = "" if rows.overlaps or rows.misfits or rows.differences else ", and nothing is odd"
     console.print(f"Rows were read here{clean}: {escape(counts)}. Nothing was written.")
@@ -299,7 +301,7 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         f"{escape(facts['method']['name'])}, siloweave {facts['siloweave']}"
     )
     heads = ("stage", "question", ">at most", "reply", "protected by", "in the ledger")
-    console.print(_grid(heads, map(_planned, plan.messages)))
+    _print_grid(console, heads, map(_planned, plan.messages))
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
@@ -308,9 +310,9 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
     ]
-    console.print(_grid(("in all", ">"), rows))
+    _print_grid(console, ("in all", ">"), rows)
     seen = [(one.who, one.sees, one.protected_by) for one in plan.sees]
-    console.print(_grid(("who", "sees", "protected by"), seen))
+    _print_grid(console, ("who", "sees", "protected by"), seen)
     console.print(escape(f"guarantee: {plan.guarantee}"))
     console.print(escape(f"columns of your rows that it uses: {', '.join(plan.columns)}"))
     given = [f"{n} = {msgspec.json.encode(v).decode()}" for n, v in plan.reading.items()]
@@ -371,7 +373,7 @@ def _print_at_coordinator(found: CoordinatorStatus) -> None:
         awaited = "" if one.waited is None else f"awaited for {duration(one.waited)}"
         sizes = words.size(one.bytes_sent), words.size(one.bytes_received)
         lines.append((one.name, one.messages, *sizes, one.payments, one.refused or awaited))
-    console.print(_grid(heads, lines))
+    _print_grid(console, heads, lines)
 
 
 def _print_at_party(found: PartyStatus) -> None:
@@ -453,7 +455,7 @@ def print_ledgers(trail: Trail, *, json: bool, entries: bool) -> None:
         spent = words.epsilon(one.epsilon)
         rows.append((_owner(one), len(one.entries), spent, chain, one.file))
     bound = f">ε at δ = {words.small(trail.delta)}"
-    console.print(_grid(("party", ">entries", bound, "chain", "file"), rows))
+    _print_grid(console, ("party", ">entries", bound, "chain", "file"), rows)
     if trail.whole_row is not None and trail.split == "columns":
         console.print(f"A row lies at every party: ε = {words.epsilon(trail.whole_row)} in all.")
     if trail.to_parties is not None:
@@ -494,7 +496,7 @@ def _print_entries(console: Console, ledger: Reading) -> None:
     for line in ledger.entries:
         cost = "∞" if line.rho is None else f"{line.rho:.3g}"
         rows.append((line.index, line.step, line.what, line.to, _event(line.event), cost))
-    console.print(_grid((">#", "step", "what", "to", "mechanism", ">ρ"), rows))
+    _print_grid(console, (">#", "step", "what", "to", "mechanism", ">ρ"), rows)
     console.print(f"last line of {escape(_owner(ledger))}: {ledger.head}")
     console.print(f"signed with the key {spelled_key(ledger.key)}")
 
@@ -521,18 +523,42 @@ def print_methods(methods: Mapping[str, Any], *, json: bool) -> None:
         return
     heads = ("split", "family", "guarantee", "trust", "paper")
     rows = [(name, *(getattr(info, head) for head in heads)) for name, info in methods.items()]
-    _out().print(_grid(("name", *heads), rows))
+    _print_grid(_out(), ("name", *heads), rows)
 
 
-def _grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Grid:
-    """A table; ``>`` before a head aligns its column to the right."""
-    grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for head in heads:
+def _print_grid(console: Console, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table that fits the terminal; ``>`` before a head aligns its column to the right.
+
+    Cells are wrapped, not cut. Where there is no terminal, the table is as wide as the environment
+    variable COLUMNS says, or 80 characters.
+    """
+    names = [head.removeprefix(">") for head in heads]
+    cells = [[str(cell) for cell in row] for row in rows]
+    width = get_terminal_size().columns
+    widths = _column_widths([names, *cells], width)
+    grid = Grid(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for head, name, own in zip(heads, names, widths, strict=True):
         justify: Literal["right", "left"] = "right" if head.startswith(">") else "left"
-        grid.add_column(head.removeprefix(">"), justify=justify, overflow="fold")
-    for row in rows:
-        grid.add_row(*(escape(str(cell)) for cell in row))
-    return grid
+        grid.add_column(name, justify=justify, overflow="fold", width=own)
+    for row in cells:
+        grid.add_row(*map(escape, row))
+    console.print(grid, soft_wrap=False, width=width)
+
+
+def _column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the widths of a table's columns, so that all are within `width` with their gaps.
+
+    The widest are narrowed first: to their longest word, and only if that is too much, further.
+    """
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    longest_words = [max(map(cell_len, " ".join(column).split()), default=0) for column in columns]
+    available = max(width - _GAP * (len(columns) - 1), len(columns))
+    while sum(widths) > available:
+        wrapped = [i for i in range(len(columns)) if widths[i] > longest_words[i]]
+        widest = max(wrapped or range(len(columns)), key=lambda place: (widths[place], place))
+        widths[widest] -= 1
+    return widths
 
 
 def _quoted(path: Path) -> str:

@@ -732,7 +732,7 @@ def _note_moved(name: str, table: Table | Unread, setup: Setup) -> None:
     for piece in [table] if isinstance(table, Table) else table.batches():
         moved.update(moved_cells(piece, setup.declared))
     if moved:
-        warnings.warn(f"{name}: {moved_note(moved)}", stacklevel=5)
+        warnings.warn(f"{name}: {moved_note(moved, setup.declared)}", stacklevel=5)
     if setup.modelled is None or not isinstance(table, Table):
         return
     for words, count in setup.modelled.moved_rows(table).items():

@@ -94,10 +94,10 @@ def single_columns(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def interaction(table: Array) -> Array:
-    """Return what a table of two attributes has beyond either alone: it is centred along both."""
-    rows, columns = (table.mean(axis=axis, keepdims=True) for axis in (1, 0))
-    centred: Array = table - rows - columns + table.mean()
-    return centred
+    """Return what a table has beyond fewer of its attributes: it is centred along every axis."""
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
 
 
 def shrink_interactions(
@@ -163,12 +163,9 @@ def _subsets(clique: Clique) -> Iterable[Clique]:
 
 
 def _effect(m: Measurement, part: Clique) -> Array:
-    """The interaction of the attributes in `part`: their marginal, centred along every axis."""
+    """The interaction of the attributes in `part`."""
     gone = tuple(i for i, a in enumerate(m.clique) if a not in part)
-    table: Array = np.asarray(m.counts.sum(axis=gone), dtype=np.float64)
-    for axis in range(len(part)):
-        table = table - table.mean(axis=axis, keepdims=True)
-    return table
+    return interaction(np.asarray(m.counts.sum(axis=gone), dtype=np.float64))
 
 
 def _assemble(m: Measurement, known: Mapping[Clique, tuple[Array, float]]) -> Array:

@@ -43,11 +43,13 @@ from siloweave.protocols.schema import LEARNING, coded_part, open_facts
 from siloweave.protocols.secure_sums import unpacked, with_dropouts
 from siloweave.protocols.workload import (
     COARSE,
+    MOST_TRIPLES,
     Workload,
     bins_for,
     cheap_triples,
     first_encoder,
     queries_of,
+    refused_triples,
     too_large,
 )
 from siloweave.statistics.marginals import closure
@@ -149,7 +151,7 @@ def coded(part: Table | Codes | Unread, setup: Setup, place: Place) -> CountedRo
     planned = [q for q in queries_of(synth, encoder) if len(q) < 3 or not synth.chooses]
     rows = counted(part, encoder, closure(planned, encoder.domain))
     if moved := without_others(rows.moved, encoder.schema):
-        warnings.warn(f"{place.name}: {moved_note(moved)}", stacklevel=2)
+        warnings.warn(f"{place.name}: {moved_note(moved, encoder.schema)}", stacklevel=2)
     return rows
 
 
@@ -221,6 +223,8 @@ def marginal_result(
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
     used = synth.counts_share if encoder.cuts else 0.0
     facts = {"queries": len(queries), "counts_share": used, "bins": _bins_used(synth, encoder)}
+    if refused := refused_triples(synth, encoder.domain):
+        facts["triples_left_out"] = refused
     return Result(model, facts=facts)
 
 
@@ -298,7 +302,7 @@ def marginal_forecast(
             len(queries),
             cells,
             max(queries, key=domain.size),
-            (*_left_out(synth, domain, limit), *chosen_bins, *_triples(synth)),
+            (*_left_out(synth, domain, limit), *chosen_bins, *_triples(synth, domain)),
             waits(synth),
             error=error,
         )
@@ -325,10 +329,17 @@ def _foreseen(
     return replace(encoder, bins_per_column=sizes), (note,)
 
 
-def _triples(synth: Any) -> Iterator[str]:
+def _triples(synth: Any, domain: Domain) -> Iterator[str]:
     """A note on what a workload is beside all pairs."""
+    refused = refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
         yield f"the workload is all pairs, and the triples with {synth.target!r}, the target"
+    elif refused:
+        yield (
+            f"the workload is all pairs; the {refused:,} triples of columns with two codes each "
+            f"are no candidates, since they are more than {MOST_TRIPLES:,}: name a target, or list "
+            "those that matter as the workload"
+        )
     elif synth.chooses and synth.triples:
         yield (
             "the workload is all pairs; a triple is a candidate where its columns have two codes "

@@ -28,12 +28,13 @@ from siloweave.tables.schema import Schema, check_learnable
 Workload: TypeAlias = Sequence[Sequence[str]] | Literal["auto"]
 """Sets of columns, or "auto", which chooses them by the method, the domain and the target."""
 
+MOST_TRIPLES = 200_000
+"""Triples that a table may have as candidates; of more a round would do little else than sort."""
 COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
 _FEWEST, _MOST = 4, COARSE  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
 _TRIPLES = 256  # that are candidates of a round
-_MOST_TRIPLES = 200_000  # of a table, more of which are no candidates: a round would only sort them
 _WORKLOAD_SEED = 123
 
 
@@ -140,18 +141,22 @@ def cheap_triples(synth: Any, domain: Domain) -> list[Clique]:
         In the order of the domain; none with a target, whose triples are queries, and none where
         there are more than 200,000.
     """
-    if not (synth.triples and synth.chooses and synth.target is None):
-        return []
-    names = [name for name in domain.names if domain.size_of(name) == 2]
-    if not most_triples(len(names)) or cells_in(synth.max_model_mb) < 2**3:
-        return []
-    return list(combinations(names, 3))
+    names = _two_coded(synth, domain)
+    return list(combinations(names, 3)) if comb(len(names), 3) <= MOST_TRIPLES else []
 
 
-def most_triples(columns: int) -> int:
-    """How many triples of so many columns are candidates: all of them, or none."""
-    count = comb(columns, 3)
-    return count if count <= _MOST_TRIPLES else 0
+def refused_triples(synth: Any, domain: Domain) -> int:
+    """Count the triples that would be `cheap_triples`, were there not more than 200,000."""
+    count = comb(len(_two_coded(synth, domain)), 3)
+    return count if count > MOST_TRIPLES else 0
+
+
+def _two_coded(synth: Any, domain: Domain) -> list[str]:
+    """The columns of two codes each, whose triples may be candidates; none where none may."""
+    is_open = synth.triples and synth.chooses and synth.target is None
+    if not is_open or cells_in(synth.max_model_mb) < 2**3:
+        return []
+    return [name for name in domain.names if domain.size_of(name) == 2]
 
 
 def too_large(domain: Domain, degree: int, megabytes: float) -> int:

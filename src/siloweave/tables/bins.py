@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from math import ceil
+from math import ceil, lcm
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -422,10 +422,19 @@ def coarser_step(one: Column, other: Column) -> int:
     """Return the step at which two columns are compared, in microseconds; 1 for numbers.
 
     It is that of the coarser one: a date has no time of day, so 10:27 is not after its own day.
+    Where the finer step does not divide it, as 10 minutes and 15, it is the shortest that both
+    divide.
+
+    Example:
+        >>> from siloweave.tables.schema import Column
+        >>> came = Column("came", "datetime", resolution="10 minutes")
+        >>> left = Column("left", "datetime", resolution="15 minutes")
+        >>> coarser_step(came, left) // 60_000_000
+        30
     """
     if one.kind != "datetime":
         return 1
-    return max(step_of(one), step_of(other))
+    return lcm(step_of(one), step_of(other))
 
 
 def spike_bins(column: Column, edges: Edges, weights: Floats) -> dict[int, float]:

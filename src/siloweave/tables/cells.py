@@ -13,7 +13,7 @@ fit raises SchemaError, which one row may decide; the message has the number of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,7 @@ from siloweave.tables.bins import (
     number_at,
     step_of,
 )
-from siloweave.tables.display import count_of
+from siloweave.tables.display import count_of, listed
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table, check_numbers
@@ -144,12 +144,31 @@ def without_others(counts: Mapping[str, int], schema: Schema) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count and schema[name].other is None}
 
 
-def moved_note(counts: Mapping[str, int]) -> str:
-    """Say how many cells were moved, for the owner of the rows."""
+def moved_note(counts: Mapping[str, int], schema: Schema | None = None) -> str:
+    """Say how many cells were moved, for the owner of the rows.
+
+    Args:
+        counts: Of each column.
+        schema: By which it is known in which columns times of day became midnight.
+    """
     cells = ", ".join(f"{count:,} in {name!r}" for name, count in counts.items())
     return (
         f"cells that do not fit the schema, and were moved to where it has a place for them: "
         f"{cells}. `siloweave check --rows` shows which rows; correct them, or the schema"
+        f"{'' if schema is None else _midnights(counts, schema)}"
+    )
+
+
+def _midnights(names: Iterable[str], schema: Schema) -> str:
+    """Name the columns in which a time of day is cut since nobody said how fine they are."""
+    dated = [name for name in names if schema[name].kind == "datetime"]
+    days = [name for name in dated if has_implied_days(schema[name])]
+    if not days:
+        return ""
+    return (
+        f". A time of day in {listed(days)} becomes midnight, since the bounds are dates and "
+        "nothing else says how fine its times are: declare its resolution, such as 'minute', or "
+        "'day' if times of day shall be left out"
     )
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import SchemaError
-from siloweave.tables.bins import coarser_step, number_at
+from siloweave.tables.bins import coarser_step, is_date, last_of, number_at
 from siloweave.tables.formulas import DATED, raw_values, rounded_values
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
     """One column is at most another, or below it, wherever both have a value.
 
     Datetimes are compared at the coarser of the two columns' resolutions: an admission at 10:27 is
-    at most a discharge that the same day's date alone says.
+    at most a discharge that the same day's date alone says. Steps of 10 and of 15 minutes are
+    compared by the half hour, which both divide.
 
     Methods learn the smaller column and the gap to the larger one.
 
@@ -136,7 +137,7 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
                 "missing; leave most out"
             )
         if low.low is not None and high.high is not None:
-            first, last = _comparable(low, low.low), _comparable(high, high.high)
+            first, last = _comparable(low, low.low), _last(high, high.high)
             if low.kind == "datetime":
                 coarse = coarser_step(low, high)
                 first, last = _at_step(first, coarse), _at_step(last, coarse)
@@ -250,7 +251,7 @@ class CategoryRanges(_Constraint, frozen=True, tag="category_ranges"):
             ends = [one for one in (column.low, low) if one is not None]
             tops = [one for one in (column.high, high) if one is not None]
             first = max((_comparable(column, one) for one in ends), default=None)
-            last = min((_comparable(column, one) for one in tops), default=None)
+            last = min((_last(column, one) for one in tops), default=None)
             if first is not None and last is not None and first > last:
                 raise SchemaError(
                     f"{where}: {low!r} to {high!r} has no value between the column's bounds, "
@@ -472,7 +473,7 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         if self._divides and _spans_zero(sources[1]):
             return
         # Each formula rises or falls in each source alone, so its ends are at theirs.
-        ends = [[number_at(one, one.low), number_at(one, one.high)] for one in sources]
+        ends = [[number_at(one, one.low), last_of(one)] for one in sources]
         corners = [np.array(values) for values in zip(*product(*ends), strict=True)]
         results, _ = raw_values(self, sources, corners)
         results = rounded_values(self, column, results)
@@ -613,7 +614,7 @@ def _check_value(where: str, column: Column, value: Value) -> None:
         here = _comparable(column, value)
         low, high = column.low, column.high
         if (low is not None and here < _comparable(column, low)) or (
-            high is not None and here > _comparable(column, high)
+            high is not None and here > _last(column, high)
         ):
             raise SchemaError(
                 f"{where}: {value!r} is outside the bounds of column {column.name!r}, {low!r} to "
@@ -639,6 +640,14 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
 def _comparable(column: Column, value: Value) -> Any:
     """A value of a numeric column that can be compared with others."""
     return datetime.fromisoformat(str(value)) if column.kind == "datetime" else value
+
+
+def _last(column: Column, bound: Value) -> Any:
+    """The largest value that an upper bound includes: of a date, the end of its day."""
+    end = _comparable(column, bound)
+    if column.kind == "datetime" and is_date(bound):
+        end += timedelta(days=1) - timedelta.resolution
+    return end
 
 
 def _at_step(when: datetime, step: int) -> int:

@@ -43,7 +43,7 @@ from siloweave.tables.cells import check_days, check_fit
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder
 from siloweave.tables.database import Database, DatabaseKind, as_text, quoted
 from siloweave.tables.forms import numbers_among
-from siloweave.tables.parsing import DATETIME, LARGEST, texts_of
+from siloweave.tables.parsing import DATETIME, DURATION, LARGEST, texts_of
 from siloweave.tables.read import Table, check_numbers, digest_of, read, rows_of
 from siloweave.tables.schema import Column, check_columns
 
@@ -387,6 +387,8 @@ class _Coding:
             return [(everywhere, groups.with_columns(pl.col("v").cast(pl.String)))]
         if self.family == "datetime":
             return [(everywhere, groups.with_columns(pl.col("v").cast(DATETIME)))]
+        if self.family == "duration":
+            return [(everywhere, groups.with_columns(pl.col("v").cast(DURATION)))]
         if self.family != "cells":
             return [(everywhere, groups)]
         cells = [_cell(key) for key in groups["v"].to_list()]

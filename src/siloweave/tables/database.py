@@ -27,8 +27,9 @@ from urllib.parse import quote, unquote, urlsplit
 import polars as pl
 
 from siloweave.errors import DataError, InputError
+from siloweave.tables.parsing import DURATION
 
-Family = Literal["whole", "number", "boolean", "datetime", "text", "nothing", "cells"]
+Family = Literal["whole", "number", "boolean", "datetime", "duration", "text", "nothing", "cells"]
 """What sort of values a column of a database holds; "cells" of SQLite have a type each."""
 
 _MEMORY = "1GB"  # that DuckDB takes; what needs more goes to the system's temporary files
@@ -50,6 +51,14 @@ _NUMERIC = (
     "WHEN {0} > -5e-324 AND {0} < 5e-324 THEN 0 ELSE CAST({0} AS DOUBLE PRECISION) END"
 )
 _DOUBLE = "CAST({0} AS DOUBLE PRECISION)"
+# An interval by the seconds that the database gives it: a month has 30 days, a year 365.25. What is
+# longer than 290,000 years is as long as that.
+_LASTS = "CAST(EXTRACT(EPOCH FROM {0}) AS DOUBLE PRECISION)"
+_MICROSECONDS = (
+    f"CASE WHEN {_LASTS} > 9.2e12 THEN 9200000000000000000 "
+    f"WHEN {_LASTS} < -9.2e12 THEN -9200000000000000000 "
+    f"ELSE CAST(ROUND({_LASTS} * 1000000) AS BIGINT) END"
+)
 # Other types are cast: to one of these, or to text.
 _CAST: dict[str, tuple[Family, str]] = {
     **dict.fromkeys(("REAL", "FLOAT", "DECIMAL"), ("number", _DOUBLE)),
@@ -58,6 +67,7 @@ _CAST: dict[str, tuple[Family, str]] = {
     **dict.fromkeys(
         ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TRY_CAST({0} AS TIMESTAMP)")
     ),
+    "INTERVAL": ("duration", _MICROSECONDS),
     "zoned timestamp": ("datetime", "({0} AT TIME ZONE 'UTC')"),
 }
 _FIRST, _LAST = "0001-01-01", "9999-12-31"  # days that Python has; there are infinite ones, too
@@ -79,6 +89,7 @@ _FRAMES: dict[Family, Any] = {
     "number": pl.Float64,
     "boolean": pl.Boolean,
     "datetime": pl.Datetime("us"),
+    "duration": DURATION,
     "text": pl.String,
     "nothing": pl.Null,
     "cells": pl.Null,
@@ -275,10 +286,10 @@ class Database:
             for piece in line.pieces(f"SELECT * FROM {self.rows}"):
                 held.append(piece)
                 if sum(part.height for part in held) >= _PIECE:
-                    yield _readable(pl.concat(held))
+                    yield self._readable(pl.concat(held))
                     held = []
             if held:
-                yield _readable(pl.concat(held))
+                yield self._readable(pl.concat(held))
 
     def read(self, share: float = 1.0, secret: bytes = b"") -> pl.DataFrame:
         """The rows as the query orders them, each with a chance of its own; see `read.sampled`.
@@ -306,7 +317,12 @@ class Database:
         with self._opened() as line:
             if self.sql.ordered:
                 line.frame(self.sql.ordered)
-            return _readable(line.frame(rows))
+            return self._readable(line.frame(rows))
+
+    def _readable(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """A frame of `rows` with durations as such, and cells of several types as text."""
+        lasting = [name for name in self.names if self.family(name) == "duration"]
+        return _with_texts(frame).with_columns(pl.col(name).cast(DURATION) for name in lasting)
 
     @property
     def _source(self) -> str:
@@ -536,7 +552,7 @@ def _series(name: str, values: Sequence[Any]) -> pl.Series:
     return pl.Series(name, values, dtype=None if kinds else pl.Null)
 
 
-def _readable(frame: pl.DataFrame) -> pl.DataFrame:
+def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
     """A frame in which columns of several types are text, each cell as it is read by itself."""
     mixed = [name for name, dtype in frame.schema.items() if dtype == pl.Object]
     return frame.with_columns(

@@ -136,6 +136,8 @@ _NUMBER = re.compile(
 _POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)  # 1.2E-05
 _CODED = re.compile(r"(?:9+[6-9]|66+|77+|88+)(?:\.9+)?|9\.9+")  # as numbers for no value are
 _MOST_UNKNOWN = 5  # codes of a missing value in one column, at each end
+_SCALE = 10  # values, from which numbers beside codes of a missing value are a scale
+_GAPS = "with gaps that counts and measures do not have"
 _FEWEST = 3  # different numbers beside them
 _APART = 3  # times as far from other numbers as these mostly are from each other
 _NEIGHBOURS = 9  # numbers below a gap, by which it is judged
@@ -450,9 +452,8 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
         size = len(str(seen[0]))
         form = f"[1-9][0-9]{{{size - 1}}}" if _as_long(seen) >= _LONG else None
         return _id(name, spread, form, f", {reason}", "integer")
-    if reason := _are_codes(name, words, values, seen, times, table):
-        why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
-        return ColumnEvidence(name, "categorical", why)
+    if coded := _of_codes(name, words, values, seen, times, table):
+        return coded
     why = f"{spread}: whole numbers"
     if kinds <= _FEW_CODES:
         why = f"{why}; if they are codes of something, declare the column categorical"
@@ -461,6 +462,45 @@ def _of_whole(name: str, values: _Ints, seen: _Ints, times: _Ints, table: Table)
     elif any(map(_DATED.search, words)) and 10_000 < seen[0] <= seen[-1] < 80_000:
         why = f"{why}; if a spreadsheet counted days from 1900 on, write dates into the file"
     return ColumnEvidence(name, "integer", why)
+
+
+def _of_codes(
+    name: str, words: Sequence[str], values: _Ints, seen: _Ints, times: _Ints, table: Table
+) -> ColumnEvidence | None:
+    """Judge whole numbers that are codes of categories, or a scale with codes beside it."""
+    reason = _are_codes(name, words, values, seen, times, table)
+    if not reason:
+        return None
+    if reason == _GAPS and (scale := _scale_of(name, words, seen, times, table)):
+        return scale
+    spread = f"{_different(len(seen))} in {len(values):,} rows"
+    why = f"{spread}, {reason}: codes of categories; {_if_not('integer')}"
+    return ColumnEvidence(name, "categorical", why)
+
+
+def _scale_of(
+    name: str, words: Sequence[str], seen: _Ints, times: _Ints, table: Table
+) -> ColumnEvidence | None:
+    """Judge whole numbers that are a scale of ten values or more but for a few far above it.
+
+    Scales of surveys go from 0 to 10, say, and 77 and 88 are refusals. Of fewer values they may as
+    well be categories: nothing between them is drawn then.
+    """
+    far = _high_codes(seen, times)
+    scale = seen[: len(seen) - far]
+    if not far or len(scale) < _SCALE or (np.diff(scale) != 1).any():
+        return None
+    unknown = tuple(str(code) for code in seen[len(scale) :].tolist())
+    plain = table.blanked(name, unknown)
+    numbers, gone = plain.integers(name)
+    if _are_codes(name, words, numbers[~gone], scale, times[: len(scale)], plain):
+        return None
+    why = (
+        f"{_different(len(seen))} in {times.sum():,} rows: a scale from {scale[0]} to {scale[-1]}, "
+        f"and {' and '.join(unknown)}, far above it, taken for a missing value: correct "
+        "missing_values if that is wrong, or declare the column categorical"
+    )
+    return ColumnEvidence(name, "integer", why, missing_values=unknown)
 
 
 def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> ColumnEvidence:
@@ -575,7 +615,7 @@ def _are_codes(
     if kinds > _FEW_CODES or rows < _SOME:
         return ""
     if _has_valley(seen, times) or _has_unknown(seen, times):
-        return "with gaps that counts and measures do not have"
+        return _GAPS
     unordered = _without_order(name, values, seen, table)
     return "in no order that another column knows" if unordered else ""
 

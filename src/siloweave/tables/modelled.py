@@ -29,7 +29,15 @@ from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
 from siloweave.tables.arrays import Bools
-from siloweave.tables.bins import BINNED, as_written, coarser_step, number_at, step_of
+from siloweave.tables.bins import (
+    BINNED,
+    as_written,
+    coarser_step,
+    last_at,
+    last_of,
+    number_at,
+    step_of,
+)
 from siloweave.tables.cells import (
     CellValues,
     cells_of,
@@ -55,7 +63,6 @@ from siloweave.tables.schema import Column, Outside, Schema, check_columns
 
 _OPEN = "?"  # the category of combinations that were not learned
 _SHOWN = 5  # rows that an error names
-_DAY = 86_400_000_000  # microseconds
 _NEAR = 1e-9  # relative error of sums of floats
 _Mask = Bools
 _Array = NDArray[Any]
@@ -97,7 +104,7 @@ def _outside(column: Column, cells: CellValues) -> _Mask:
     if column.low is not None:
         found |= cells.values < number_at(column, column.low)
     if column.high is not None:
-        found |= cells.values > number_at(column, column.high)
+        found |= cells.values > last_at(column, column.high)
     return found & ~cells.gone
 
 
@@ -256,7 +263,7 @@ class _Gap(_Kept):
     def column(self) -> Column:
         """The column that methods learn."""
         low = self.floor if self.low.missing else self._start(_lowest(self.low))
-        most: int | float = number_at(self.high, self.high.high) - low
+        most: int | float = last_of(self.high) - low
         if self.rule.most is not None:
             # A day that is at most two days later ends just before the third.
             widest = self.rule.most if self.coarse == 1 else self._end(self.rule.most)
@@ -574,17 +581,9 @@ def _broken_range(rule: CategoryRanges, schema: Schema, table: Table) -> _Mask:
     for category, least, most in rule.ranges:
         place = _place(by, category)
         low[place] = low[place] if least is None else number_at(column, least)
-        high[place] = high[place] if most is None else _last_at(column, most)
+        high[place] = high[place] if most is None else last_at(column, most)
     outside = (found.values < low[codes]) | (found.values > high[codes])
     return np.asarray(outside & ~found.gone)
-
-
-def _last_at(column: Column, value: object) -> int | float:
-    """A bound as a number; of a column with times, a date is the end of its day."""
-    number = number_at(column, value)
-    if column.kind != "datetime" or len(str(value)) > len("2020-01-31"):
-        return number
-    return number + _DAY // step_of(column) - 1
 
 
 def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
@@ -843,10 +842,8 @@ class Modelled:
         for name in sorted(gone):
             column = self.declared[name]
             if column.kind in BINNED:
-                low, high = (
-                    open_ if end is None else number_at(column, end)
-                    for end, open_ in ((column.low, -np.inf), (column.high, np.inf))
-                )
+                low = -np.inf if column.low is None else number_at(column, column.low)
+                high = np.inf if column.high is None else last_of(column)
                 check_values(column, table, *cells[name], low, high)
         learned = (one for one in own if isinstance(one, _Merged | _Gap))
         made = {one.column.name: one.encode(cells) for one in learned}

@@ -2,9 +2,9 @@
 
 A column that decides another (a functional dependency, Armstrong 1974, "Dependency structures of
 data base relationships") gives fixed combinations; a column that is at most another in every row
-gives an inequality. Columns may add up to a total, be missing in the same rows, be missing unless a
-category has some value, or have a range that a category decides. Each must be more than chance
-would give, and more than bounds say already; its sentence has the numbers.
+gives an inequality. Columns may add up to a total, follow from two others, be missing in the same
+rows, be missing unless a category has some value, or have a range that a category decides. Each
+must be more than chance would give, and more than bounds say already; its sentence has the numbers.
 
 **Guarantee**: none. What is proposed is from the rows, and marked so.
 """
@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import permutations
 from math import lgamma, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,12 +30,16 @@ from siloweave.tables.cells import CellValues, cells_of, groups_of, value_of
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
+    Computed,
     Constraint,
     FixedCombinations,
+    Formula,
     Inequality,
     MissingTogether,
     MissingUnless,
+    Rounding,
 )
+from siloweave.tables.formulas import does_follow, raw_values
 from siloweave.tables.read import Table
 
 if TYPE_CHECKING:
@@ -76,8 +81,9 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
         schema: Of its columns. One that rows do not fit is left out: `check` shows these rows.
 
     Returns:
-        Fixed combinations, sums, inequalities, columns missing together, columns missing unless a
-        category has some value, and ranges by a category. `Constraint.why` has what was seen.
+        Fixed combinations, sums, computed columns, inequalities, columns missing together, columns
+        missing unless a category has some value, and ranges by a category. `Constraint.why` has
+        what was seen.
 
     Example:
         >>> from siloweave.datasets import adult, adult_schema
@@ -99,8 +105,10 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     free = [c for c in columns if c.kind in BINNED and c.name not in combined]
     sums = _sums(free, cells)
     within = {(part, rule.total) for rule in sums for part in rule.parts}
+    computed = _computed(free, cells, sums)
     together = _together([c for c in columns if c.missing], cells, combined)
-    rules: list[Constraint] = [*combinations, *sums, *_ordered(free, cells, within), *together]
+    rules: list[Constraint] = [*combinations, *sums, *computed]
+    rules += [*_ordered(free, cells, within), *together]
     rules += _unless(columns, cells, together, combined)
     rules += _ranges(columns, cells, combined)
     return tuple(replace(rule, from_data=True) for rule in rules if _is_possible(rule, schema))
@@ -373,6 +381,222 @@ def _sum_of(
     return ColumnSum(names, total, why=why)
 
 
+# Columns computed from others
+
+
+class _Recipe(NamedTuple):
+    """How a column may follow from two others.
+
+    Attributes:
+        formula: As of `Computed`.
+        factor: By which its result is multiplied.
+        rounding: To the column's decimals.
+    """
+
+    formula: Formula
+    factor: int | float = 1
+    rounding: Rounding = "nearest"
+
+
+_Candidate = tuple[_Recipe, tuple["Column", "Column"], "Column"]  # a recipe, sources and target
+# In the order in which they are tried: what needs no rounding first.
+_OF_NUMBERS = (
+    _Recipe("product"),
+    *(_Recipe("bmi", factor) for factor in (1, 10_000, 703)),  # metres, centimetres, pounds
+    *(_Recipe("ratio", factor) for factor in (1, 100, 1_000)),  # also per cent and per thousand
+)
+_OF_DATES = (
+    _Recipe("years"),
+    _Recipe("days"),
+    _Recipe("hours"),
+    *(_Recipe("days", 1 / size) for size in (7, 365.25, 365)),
+    *(_Recipe("days", 1 / size, "down") for size in (7, 365.25, 365)),
+)
+
+
+def _computed(
+    columns: Sequence[Column], cells: _Cells, sums: Sequence[ColumnSum]
+) -> list[Computed]:
+    """Columns that follow from two dates or two numbers in every row: an age, a stay, a BMI.
+
+    Each has one rule, none goes round in a circle, and three columns are in one rule at most.
+    """
+    dates = [column for column in columns if column.kind == "datetime"]
+    numbers = [column for column in columns if column.kind != "datetime"]
+    found: dict[str, Computed] = {}
+    used: set[frozenset[str]] = {frozenset(rule.columns) for rule in sums}
+    above: dict[str, set[str]] = {rule.total: set(rule.parts) for rule in sums}
+    tests = len(numbers) * (len(dates) ** 2 * len(_OF_DATES) + len(numbers) ** 2 * len(_OF_NUMBERS))
+    order = (*_OF_DATES, *_OF_NUMBERS)
+    candidates = sorted(_promising(dates, numbers, cells), key=lambda one: order.index(one[0]))
+    for recipe, sources, target in candidates:
+        names = frozenset((sources[0].name, sources[1].name, target.name))
+        if target.name in above or names in used:
+            continue
+        if any(target.name in _reached(above, source.name) for source in sources):
+            continue
+        if rule := _rule_of(recipe, sources, target, cells, tests):
+            found[target.name] = rule
+            above[target.name] = set(rule.sources)
+            used.add(names)
+    return [found[column.name] for column in columns if column.name in found]
+
+
+def _reached(above: Mapping[str, set[str]], name: str) -> set[str]:
+    """The columns from which one is computed, itself among them."""
+    reached, waiting = {name}, [name]
+    while waiting:
+        sources = above.get(waiting.pop(), set()) - reached
+        reached |= sources
+        waiting += sources
+    return reached
+
+
+class _Sample(NamedTuple):
+    """Columns in a few rows in which all of them have a value.
+
+    Attributes:
+        columns: The columns.
+        values: Of each column, in these rows: numbers, or datetimes in steps.
+    """
+
+    columns: tuple[Column, ...]
+    values: NDArray[np.float64]
+
+
+def _promising(
+    dates: Sequence[Column], numbers: Sequence[Column], cells: _Cells
+) -> Iterator[_Candidate]:
+    """Recipes, sources and targets that agree in a few rows."""
+    # A column is missing where a source is, so sources are there wherever it is.
+    targets: dict[bytes, list[Column]] = defaultdict(list)
+    for column in numbers:
+        targets[np.packbits(cells[column.name].gone).tobytes()].append(column)
+    searched = 0
+    for group in targets.values():
+        rows = np.flatnonzero(~cells[group[0].name].gone)
+        if len(rows) < _ROWS:
+            continue
+        filled = [c for c in (*dates, *numbers) if not cells[c.name].gone[rows].any()]
+        times = [column for column in filled if column.kind == "datetime"]
+        few = rows[:: len(rows) // _PROBES][:_PROBES]
+        yield from _of_pairs(_sample(times, cells, few), _sample(group, cells, few))
+
+        sources = [column for column in filled if column.kind != "datetime"]
+        searched += len(sources) ** 2 * len(group)
+        if len(sources) < 3 or searched > _SEARCHED:
+            continue
+        for target in group:
+            few = _varied_rows(cells[target.name].values, rows)
+            if len(few) >= _REPEATED:
+                yield from _of_numbers(_sample(sources, cells, few), target)
+
+
+def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
+    """Some columns in some rows."""
+    values = [cells[column.name].values[rows].astype(np.float64) for column in columns]
+    return _Sample(tuple(columns), np.array(values).reshape(len(columns), len(rows)))
+
+
+def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
+    """A few rows in which a column has different values, the largest first.
+
+    Rows of one value, mostly 0, agree with too many recipes.
+    """
+    some = rows[:: max(len(rows) // (_PROBES * _PROBES), 1)]
+    _, first = np.unique(values[some], return_index=True)
+    return some[first[::-1]][:: max(len(first) // _PROBES, 1)][:_PROBES]
+
+
+def _of_pairs(dates: _Sample, targets: _Sample) -> Iterator[_Candidate]:
+    """Columns that agree with a recipe of two dates."""
+    units = _units(targets.columns)[:, None]
+    for recipe in _OF_DATES:
+        for pair in permutations(range(len(dates.columns)), 2):
+            sources = (dates.columns[pair[0]], dates.columns[pair[1]])
+            steps = [dates.values[place].astype(np.int64) for place in pair]
+            raw, _ = raw_values(_rule(recipe, sources, targets.columns[0]), sources, steps)
+            agreeing = _agrees(recipe, raw, targets.values, units).all(axis=1)
+            for place in np.flatnonzero(agreeing if np.ptp(raw) else []):
+                yield recipe, sources, targets.columns[place]
+
+
+def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
+    """Pairs of numbers from which a column may follow: all pairs at once, row by row."""
+    columns, count = numbers.columns, len(numbers.columns)
+    own = [column.name for column in columns].index(target.name)
+    unit = _units((target,))
+    pairs = np.arange(count * count)
+    for recipe in _OF_NUMBERS:
+        first, second = pairs // count, pairs % count
+        # A product is the same whichever is first.
+        is_pair = first < second if recipe.formula == "product" else first != second
+        is_pair &= (first != own) & (second != own)
+        first, second = first[is_pair], second[is_pair]
+        rule = _rule(recipe, (columns[0], columns[1]), target)
+        for values in numbers.values.T:
+            raw, is_undefined = raw_values(rule, columns[:2], [values[first], values[second]])
+            agrees = _agrees(recipe, raw, values[own], unit) & ~is_undefined
+            first, second = first[agrees], second[agrees]
+            if not first.size:
+                break
+        for one, other in zip(first, second, strict=True):
+            yield recipe, (columns[one], columns[other]), target
+
+
+def _units(columns: Sequence[Column]) -> NDArray[np.float64]:
+    """The unit of each column's last place; 0 for numbers without one."""
+    decimals = [0 if column.kind == "integer" else column.decimals for column in columns]
+    return np.array([0.0 if places is None else 10.0**-places for places in decimals])
+
+
+def _agrees(recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]) -> Bools:
+    """Whether values may be what a recipe gives, once it is rounded."""
+    near = 1e-9 * np.maximum(np.abs(raw), 1.0)
+    below = 1.0 if recipe.rounding == "down" else 0.5
+    is_low = values >= raw - below * units - near
+    return np.asarray(is_low & (values <= raw + (1.0 - below) * units + near))
+
+
+def _rule(recipe: _Recipe, sources: tuple[Column, Column], target: Column) -> Computed:
+    """A recipe for some columns."""
+    names = (sources[0].name, sources[1].name)
+    return Computed(target.name, recipe.formula, names, recipe.factor, recipe.rounding)
+
+
+def _rule_of(
+    recipe: _Recipe, sources: tuple[Column, Column], target: Column, cells: _Cells, tests: int
+) -> Computed | None:
+    """A rule that holds in every row, and that rows with another row's source would often break."""
+    rule = _rule(recipe, sources, target)
+    gone = cells[sources[0].name].gone | cells[sources[1].name].gone
+    own = [cells[column.name].values for column in sources]
+    raw, is_undefined = raw_values(rule, sources, own)
+    is_missing = gone | is_undefined
+    values = cells[target.name]
+    if (is_missing != values.gone).any() or (~is_missing).sum() < _ROWS:
+        return None
+    there = ~is_missing
+    if not does_follow(rule, target, values.values[there], raw[there]).all():
+        return None
+    if len(np.unique(values.values[there])) < _REPEATED:
+        return None
+
+    # Each source must decide: with that of another row, the result is mostly another.
+    crossed = 1.0
+    for place in range(2):
+        mixed = [array[there] for array in own]
+        mixed[place] = _unrelated(mixed[place])
+        other, is_none = raw_values(rule, sources, mixed)
+        follows = does_follow(rule, target, values.values[there], other) & ~is_none
+        crossed = min(crossed, float((~follows).mean()))
+    rows = int(there.sum())
+    if crossed <= _CROSSED or not _is_unlikely(rows, crossed, tests):
+        return None
+    why = f"{rule.words} in all {rows:,} rows that have them: it will be computed in drawn rows"
+    return replace(rule, why=why)
+
+
 # What is missing
 
 
@@ -429,6 +653,7 @@ def _unless(
     fields = [*(rule.columns for rule in together), *alone]
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]
     leads = {group: _lead(group, columns) for group in (rule.columns for rule in together)}
+    leads |= _opposite_leads(alone, columns, cells)
     tests = len(fields) * (len(deciding) + len(leads))
     found: list[MissingUnless] = []
     apart: set[frozenset[tuple[str, ...]]] = set()
@@ -465,6 +690,19 @@ def _unless(
     return found
 
 
+def _opposite_leads(
+    alone: Sequence[tuple[str]], columns: Sequence[Column], cells: _Cells
+) -> dict[tuple[str, ...], Column | None]:
+    """Categories, each a column by itself, that are there exactly where some column is missing."""
+    lost = {np.packbits(cells[c.name].gone).tobytes() for c in columns if c.missing}
+    leads: dict[tuple[str, ...], Column | None] = {}
+    for names in alone:
+        is_opposite = np.packbits(~cells[names[0]].gone).tobytes() in lost
+        if is_opposite and (lead := _lead(names, columns)):
+            leads[names] = lead
+    return leads
+
+
 def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
     """The first of some columns that has few categories."""
     return next((c for c in columns if c.name in names and 1 <= len(c.options) <= _FEW), None)
@@ -473,7 +711,10 @@ def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
 def _unless_gone(
     dependent: tuple[str, ...], by: Column, cells: _Cells, barred: Bools, tests: int
 ) -> MissingUnless | None:
-    """A rule for columns that are never there where another one is, and are often there else."""
+    """A rule for columns that are never there where another one is, and are often there else.
+
+    Where they are there in all other rows, the rule says that, too: exactly one of the two is.
+    """
     gone, there = cells[dependent[0]].gone, ~cells[by.name].gone
     if (there & ~gone).any():
         return None
@@ -481,11 +722,13 @@ def _unless_gone(
     share = float((~gone[~barred]).mean())
     if rows < _REPEATED or not _is_unlikely(rows, share, tests):
         return None
+    required = bool((there == gone).all()) and int((~there).sum()) >= _ROWS
+    others = f", and there in all {int((~there).sum()):,} others" if required else ""
     why = (
-        f"{_some(dependent)}: missing in all {int(there.sum()):,} rows that have a {by.name}: "
-        "drawn rows will keep it"
+        f"{_some(dependent)}: missing in all {int(there.sum()):,} rows that have a {by.name}"
+        f"{others}: drawn rows will keep it"
     )
-    return MissingUnless(dependent, by.name, (None,), why=why)
+    return MissingUnless(dependent, by.name, (None,), required, why=why)
 
 
 def _unless_by(
@@ -574,10 +817,13 @@ def _ranges(
             c.name: np.sort(cells[c.name].values[~cells[c.name].gone].astype(np.float64))
             for c in some
         }
-        values = np.column_stack([_floats(cells[c.name]) for c in some])
+        least = np.column_stack([_floats(cells[c.name], np.inf) for c in some])
+        most = np.column_stack([_floats(cells[c.name], -np.inf) for c in some])
         for by in deciding:
-            order = np.argsort(cells[by.name].values, kind="stable")
-            for place in _worth_a_look(values[order], some, cells[by.name].take(order)):
+            # Codes of a byte are sorted several times as fast.
+            order = np.argsort(cells[by.name].values.astype(np.int8), kind="stable")
+            by_cells = cells[by.name].take(order)
+            for place in _worth_a_look(least[order], most[order], some, by_cells):
                 column = some[place]
                 if combined.get(column.name, -1) == combined.get(by.name, -2):
                     continue
@@ -592,18 +838,22 @@ def _ranges(
     return [best[column.name][1] for column in numbers if column.name in best]
 
 
-def _floats(cells: CellValues) -> NDArray[np.float64]:
-    """A column's numbers, NaN where they are missing."""
-    return np.where(cells.gone, np.nan, cells.values.astype(np.float64))
+def _floats(cells: CellValues, missing: float) -> NDArray[np.float64]:
+    """A column's numbers, and another number where they are missing."""
+    return np.where(cells.gone, missing, cells.values.astype(np.float64))
 
 
 def _worth_a_look(
-    values: NDArray[np.float64], columns: Sequence[Column], by: CellValues
+    least: NDArray[np.float64],
+    most: NDArray[np.float64],
+    columns: Sequence[Column],
+    by: CellValues,
 ) -> list[int]:
     """Which columns may have a range by a category, of many columns at once.
 
     Args:
-        values: One row for each row and one column for each column; NaN where missing.
+        least: One row for each row and one column for each column; infinite where missing.
+        most: The same; minus infinity where missing.
         columns: How these are declared.
         by: The category, ascending; missing ones are the last.
 
@@ -615,10 +865,9 @@ def _worth_a_look(
     starts = np.flatnonzero(np.diff(by.values[:there], prepend=-1))
     if len(starts) < 2:
         return []
-    known = values[:there]
-    low = np.minimum.reduceat(np.where(np.isnan(known), np.inf, known), starts, axis=0)
-    high = np.maximum.reduceat(np.where(np.isnan(known), -np.inf, known), starts, axis=0)
-    rows = np.add.reduceat(~np.isnan(known), starts, axis=0, dtype=np.int64)
+    low = np.minimum.reduceat(least[:there], starts, axis=0)
+    high = np.maximum.reduceat(most[:there], starts, axis=0)
+    rows = np.add.reduceat(least[:there] < np.inf, starts, axis=0, dtype=np.int64)
 
     order = np.argsort(low, axis=0)
     lows = np.take_along_axis(low, order, axis=0)

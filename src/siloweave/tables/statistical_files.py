@@ -119,15 +119,38 @@ def read_statistical(
         )
         for name in facts.column_names
     ]
+    labels = facts.variable_value_labels
+    if kind == ".sas7bdat":
+        labels = _labels_beside(file, facts.original_variable_types, encoding)
     variables = {
         name: _variable(
-            facts.variable_value_labels.get(name, {}),
+            labels.get(name, {}),
             dictionary.missing_ranges.get(name, []),
             is_text=facts.readstat_variable_types[name] == "string",
         )
         for name in facts.column_names
     }
     return StatisticalFile(pl.DataFrame(series), variables)
+
+
+def _labels_beside(
+    file: Path, formats: Mapping[str, str | None], encoding: str | None
+) -> dict[str, Mapping[Any, Any]]:
+    """Return value labels of a SAS table, which are in a catalogue of formats beside it.
+
+    SAS writes formats of its user into a file of its own: that of the table's name, or `formats`.
+
+    Args:
+        file: The table.
+        formats: Of its variables, by name.
+        encoding: As of `read_statistical`.
+    """
+    for catalogue in (file.with_suffix(".sas7bcat"), file.with_name("formats.sas7bcat")):
+        if catalogue.is_file():
+            _, facts = _parsed(catalogue, ".sas7bcat", encoding)
+            names = {name: _format_name(form or "") for name, form in formats.items()}
+            return {name: facts.value_labels.get(form, {}) for name, form in names.items()}
+    return {}
 
 
 def names_and_rows(
@@ -157,7 +180,7 @@ def _parsed(file: Path, kind: str, encoding: str | None, **options: Any) -> tupl
     )
     if encoding is not None:
         options["encoding"] = encoding
-    program = PROGRAMS[kind]
+    program = PROGRAMS.get(kind, "SAS")  # which has its value labels in a file of their own
     try:
         result: tuple[Any, Any] = reader(os.fspath(file), **options)
     except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
@@ -229,7 +252,7 @@ def _cells(raw: pl.Series, program: str, storage: str, form: str) -> pl.Series:
         numbers = numbers.cast(pl.Float32).cast(pl.String).cast(pl.Float64)
     if program == "Stata":
         return _of_stata(numbers, form)
-    name = re.sub(r"[\d.]+$", "", form).upper()
+    name = _format_name(form)
     if program == "SPSS":
         if name == "DTIME":
             return _microseconds(numbers, _SECOND).cast(DURATION)
@@ -241,6 +264,11 @@ def _cells(raw: pl.Series, program: str, storage: str, form: str) -> pl.Series:
     if name in _SAS_DATETIMES:
         return _since(numbers, program, _SECOND)
     return _since(numbers, program, _DAY) if _SAS_DATES.fullmatch(name) else numbers
+
+
+def _format_name(form: str) -> str:
+    """A format of SPSS or SAS without its width and decimals, such as DATE of DATE9."""
+    return re.sub(r"[\d.]+$", "", form).upper()
 
 
 def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
