@@ -104,10 +104,12 @@ def compared(name: str, method: str, epsilon: float, table: sw.Table) -> dict[st
     count = 1 if method == "AIM" else PARTIES
     start = process_time()
     data = table if count == 1 else sw.split_rows(table, count, seed=SEED)
-    model = synth.fit(data, schema, budget=budget).model
+    fitted = synth.fit(data, schema, budget=budget)
     seconds = process_time() - start
+    model = fitted.model
     assert isinstance(model, MarginalModel)
-    share, pair = errors(model.encoder.encode(table), model.codes(table.num_rows, SEED))
+    rows = model.encoder.encode(fitted.learned(table))
+    share, pair = errors(rows, model.codes(table.num_rows, SEED))
     return {
         "table": name, "rows": table.num_rows, "columns": len(model.encoder.domain.names),
         "method": method, "epsilon": epsilon, "share": share, "pair": pair, "seconds": seconds,
