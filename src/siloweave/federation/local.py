@@ -159,6 +159,9 @@ class Server:
             server, which raises it: a full disk, for example.
         seconds: For a question to arrive whole, and for an answer to be taken.
 
+    Attributes:
+        looked: Called now and then while it serves.
+
     Raises:
         InputError: There is no way to make a socket there, or another process answers at it.
 
@@ -179,6 +182,7 @@ class Server:
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._closed = False
         self._error: BaseException | None = None
+        self.looked: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
 
     def serve(self, seconds: float = inf) -> None:
@@ -186,6 +190,7 @@ class Server:
         until = time.monotonic() + seconds
         try:
             while not self._stopped.is_set() and time.monotonic() < until:
+                self.looked()
                 if not self._free.acquire(timeout=_WAIT_S):
                     continue
                 try:
