@@ -33,6 +33,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/evaluate/similarity.py": "measures, which know no score",
     "src/siloweave/federation/spool.py": "one transport; frames.py is what any of them carries",
     "src/siloweave/federation/flower.py": "all that imports Flower, for processes of its own",
+    "src/siloweave/federation/gate.py": "bounds that know nothing of Flower, tested without it",
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",
     "src/siloweave/models/ctab.py": "one model, loaded when it is fitted",
     "src/siloweave/models/field_graph.py": "mathematics that know no party",

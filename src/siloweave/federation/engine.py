@@ -280,7 +280,7 @@ class Engine:
         self.processes: list[_Supervised] = []
         try:
             if not joined:
-                link = flower.LinkFacts(host, port, secret, *files)
+                link = flower.LinkFacts(host, port, secret, *files, list(admitted.values()))
                 self.processes.append(_Supervised(link, folder, "superlink"))
             trusted = None if plaintext else folder / certificates.AUTHORITY
             who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"

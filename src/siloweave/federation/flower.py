@@ -43,7 +43,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import local
+from siloweave.federation import gate, local
 from siloweave.federation.certificates import node_key_in
 from siloweave.federation.messages import MAX_BYTES
 
@@ -102,7 +102,7 @@ clientapp = "nothing.here:runs"
 
 
 class LinkFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of a SuperLink; plaintext if there is no certificate."""
+    """Facts of a SuperLink; plaintext if there is no certificate; `nodes` are public keys' words."""
 
     host: str
     port: int
@@ -110,6 +110,7 @@ class LinkFacts(msgspec.Struct, frozen=True, tag=True):
     certificate: str
     key: str
     authority: str
+    nodes: list[str] = []
 
 
 class PairingFacts(msgspec.Struct, frozen=True, tag=True):
@@ -228,36 +229,44 @@ class _Polls:
             await send(part)
 
 
-def _guarded(app: Any, secret: str) -> Any:
+def _guarded(app: Any, secret: str, nodes: Sequence[str] = ()) -> Any:
     """Flower's application, of which strangers see nothing but what nodes talk to.
 
     Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
-    nodes and read logs. Here orders need the secret, which the pairing has.
+    nodes and read logs. Here orders need the secret, which the pairing has. How much is read of
+    whom is bounded, see federation/gate.py; whoever has signed as one of the nodes may send most.
     """
     polls, refusals = _Polls(app), _Refusals(app)
+    keys = {b64encode(_public(word)) for word in nodes}
 
-    def refused(path: str, headers: Mapping[bytes, bytes]) -> int:
-        known = hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
-        if not known and not path.startswith(_NODES):
-            return 404
-        size = headers.get(b"content-length", b"")
-        return 0 if size.isdigit() and int(size) <= _REQUEST_BYTES else 413
+    def has_secret(headers: Mapping[bytes, bytes]) -> bool:
+        return hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
+
+    def is_known(headers: Mapping[bytes, bytes]) -> bool:
+        if has_secret(headers):
+            return True
+        return headers.get(b"flwr-public-key", b"") in keys and bool(_signed(headers)[0])
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:
+        path, headers = scope["path"], dict(scope["headers"])
+        if path == _POLL and (node := headers.get(_WAITS_HEADER.encode())):
+            await polls.answer(node, scope, receive, send)
+            return
+        if not path.startswith(_NODES):  # so it came with the secret
+            polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
+        await refusals.seen(headers, scope, receive, send)
+
+    entered = gate.Gate(answered, is_known, gate.for_nodes(_REQUEST_BYTES), gate.for_strangers())
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await app(scope, receive, send)
         if scope["type"] != "http":
             return
-        path, headers = scope["path"], dict(scope["headers"])
-        if status := refused(path, headers):
-            await send({"type": "http.response.start", "status": status, "headers": []})
-            await send({"type": "http.response.body", "body": b"refused"})
-        elif path == _POLL and (node := headers.get(_WAITS_HEADER.encode())):
-            await polls.answer(node, scope, receive, send)
+        if not scope["path"].startswith(_NODES) and not has_secret(dict(scope["headers"])):
+            await gate.refuse(send, 404)
         else:
-            if not path.startswith(_NODES):  # so it came with the secret
-                polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
-            await refusals.seen(headers, scope, receive, send)
+            await entered(scope, receive, send)
 
     return guarded
 
@@ -329,7 +338,7 @@ def _link(facts: LinkFacts) -> None:
     app.user_middleware = [one for one in app.user_middleware if one.cls.__name__ not in idle]
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
-        _guarded(app, facts.secret),
+        _guarded(app, facts.secret, facts.nodes),
         host=facts.host,
         port=facts.port,
         ssl_certfile=facts.certificate or None,
