@@ -14,7 +14,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,14 @@ from siloweave.app.policy import read_policy
 from siloweave.app.study import Study
 from siloweave.errors import InputError, LedgerError, of_system
 from siloweave.federation import records
-from siloweave.federation.frames import LAST, REFUSAL, exchanges_in
+from siloweave.federation.frames import LAST, PARTING, REFUSAL, exchanges_in
+from siloweave.privacy.journal import for_its_owner
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
+LOG_BYTES, LOGS = 10 * 2**20, 3
+"""Bytes of a log that is written, and how many older ones are kept."""
 _ENDED = {LAST: (records.FINISHED, ""), REFUSAL: ("refused a question", "its terminal says why")}
 
 
@@ -203,7 +209,9 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
     plan = network.plan_in(folder, data)
     unknown = data is None and any(one.guessed for one in plan.messages)
     state, why = _hindrance(folder)
-    file, made, left = folder / LEDGER_FILE, exchanges_in(folder / network.NONCES), None
+    file, left = folder / LEDGER_FILE, None
+    # That the coordinator has its result was no question of the study.
+    made = [one for one in exchanges_in(folder / network.NONCES) if one.kind != PARTING]
     entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
     ended = ""
     if made and made[-1].kind in _ENDED and not state:
@@ -263,8 +271,36 @@ class _OneLine(logging.Formatter):
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-class _Log(logging.FileHandler):
-    """A log that is given up where it cannot be written, and says so once: the study goes on."""
+_STUDY: ContextVar[Path | None] = ContextVar("folder of the study at work", default=None)
+
+
+@contextmanager
+def logging_for(folder: Path) -> Iterator[None]:
+    """Let the log of this folder alone have what is logged here, where there are several."""
+    mark = _STUDY.set(folder)
+    try:
+        yield
+    finally:
+        _STUDY.reset(mark)
+
+
+class _Log(RotatingFileHandler):
+    """A log of an end's folder, of a bounded size.
+
+    It is given up where it cannot be written, and says so once: the study goes on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        named: dict[str, Any] = {"maxBytes": LOG_BYTES, "backupCount": LOGS, "encoding": "utf-8"}
+        super().__init__(folder / LOG, **named)
+
+    def _open(self) -> Any:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=for_its_owner)
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        """Leave out what another study's thread logs."""
+        return _STUDY.get() in (None, self._folder) and super().filter(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's
         self.setLevel(logging.CRITICAL + 1)
@@ -276,15 +312,17 @@ class _Log(logging.FileHandler):
 def log_into(folder: Path) -> logging.Handler:
     """Let this process write what it does into a file of its folder, which names no value.
 
-    Warnings, as of what a party refuses, are shown in the terminal too.
+    A file of `LOG_BYTES` is put aside, and `LOGS` of these are kept. Warnings, as of what a party
+    refuses, are shown in the terminal too.
     """
-    (folder / LOG).touch(mode=0o600)
-    log, shown = logging.getLogger("siloweave"), logging.StreamHandler()
-    handler = _Log(folder / LOG, encoding="utf-8")
+    log, handler = logging.getLogger("siloweave"), _Log(folder)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
-    shown.setFormatter(_OneLine())
-    shown.setLevel(logging.WARNING)
-    log.addHandler(shown)
+    if not any(getattr(one, "siloweave_terminal", False) for one in log.handlers):
+        shown = logging.StreamHandler()
+        shown.setFormatter(_OneLine())
+        shown.setLevel(logging.WARNING)
+        shown.siloweave_terminal = True  # type: ignore[attr-defined]
+        log.addHandler(shown)
     log.setLevel(logging.INFO)
     return handler

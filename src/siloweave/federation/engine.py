@@ -53,7 +53,8 @@ _LASTED_S = 30.0  # after which a process that ends is started at once
 _ENDING_S = 9.0  # for a process to end
 _SILENT_S = 60.0  # without a report, which comes every second at the latest
 _READY_S = 60.0  # for a SuperLink to listen
-_LOG_BYTES = 2**24  # of a log that a process adds to
+_LOG_BYTES = 10 * 2**20  # of a log that a process adds to, and of the older one that is kept
+_LOOKED_S = 10.0  # between two looks at the size of a log
 _PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed gives none
 _BYTES_PER_S = 1e6  # that a slow link carries
 _AT_ONCE = 16  # questions that the pairing is given before it reports again
@@ -152,8 +153,6 @@ class _Supervised:
         environment = os.environ | _SETTINGS
         environment["FLWR_HOME"] = str(self._folder / "home")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
-            self.log.replace(self.log.with_suffix(".log.old"))
         with open(self.log, "ab", opener=for_its_owner) as log, self._lock:
             if self._stopped.is_set():
                 return 0
@@ -169,10 +168,26 @@ class _Supervised:
         with suppress(OSError, ValueError):  # it ended already, or was stopped
             self._process.stdin.write(self._facts)
             self._process.stdin.flush()
-        code = self._process.wait()
+        while True:
+            try:
+                code = self._process.wait(_LOOKED_S)
+                break
+            except subprocess.TimeoutExpired:
+                self._rotate()
         with suppress(OSError):
             self._process.stdin.close()
         return code
+
+    def _rotate(self) -> None:
+        """Put aside what a log has, once that is much, and let the process add to it from there.
+
+        The process has the file open to add to its end, so that it is copied and cut, not renamed.
+        """
+        with suppress(OSError):
+            if self.log.stat().st_size > _LOG_BYTES:
+                for_older = self.log.with_suffix(".log.old")
+                write_whole(for_older, self.log.read_bytes()[-_LOG_BYTES:], forced=False)
+                os.truncate(self.log, 0)
 
     def _last_words(self) -> str:
         text = self.log.read_bytes()[-4096:].decode("utf-8", "replace")
@@ -332,6 +347,14 @@ class Engine:
         self._seen[name] = "answered"
         self._hindered.pop(name, None)
         return opened.envelope()
+
+    def await_for(self, seconds: float) -> None:
+        """Await answers to later questions for so long."""
+        self._seconds = seconds
+
+    def seen(self, name: str) -> str:
+        """Say how a party answered last, in words that follow "it"."""
+        return self._seen[name]
 
     def _hinders(self, name: str, why: str) -> None:
         """Say what hinders a party, once a minute at most, and at its deadline."""
@@ -548,7 +571,7 @@ def answering(
             return b""
         watch.waits("answering a question", is_said=False)
         with seals.answered(frame, reply) as answer:
-            if seals.refused is not None:
+            if seals.refused is not None or seals.has_ended:
                 server.stop()  # the node carries this answer before it ends
             answered += 1
             watch.waits("waiting for the next question", is_said=False)
@@ -562,7 +585,7 @@ def answering(
     try:
         yield server
     finally:
-        node.stop(carried=seals.refused is not None)
+        node.stop(carried=seals.refused is not None or seals.has_ended)
         server.close()
     if seals.refused is not None:
         raise seals.refused

@@ -57,8 +57,8 @@ _RECORD = b"swx2"  # that an exchange follows as this version writes them
 _NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
 _OVER = (
     "party %r has answered the study to its end: %d questions, %.2f s of its own computing and "
-    "%.2f s of sealing, opening and signing. Once the coordinator has its result, end this party "
-    "(Ctrl-C); until then it may be asked again"
+    "%.2f s of sealing, opening and signing. It ends once the coordinator says that it has its "
+    "result; until then it may be asked again"
 )
 _log = logging.getLogger("siloweave")
 
@@ -255,8 +255,9 @@ _MIXED_UP = {
 }
 
 
-ANSWER, REFUSAL, LAST = range(3)
-"""What an answer was: one that others follow, a refusal, or the last one of the study."""
+ANSWER, REFUSAL, LAST, PARTING = range(4)
+"""What an answer was: one that others follow, a refusal, or the last one of the study; or one to
+the coordinator's word that it has its result, which is no question of the study."""
 
 
 class Exchange(NamedTuple):
@@ -327,6 +328,7 @@ class Seals:
         again: At a coordinator: what to see to where a party does not answer, and to do then.
         refused: By what this end refused the study, once an answer is that: nothing else can
             follow, so it ends when the answer was sent, and raises this.
+        has_ended: Whether the coordinator said that it has its result; the party then ends.
         sealing: At a coordinator: of the seconds in which it seals, opens and signs.
 
     Raises:
@@ -355,6 +357,7 @@ class Seals:
             f"that its coordinator.pub is {key}. Then start again: the study continues where it was"
         )
         self.refused: StudyError | None = None
+        self.has_ended = False
         self.sealing, self._kind = Stopwatch(), ANSWER
         self._outdated = False  # whether that was for a roster
         self._identity, self._nonces = identity, nonces or Nonces()
@@ -471,6 +474,10 @@ class Seals:
     def end(self) -> None:
         """Note that the answer in hand is the last one of the study."""
         self._kind = LAST
+
+    def part(self) -> None:
+        """Note that the question in hand says that the coordinator has its result."""
+        self._kind, self.has_ended = PARTING, True
 
     @contextmanager
     def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:

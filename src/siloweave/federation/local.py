@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from math import inf
 from pathlib import Path
 from shlex import quote
@@ -200,7 +201,8 @@ class Server:
                     if error.errno in (errno.EMFILE, errno.ENFILE):
                         time.sleep(_WAIT_S)
                     continue
-                threading.Thread(target=self._met, args=(end,), daemon=True).start()
+                context = copy_context()  # of the study, so that its log gets what is logged
+                threading.Thread(target=context.run, args=(self._met, end), daemon=True).start()
         finally:
             self.close()
         if self._error is not None:

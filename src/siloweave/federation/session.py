@@ -63,6 +63,22 @@ class Close(Request[Closed], frozen=True, tag="run/close"):
     """Send your ledger; nothing follows in this run."""
 
 
+class Parted(Reply, frozen=True):
+    """A party has heard that the study has ended; holds nothing."""
+
+
+class Part(Request[Parted], frozen=True, tag="run/part"):
+    """The coordinator has its result, and asks nothing more: the party may end.
+
+    Attributes:
+        table: The synthetic table as CSV, which is public; empty where it is not sent.
+        report: The public report, a page; empty where it is not sent.
+    """
+
+    table: bytes = b""
+    report: bytes = b""
+
+
 @dataclass(frozen=True)
 class Closing:
     """What a run's last message brought.

@@ -260,6 +260,10 @@ class Spool:
             os.close(self._lock)
             self._lock = -1
 
+    def await_for(self, seconds: float) -> None:
+        """Await answers to later questions for so long."""
+        self._seconds = seconds
+
     @property
     def _study(self) -> str:
         return repr(self._seals.roster.study)
@@ -346,7 +350,7 @@ def serve(
     """Answer questions from a spool folder: the party's end.
 
     It ends when there is a file called `stop` in `to-PARTY`, and removes that file; once it has
-    refused the study; after so many seconds; and once it is `stopped`. While the folder is not
+    refused the study, or the coordinator has its result; after so many seconds; and once it is `stopped`. While the folder is not
     there, as of a memory stick that was taken out, it waits for it to be back.
 
     Args:
@@ -386,6 +390,8 @@ def serve(
                 watch.waits("waiting for the next question", is_said=False)
                 wait = _FIRST_S
                 continue
+            if seals.has_ended:
+                return
             if seals.refused is not None:  # and no other question lies there
                 raise seals.refused
             time.sleep(wait)

@@ -76,7 +76,7 @@ class Watch:
         """Begin to wait for something else; `look` says from time to time for how long."""
         with self._lock:
             self._what, self._since, self._due = what, self._clock(), _FIRST_S
-            if is_said:
+            if is_said and what:
                 self._tell(what)
 
     def look(self) -> None:
@@ -107,6 +107,11 @@ class Watch:
             what = "lost" if self._was_connected else "not connected"
             room = WIDTH - len(f"{self._name}: {what} (); trying again")
             self._tell(f"{what} ({shortened(why, room)}); trying again")
+
+    def notes(self, text: str) -> None:
+        """Say something else."""
+        with self._lock:
+            self._tell(text)
 
     def ended(self, why: str) -> None:
         """Say that this end waits for nothing more, and why."""
