@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from siloweave.app.network import party_in, provision
-from siloweave.federation.records import STATUS, read_status
+from siloweave.federation.course import STATUS, read_status
 
 LAST_S = 240.0
 """Longest time that a test waits for something that must happen."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from siloweave.app.network import party_in, provision
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.privacy.ledger import Ledger
 from tests.app.processes import Ends, first, over_network, small, told, until
 from tests.federation.engines import free_port

@@ -27,7 +27,7 @@ from siloweave.app.network import (
 )
 from siloweave.app.policy import Policy
 from siloweave.app.run import execute
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.app.study import Study
 from siloweave.errors import (
     InputError,

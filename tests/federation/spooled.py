@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
+from siloweave.federation.exchanges import Nonces
+from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.session import Session, with_closing
 from siloweave.federation.site import FolderStore
 from siloweave.federation.spool import STOP, Spool, _to, serve

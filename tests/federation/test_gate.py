@@ -53,7 +53,9 @@ def gate_of(app, nodes=None, strangers=None):
 
 
 def lane(**named):
-    return Lane(**{"largest": 10, "bytes_": 30, "at_once": 4, "seconds": 5.0, "waits": False, **named})
+    return Lane(
+        **{"largest": 10, "bytes_": 30, "at_once": 4, "seconds": 5.0, "waits": False, **named}
+    )
 
 
 async def settled():

@@ -205,7 +205,8 @@ def test_a_folder_that_is_shared_with_a_group_has_files_for_the_group(tmp_path):
 AS_ANOTHER = """
 import os, sys
 from pathlib import Path
-from siloweave.federation.frames import Nonces, Seals
+from siloweave.federation.exchanges import Nonces
+from siloweave.federation.frames import Seals
 from siloweave.federation.messages import Envelope, decode, encode
 from siloweave.federation.spool import serve
 from tests.federation.rosters import identity_of

@@ -22,13 +22,11 @@ from typing import Any
 
 import typer
 
-from siloweave.app.ledgers import ALIGNED
 from siloweave.app.network import answers_in
 from siloweave.app.status import logging_for
 from siloweave.errors import InputError, SiloweaveError, of_system
-from siloweave.federation import engine, records, spool
+from siloweave.federation import course, engine, spool
 from siloweave.federation.watch import Watch
-from siloweave.progress import duration
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
@@ -137,9 +135,7 @@ class Door:
     def _serve(self, seals: Any, reply: Any, seconds: float, watch: Watch) -> None:
         if self.files is not None:
             stopped = self._stop.is_set
-            spool.serve(
-                self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch
-            )
+            spool.serve(self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch)
             return
         assert self.address is not None
         named: dict[str, Any] = {"proxy": self.proxy, "watch": watch}
@@ -234,8 +230,8 @@ def waiting(folder: Path, names: Sequence[str], carrier: Any, watch: Watch) -> I
 
 def _awaited(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     """List the parties that were asked and have not answered, by what a coordinator wrote down."""
-    for place in (folder, folder / ALIGNED):  # the second before there is the first
-        status = records.read_status(place / records.STATUS)
+    for place in (folder, folder / course.ALIGNED):  # the second before there is the first
+        status = course.read_status(place / course.STATUS)
         if status is not None and not status.ended:
             asked = status.asked.keys() - status.answered.keys()
             return tuple(name for name in names if name in asked)

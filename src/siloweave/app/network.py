@@ -43,6 +43,7 @@ from siloweave.core.run import Parties, lost_ledger
 from siloweave.errors import InputError, RosterError, SiloweaveError, StudyError, naming_party
 from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
+from siloweave.federation.exchanges import NONCES, Nonces
 from siloweave.federation.masking import KEY
 from siloweave.federation.session import Part
 from siloweave.privacy.budget import Budget
@@ -59,8 +60,6 @@ COORDINATOR = "coordinator"
 STUDY_FILE = "study.toml"
 COORDINATOR_KEY, COORDINATOR_PUBLIC = "coordinator.key", "coordinator.pub"
 """In the coordinator's folder its private key; in a party's folder the public one."""
-NONCES = "nonces"
-"""In a party's folder: of the questions that it has answered."""
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
 RESULTS = "results"
@@ -229,7 +228,7 @@ def party_in(
         if broken:
             raise StudyError(broken)
     own = _begun(folder, study, identity)
-    seals = frames.Seals(name, identity, roster, frames.Nonces(folder / NONCES))
+    seals = frames.Seals(name, identity, roster, Nonces(folder / NONCES))
     source, plan = source_of(data), plan_in(folder, data)
     if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
         require_approved(folder, plan, identity)
@@ -304,7 +303,7 @@ def answers_in(
             if not error.declined:
                 raise
             _, _, roster, identity, entry = member(folder)
-            seals = frames.Seals(entry.name, identity, roster, frames.Nonces(folder / NONCES))
+            seals = frames.Seals(entry.name, identity, roster, Nonces(folder / NONCES))
             why = str(error)
             refusal = StudyError(
                 f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "

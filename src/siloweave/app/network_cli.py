@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from siloweave.app.options import AsJson, EndFolder, StudyFile, reported
-from siloweave.app.party_cli import Rows, party
+from siloweave.app.party_cli import party
 
 Spool = Annotated[
     Path | None, typer.Option(help="A folder of files that something carries between both ends.")

@@ -32,9 +32,9 @@ from siloweave.core.method import Keep, Method, Setup, Stage, Task
 from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError, shortened
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
+from siloweave.federation.course import FINISHED, STATUS, StatusFile
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import Envelope
-from siloweave.federation.records import FINISHED, STATUS, StatusFile
 from siloweave.federation.session import Close, Part, Parted, Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger

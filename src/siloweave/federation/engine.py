@@ -558,7 +558,9 @@ def answering(
     watch = watch or Watch(f"party {seals.name!r}")
     way = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
     if proxy and plaintext:
-        raise InputError("--proxy: a link without TLS stays on this machine, so leave the proxy out")
+        raise InputError(
+            "--proxy: a link without TLS stays on this machine, so leave the proxy out"
+        )
     watch.waits(f"connecting to {address}{f' through {way.address}' if way else ''}")
     if not plaintext:
         _await_server(host, port, authority, seconds, "the coordinator", way, watch)

@@ -94,9 +94,7 @@ def proxy_for(host: str, port: int, given: str | None, *, is_local: bool) -> Pro
     return proxy_in(url)
 
 
-def connected(
-    host: str, port: int, seconds: float, proxy: Proxy | None = None
-) -> socket.socket:
+def connected(host: str, port: int, seconds: float, proxy: Proxy | None = None) -> socket.socket:
     """Connect to a host, through a tunnel of the proxy's if there is one.
 
     Raises:
