@@ -356,9 +356,10 @@ def test_a_party_goes_through_a_proxy_and_its_terminal_says_how_the_link_is(tmp_
 )
 def test_a_proxy_that_refuses_ends_the_party_at_once(tmp_path, status, match):
     provisioned(tmp_path)
-    with connecting.proxy(status) as proxy, pytest.raises(InputError, match=match):
+    with connecting.proxy(status) as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
-        serve(tmp_path / "lab", seals_of("lab"), echo, "127.0.0.1:9", proxy=url)
+        with pytest.raises(InputError, match=match):
+            serve(tmp_path / "lab", seals_of("lab"), echo, "127.0.0.1:9", proxy=url)
 
 
 # Many replies, large ones, and malformed ones

@@ -82,9 +82,12 @@ def test_a_password_is_asked_for_and_is_enough(home):
 
 def test_a_refusal_names_the_proxy_and_says_what_to_do(home):
     match = r"proxy 127\.0\.0\.1:\d+ refuses to connect to localhost:\d+ \(403 Said\)\. Ask who"
-    with tls.server(home) as port, connecting.proxy(403) as proxy:
-        with pytest.raises(InputError, match=match):
-            check(port, home, proxy)
+    with (
+        tls.server(home) as port,
+        connecting.proxy(403) as proxy,
+        pytest.raises(InputError, match=match),
+    ):
+        check(port, home, proxy)
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
@@ -111,6 +114,9 @@ def test_what_is_no_proxy_is_named(home):
 def test_a_proxy_that_opens_tls_is_refused(home, tmp_path):
     (tmp_path / "other").mkdir()
     certificates.make_certificates(tmp_path / "other", [])
-    with tls.server(tmp_path / "other") as port, connecting.proxy() as proxy:
-        with pytest.raises(InputError, match=r"was not issued by .*may open TLS"):
-            check(port, home, proxy)
+    with (
+        tls.server(tmp_path / "other") as port,
+        connecting.proxy() as proxy,
+        pytest.raises(InputError, match=r"was not issued by .*may open TLS"),
+    ):
+        check(port, home, proxy)

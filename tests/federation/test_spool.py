@@ -265,7 +265,7 @@ def test_a_subfolder_that_is_a_link_is_refused(tmp_path):
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "to-clinic").symlink_to(tmp_path / "elsewhere")
     for use in (spool_of, serve_from):
-        with pytest.raises(InputError, match="to-clinic: is a link, and links .* not followed"):
+        with pytest.raises(InputError, match=r"to-clinic: is a link, and links .* not followed"):
             use(tmp_path)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

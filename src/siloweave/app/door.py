@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
@@ -23,7 +23,8 @@ from typing import Any
 import typer
 
 from siloweave.app.network import answers_in
-from siloweave.app.status import logging_for
+from siloweave.app.status import known_status, logging_for
+from siloweave.app.status_facts import remembered
 from siloweave.errors import InputError, SiloweaveError, of_system
 from siloweave.federation import course, engine, spool
 from siloweave.federation.watch import Watch
@@ -32,6 +33,7 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 _LOOK_S = 0.2  # between two looks whether a study has ended, or this is interrupted
+_FACTS_S = 10.0  # between two looks whether facts for `siloweave status` are outdated
 _LATE_S = 10.0  # after which it is said why a party has not answered
 _SAID_S = 1.0  # between two looks whom a coordinator waits for
 
@@ -120,7 +122,8 @@ class Door:
                 print_error(declined)
                 watch.waits("takes no part, and says so when it is first asked")
             most = min(self.wait if declined else inf, until - time.monotonic())
-            self._serve(seals, reply, most, watch)
+            with keeping_facts(self.folder):
+                self._serve(seals, reply, most, watch)
             if seals.has_ended:
                 watch.ended(f"study {seals.roster.study!r}: the coordinator has its result")
             elif time.monotonic() >= until:
@@ -189,6 +192,34 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
     if errors:
         sys.stderr.flush()
         raise typer.Exit(2)
+
+
+@contextmanager
+def keeping_facts(folder: Path) -> Iterator[None]:
+    """Keep what `siloweave status` takes of an end's files up to date while the block runs.
+
+    This process has loaded what that needs; `siloweave status` would have to, at every call.
+    """
+    over = threading.Event()
+
+    def keep() -> None:
+        with suppress(SiloweaveError, OSError):  # the command itself says what is wrong
+            if known_status(folder) is None:
+                remembered(folder)
+
+    def keep_on() -> None:
+        keep()
+        while not over.wait(_FACTS_S):
+            keep()
+
+    thread = threading.Thread(target=keep_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        keep()
 
 
 @contextmanager

@@ -198,7 +198,7 @@ def coordinator(
 ) -> None:
     """Run a study with parties on other machines; the same command continues it."""
     from siloweave.app.console import print_summary
-    from siloweave.app.door import waiting
+    from siloweave.app.door import keeping_facts, waiting
     from siloweave.app.network import office_in
     from siloweave.app.run import execute
     from siloweave.app.status import log_into
@@ -212,6 +212,7 @@ def coordinator(
     office = office_in(folder)
     log_into(folder)
     with ExitStack() as stack:
+        stack.enter_context(keeping_facts(folder))
         progress = stack.enter_context(Bar(quiet=json))
         watch = Watch("coordinator", progress.line)
         carrier: Any = None

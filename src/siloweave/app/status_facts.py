@@ -41,7 +41,8 @@ def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus
 
 def remembered(folder: Path, data: str | Path | None = None) -> CoordinatorFacts | PartyFacts:
     """Compute an end's facts, and store them for later calls; errors as of `status_of`."""
-    study, facts = Study.load(folder), None
+    study = Study.load(folder)
+    facts: CoordinatorFacts | PartyFacts
     if (folder / network.COORDINATOR_PUBLIC).exists():
         facts = _of_party(folder, study, data)
     else:

@@ -295,7 +295,9 @@ class Engine:
         self.processes: list[_Supervised] = []
         try:
             if not joined:
-                link = flower.LinkFacts(host, port, secret, *files, list(admitted.values()))
+                certificate, key, authority = files
+                keys = list(admitted.values())
+                link = flower.LinkFacts(host, port, secret, certificate, key, authority, keys)
                 self.processes.append(_Supervised(link, folder, "superlink"))
             trusted = None if plaintext else folder / certificates.AUTHORITY
             who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"
@@ -545,8 +547,8 @@ def answering(
 
     Raises:
         InputError: Flower is not installed; the address is malformed; the proxy refuses; nobody
-            answers there in time, or someone who is not the coordinator, or whose certificate does not hold; the
-            coordinator does not let the node in; or an answer cannot be stored.
+            answers there in time, or someone who is not the coordinator, or whose certificate does
+            not hold; the coordinator does not let the node in; or an answer cannot be stored.
         StudyError: What the study was refused with, once the coordinator was sent that.
     """
     _need_flower()

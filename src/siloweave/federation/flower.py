@@ -102,7 +102,10 @@ clientapp = "nothing.here:runs"
 
 
 class LinkFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of a SuperLink; plaintext if there is no certificate; `nodes` are public keys' words."""
+    """Facts of a SuperLink; plaintext if there is no certificate.
+
+    `nodes` are the public keys of those that may send much, as words.
+    """
 
     host: str
     port: int
@@ -565,7 +568,8 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
     while True:
         # What is too large for one report waits for the next one, which then waits for nothing.
         reported, outcomes = _piece(outcomes)
-        known = [one.number for one in (*sent.values(), *outcomes)]
+        known = [question.number for question in sent.values()]
+        known += [outcome.number for outcome in outcomes]
         refused = {names.get(key, ""): apart for key, apart in _Secret.refused.items()}
         _Secret.refused.clear()
         wait = pace.wait() if sent else _LONGEST_S

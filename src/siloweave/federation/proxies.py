@@ -14,7 +14,7 @@ import time
 from base64 import b64encode
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from siloweave.errors import InputError
 
@@ -88,10 +88,10 @@ def proxy_for(host: str, port: int, given: str | None, *, is_local: bool) -> Pro
         return proxy_in(given)
     proxies = getproxies_environment()
     url = proxies.get("https") or proxies.get("all")
-    is_bypassed = proxy_bypass_environment(f"{_bracketed(host)}:{port}", proxies)
-    if not url or is_local or is_bypassed:
+    if not url or is_local:
         return None
-    return proxy_in(url)
+    is_bypassed = proxy_bypass(f"{_bracketed(host)}:{port}")
+    return None if is_bypassed else proxy_in(url)
 
 
 def connected(host: str, port: int, seconds: float, proxy: Proxy | None = None) -> socket.socket:

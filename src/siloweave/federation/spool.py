@@ -350,8 +350,9 @@ def serve(
     """Answer questions from a spool folder: the party's end.
 
     It ends when there is a file called `stop` in `to-PARTY`, and removes that file; once it has
-    refused the study, or the coordinator has its result; after so many seconds; and once it is `stopped`. While the folder is not
-    there, as of a memory stick that was taken out, it waits for it to be back.
+    refused the study, or the coordinator has its result; after so many seconds; and once it is
+    `stopped`. While the folder is not there, as of a memory stick that was taken out, it waits for
+    it to be back.
 
     Args:
         folder: Where the subfolders lie, or are made.
