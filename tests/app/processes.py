@@ -62,7 +62,7 @@ class Ends:
         for name in self.parties:
             self.start(name)
         if "--spool" in self.way("coordinator"):  # over a network they wait for the coordinator
-            until(lambda: all("answers over" in self.said(name) for name in self.parties))
+            until(lambda: all("waiting for the first" in self.said(n) for n in self.parties))
         self.start("coordinator")
 
     def log(self, name):

@@ -129,7 +129,7 @@ class PartyStatus(msgspec.Struct, frozen=True):
     left: float | None
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedRun(msgspec.Struct, frozen=True):
     """What a coordinator's status takes of a finished run."""
 
     run: str
@@ -159,7 +159,7 @@ class CoordinatorFacts(msgspec.Struct, frozen=True, tag=True):
     at_most: int
     epsilon: float
     delta: float
-    ended: Ended | None
+    ended: EndedRun | None
 
 
 class PartyFacts(msgspec.Struct, frozen=True, tag=True):

@@ -14,7 +14,7 @@ from siloweave.app.policy import read_policy
 from siloweave.app.status import (
     CoordinatorFacts,
     CoordinatorStatus,
-    Ended,
+    EndedRun,
     PartyFacts,
     PartyStatus,
     key_of,
@@ -62,7 +62,7 @@ def _of_coordinator(folder: Path, study: Study) -> CoordinatorFacts:
                 for one in ended.parties}  # fmt: skip
         traffic = {name: Traffic(*counts) for name, counts in sums.items()}
         seconds = sum(ended.seconds.values())
-        summary = Ended(ended.run, ended.epsilon, seconds, ended.rounds, traffic)
+        summary = EndedRun(ended.run, ended.epsilon, seconds, ended.rounds, traffic)
     return CoordinatorFacts(
         key=key,
         folder=run,
