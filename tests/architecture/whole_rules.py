@@ -11,6 +11,7 @@ from tests.architecture.source import Source
 ALONE: Mapping[str, str] = {
     "src/siloweave/app/cli.py": "the entry point that pyproject.toml names",
     "src/siloweave/app/console.py": "what commands print; cli.py is what they take",
+    "src/siloweave/app/door.py": "what a party's process does; network_cli.py is what it takes",
     "src/siloweave/app/party_cli.py": "the commands of a party's owner; cli.py adds them",
     "src/siloweave/app/policy.py": "one file of a party's folder, whoever reads it",
     "src/siloweave/app/network.py": "the ends of a network; network_cli.py is what commands take",

@@ -461,7 +461,7 @@ class Office:
         return parties_over(carrier, agreed(self.study.facts()), self.seals)
 
     def part_from(self, carrier: Any, seconds: float) -> list[str]:
-        """Tell all parties that the coordinator has its result; the names of those that heard.
+        """Let all parties know that the coordinator has its result; the names of those that heard.
 
         The synthetic table and the public report go along where all parties may have the table,
         and both are small enough. Each party's answer is awaited for so many seconds.

@@ -396,13 +396,13 @@ def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
 
 
 def part_from(carrier: Carrier, names: Sequence[str], run: str, message: Part) -> list[str]:
-    """Tell parties that the coordinator has its result; the names of those that answered.
+    """Let parties know that the coordinator has its result; the names of those that answered.
 
     Args:
-        carrier: As of `parties_over`, which awaits each answer for as long as it was told to.
+        carrier: As of `parties_over`, which awaits each answer for as long as `await_for` says.
         names: Of the parties.
         run: Name of the study's run, with `PARTING` as its stage.
-        message: What they are told, and sent along.
+        message: What they are sent.
     """
     body, heard = messages.encode(message), list[str]()
 

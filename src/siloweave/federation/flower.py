@@ -764,7 +764,7 @@ class _Carrying:
             time.sleep(_LONGEST_S)
 
     def _note(self, why: str = "") -> None:
-        """Tell the party that the SuperLink is reached, or why it is not, if that is news."""
+        """Let the party know that the SuperLink is reached, or why it is not, if that is news."""
         if why == self._told:
             return
         self._told = why

@@ -73,7 +73,7 @@ def proxy_in(url: str) -> Proxy:
 
 
 def proxy_for(host: str, port: int, given: str | None, *, is_local: bool) -> Proxy | None:
-    """Return the proxy on the way to a host; None where there is none.
+    """Return the proxy on the way to a host; None where the way is direct.
 
     Args:
         host: Which is to be reached.
