@@ -717,6 +717,7 @@ def test_a_party_that_does_not_run_is_named_at_the_deadline(tmp_path):
             time.sleep(4.0)
             with pytest.raises(RosterError, match="connected, and does not run itself"):
                 link.send("lab", envelope("lab"))
+        link.await_for(60.0)  # its node may take longer than 6 s to start
         with party(tmp_path, "lab", port):
             assert body_in(link.send("lab", envelope("lab", b"at last"))) == b"at last"
 
