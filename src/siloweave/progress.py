@@ -165,6 +165,10 @@ class Bar:
         self._stage = stage
         self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
 
+    def line(self, text: str) -> None:
+        """Show a line above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
     def _due(self, text: str) -> bool:
         """Whether steps of training, of which there are thousands, deserve another line."""
         return bool(_STEP.search(text)) and time.monotonic() - self._printed > _EVERY_S

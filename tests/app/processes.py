@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from siloweave.app.network import party_in, provision
-from siloweave.federation.records import STATUS, read_status
+from siloweave.federation.course import STATUS, read_status
 
 LAST_S = 240.0
 """Longest time that a test waits for something that must happen."""
@@ -62,7 +62,7 @@ class Ends:
         for name in self.parties:
             self.start(name)
         if "--spool" in self.way("coordinator"):  # over a network they wait for the coordinator
-            until(lambda: all("answers over" in self.said(name) for name in self.parties))
+            until(lambda: all("waiting for the first" in self.said(n) for n in self.parties))
         self.start("coordinator")
 
     def log(self, name):

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from tests.app.processes import Ends, first, over_network, provisioned, small, told
 from tests.app.studies import here
 from tests.federation.engines import free_port

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from siloweave.app.network import party_in, provision
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.privacy.ledger import Ledger
 from tests.app.processes import Ends, first, over_network, small, told, until
 from tests.federation.engines import free_port
@@ -195,7 +195,7 @@ def test_a_party_with_another_coordinators_public_key_is_told_and_the_coordinato
     with Ends(folder.path, made, way, wait=40 if network else 5) as ends:
         for name in ends.parties:
             ends.start(name)
-        until(lambda: network or "answers over" in ends.said("south"))
+        until(lambda: network or "waiting for the first" in ends.said("south"))
         ends.start("coordinator")
         assert ends.over("north") == OVER
         wrong = other.read_text().strip()
@@ -225,7 +225,7 @@ def test_a_party_with_another_coordinators_folder_is_told_and_the_coordinator_na
         ends.start_all()
         assert ends.ended() == OVER
         seen = told(ends.said("coordinator")).rpartition("party 'north' ")[2]
-        why = "refused the frame, as of a coordinator that it does not know; see its log. See "
+        why = "refused the frame, for a reason that its own log.txt alone says. See "
         assert seen.startswith(why if network else "did not answer within 8 s")
         assert f"that its coordinator.pub is {own}. Then start again" in seen
         assert "that 'coordinator' did not sign" in told(ends.said("north"))

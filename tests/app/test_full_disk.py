@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from siloweave.app.cli import main
-from siloweave.app.status import LOG, status_of
+from siloweave.app.status import LOG
+from siloweave.app.status_facts import status_of
 from siloweave.federation.engine import HOME
 from siloweave.federation.records import FINISHED
 from siloweave.privacy.journal import NEW

@@ -27,7 +27,7 @@ from siloweave.app.network import (
 )
 from siloweave.app.policy import Policy
 from siloweave.app.run import execute
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.app.study import Study
 from siloweave.errors import (
     InputError,
@@ -98,7 +98,7 @@ def test_a_party_says_when_nothing_more_will_come(ends, caplog):
     said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     over = [one for one in said if "has answered the study to its end" in one]
     assert sorted(one.split("'")[1] for one in over) == ["north", "south"]
-    assert all("end this party (Ctrl-C)" in one for one in over)
+    assert all("says that it has its result" in one for one in over)
 
 
 def test_a_study_goes_on_without_a_party_that_vanished_and_its_ledger_is_not_missed(folder):
@@ -675,7 +675,7 @@ def test_every_end_is_a_process_of_its_own(network, ends, folder):
     out, said = running.communicate(timeout=240)
     assert running.returncode == 0, said
     assert '"party": "north"' in out or '"name": "north"' in out
-    assert "answers over" in said
+    assert "waiting for the first question" in said
     rows = (folder.path / "poc" / "coordinator" / "run" / "synthetic.csv").read_text()
     execute(Study.load(folder.path), noise="seeded")
     assert rows == (folder.path / "run" / "synthetic.csv").read_text()

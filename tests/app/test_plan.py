@@ -11,7 +11,7 @@ from siloweave.app.cli import main
 from siloweave.app.network import party_in, plan_in, provision
 from siloweave.app.plan import APPROVAL, approve
 from siloweave.app.policy import POLICY_FILE
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.errors import InputError
 from siloweave.privacy.ledger import Identity
 

@@ -15,9 +15,9 @@ from siloweave.app.console import print_summary
 from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in
 from siloweave.app.run import execute
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.federation import frames
-from siloweave.federation.frames import exchanges_in
+from siloweave.federation.exchanges import exchanges_in
 from siloweave.federation.site import Site
 from siloweave.privacy import ledger
 from siloweave.progress import Stopwatch

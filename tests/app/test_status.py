@@ -16,21 +16,21 @@ from siloweave.app.cli import main
 from siloweave.app.ledgers import open_run
 from siloweave.app.network import office_in
 from siloweave.app.run import execute
-from siloweave.app.status import LOG, log_into, status_of
+from siloweave.app.status import FACTS, LOG, known_status, log_into, logging_for
+from siloweave.app.status_facts import status_of
 from siloweave.errors import InputError, RosterError, StudyError, WireError
 from siloweave.federation import messages
-from siloweave.federation.frames import (
+from siloweave.federation.course import FINISHED, STATUS, StatusFile, read_status
+from siloweave.federation.exchanges import (
     ANSWER,
-    FRAME,
     LAST,
     REFUSAL,
     Exchange,
     Nonces,
-    Opened,
     exchanges_in,
 )
+from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Envelope
-from siloweave.federation.records import FINISHED, STATUS, StatusFile, read_status
 from tests.app.processes import party_at
 from tests.synthesizers.networked import over_files
 
@@ -216,10 +216,55 @@ def test_stages_add_up_and_a_new_process_starts_anew(tmp_path):
     assert read_status(tmp_path / STATUS) is None
 
 
+HEAVY = ("jax", "numpy", "polars", "cryptography", "siloweave.core", "siloweave.methods", "rich")
+LIGHTLY = f"""
+import sys
+from siloweave.app.cli import main
+code = main(["status", sys.argv[1], "--json"])
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def said_by(folder):
+    """What `siloweave status --json` prints in a process of its own, and what it loaded."""
+    command = [sys.executable, "-c", LIGHTLY, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout), done.stderr.strip()
+
+
+@pytest.mark.parametrize("name", ["north", "coordinator"])
+def test_a_status_of_which_nothing_changed_loads_no_arrays_and_no_methods(ends, name):
+    """And says the same as one that computes all of it."""
+    run(ends, "north", "south")
+    facts = ends[name] / FACTS
+    fresh, _ = said_by(ends[name])
+    assert facts.stat().st_mode & 0o777 == 0o600
+    again, loaded = said_by(ends[name])
+    assert loaded == "[]"
+    for one in (fresh, again):
+        one.pop("quiet", None)
+    assert again == fresh
+    if name == "north":
+        (ends[name] / "policy.toml").write_text("[budget]\nepsilon_per_study = 0.1\n")
+        changed, loaded = said_by(ends[name])
+        assert changed["state"] == "refused by the policy"
+        assert "siloweave.methods" in loaded
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\x93\x01"])
+def test_facts_that_were_damaged_are_computed_again(ends, damaged):
+    before = status_of(ends["north"])
+    (ends["north"] / FACTS).write_bytes(damaged)
+    assert known_status(ends["north"]) is None
+    assert status_of(ends["north"]) == before
+    assert known_status(ends["north"]) == before
+
+
 def test_a_coordinator_that_was_killed_is_seen(ends):
     path = ends["coordinator"] / "run" / STATUS
     code = (
-        "from pathlib import Path; from siloweave.federation.records import StatusFile;"
+        "from pathlib import Path; from siloweave.federation.course import StatusFile;"
         f"StatusFile(Path({str(path)!r}), 'small-x').asked(3, 'sum/count', 'north')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -247,6 +292,32 @@ def test_a_log_that_cannot_be_written_says_so_once_and_stops_nothing(tmp_path, c
     said = capsys.readouterr().err
     assert named == str(tmp_path / LOG)
     assert said == "/dev/full: nothing more is logged there (No space left on device)\n"
+
+
+def test_a_log_is_put_aside_when_it_is_large(tmp_path, monkeypatch):
+    monkeypatch.setattr("siloweave.app.status.LOG_BYTES", 2000)
+    log, _ = logging.getLogger("siloweave"), log_into(tmp_path)
+    for number in range(200):
+        log.info("line %d of many", number)
+    logs = sorted(one.name for one in tmp_path.iterdir())
+    assert logs == [LOG, f"{LOG}.1", f"{LOG}.2", f"{LOG}.3"]
+    for name in logs:
+        assert (tmp_path / name).stat().st_size <= 2000
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert "line 199 of many" in (tmp_path / LOG).read_text()
+
+
+def test_what_one_study_logs_is_in_no_log_of_another(tmp_path):
+    log, folders = logging.getLogger("siloweave"), [tmp_path / "flu", tmp_path / "stroke"]
+    for folder in folders:
+        folder.mkdir()
+        log_into(folder)
+    with logging_for(folders[0]):
+        log.info("of flu")
+    log.info("of both")
+    texts = [(folder / LOG).read_text() for folder in folders]
+    assert [text.count("of flu") for text in texts] == [1, 0]
+    assert [text.count("of both") for text in texts] == [1, 1]
 
 
 def test_what_a_coordinator_sends_adds_no_line_to_the_log_of_a_party(ends, capsys):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from siloweave.federation.records import STATUS, read_status
+from siloweave.federation.course import STATUS, read_status
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from tests.app.processes import Ends, below, lives, over_network, provisioned, small, until
 from tests.federation.engines import free_port

@@ -11,6 +11,7 @@ from tests.architecture.source import Source
 ALONE: Mapping[str, str] = {
     "src/siloweave/app/cli.py": "the entry point that pyproject.toml names",
     "src/siloweave/app/console.py": "what commands print; cli.py is what they take",
+    "src/siloweave/app/door.py": "what a party's process does; network_cli.py is what it takes",
     "src/siloweave/app/party_cli.py": "the commands of a party's owner; cli.py adds them",
     "src/siloweave/app/policy.py": "one file of a party's folder, whoever reads it",
     "src/siloweave/app/network.py": "the ends of a network; network_cli.py is what commands take",
@@ -33,6 +34,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/evaluate/similarity.py": "measures, which know no score",
     "src/siloweave/federation/spool.py": "one transport; frames.py is what any of them carries",
     "src/siloweave/federation/flower.py": "all that imports Flower, for processes of its own",
+    "src/siloweave/federation/gate.py": "bounds that know nothing of Flower, tested without it",
     "src/siloweave/models/copula.py": "one model, loaded when it is fitted",
     "src/siloweave/models/ctab.py": "one model, loaded when it is fitted",
     "src/siloweave/models/field_graph.py": "mathematics that know no party",

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
+from siloweave.federation.exchanges import Nonces
+from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.session import Session, with_closing
 from siloweave.federation.site import FolderStore
 from siloweave.federation.spool import STOP, Spool, _to, serve
@@ -44,7 +45,7 @@ def ledger_in(folder, name="clinic"):
     return Ledger(name, path=home / "ledger.jsonl", limit=LIMIT, identity=identity_of(name))
 
 
-def serve_from(folder, *, name="clinic", spool=None):
+def serve_from(folder, *, name="clinic", spool=None, watch=None):
     """Be a party until it is told to stop."""
     home, identity = folder / "party", identity_of(name)
     with ledger_in(folder, name) as ledger:
@@ -53,7 +54,11 @@ def serve_from(folder, *, name="clinic", spool=None):
         seals = Seals(name, identity, roster_of(name), Nonces(home / "nonces"))
         handlers = with_closing(HANDLERS)
         folder = spool or folder / "spool"
-        serve(folder, seals, lambda question: site.answer(question.data, handlers), pause=0.004)
+
+        def reply(question):
+            return site.answer(question.data, handlers)
+
+        serve(folder, seals, reply, pause=0.004, watch=watch)
 
 
 def stop(folder: Path, party: str) -> None:

@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from siloweave.errors import InputError, RosterError, StudyError, WireError
 from siloweave.federation import certificates, engine, flower, local
+from siloweave.federation.watch import Watch
+from tests.federation import connecting
 from tests.federation.engines import (
     NAMES,
     SuperLink,
@@ -148,7 +150,8 @@ def test_a_stranger_can_give_the_superlink_no_order(tmp_path):
             assert status(f"/v1/{order}") == 404
             assert status(f"/v1/{order}", {"x-siloweave-engine": "0" * 64}) == 404
         assert [status(path) for path in ("/docs", "/openapi.json", "/")] == [404] * 3
-        assert status("/v1/fleet/pull-messages", {"content-length": str(2**24)}) == 413
+        for size in (2**17, 2**22, 2**24):  # also where a node may send so much
+            assert status("/v1/fleet/pull-messages", {"content-length": str(size)}) == 413
         assert status("/v1/fleet/pull-messages") in (400, 401, 415, 422)
         assert status("/v1/fleet/../control/start-run") == 404
 
@@ -310,6 +313,123 @@ def test_a_port_in_use_a_malformed_address_and_nobody_there(tmp_path):
     with pytest.raises(InputError, match="must be HOST:PORT"):
         engine.Engine(tmp_path / "office", seals_of("coordinator"), "office", seconds=1)
     refused(tmp_path, port, "nobody answered for 1 s")
+
+
+# A proxy on the way, and what a terminal says
+
+
+def told(lines, text, seconds=60.0):
+    """Wait until a terminal has a line with this text."""
+    end = time.monotonic() + seconds
+    while not any(text in line for line in lines):
+        assert time.monotonic() < end, lines
+        time.sleep(0.05)
+
+
+def test_a_party_goes_through_a_proxy_and_its_terminal_says_how_the_link_is(tmp_path):
+    port, lines = free_port(), []
+    provisioned(tmp_path)
+    watch = Watch("party 'lab'", lines.append)
+    with connecting.proxy(word=b"YW5uOmJlZQ==") as proxy:
+        url = f"http://ann:bee@127.0.0.1:{proxy.port}"
+        with (
+            coordinator(tmp_path, port) as link,
+            party(tmp_path, "lab", port, proxy=url, watch=watch),
+        ):
+            assert body_in(link.send("lab", envelope("lab", b"through"))) == b"through"
+            told(lines, "connected")
+            os.kill(link.processes[0].number, signal.SIGKILL)  # the SuperLink
+            told(lines, "lost (")
+            told(lines, "back after")  # although nobody is asked anything
+            assert body_in(link.send("lab", envelope("lab", b"again", 1))) == b"again"
+        assert len(proxy.heads) >= 2  # of the check before, and of the node
+        assert all(b"CONNECT 127.0.0.1:%d " % port in head for head in proxy.heads)
+    assert lines[0] == f"party 'lab': connecting to 127.0.0.1:{port} through 127.0.0.1:{proxy.port}"
+    assert "party 'lab': waiting for the first question" in lines
+    assert max(map(len, lines)) <= 80
+    log = (tmp_path / "lab" / "engine" / "node.log").read_text()
+    assert "bee" not in log
+
+
+@pytest.mark.parametrize(
+    ("status", "match"), [(403, "refuses to connect to 127"), (407, "asks for a password")]
+)
+def test_a_proxy_that_refuses_ends_the_party_at_once(tmp_path, status, match):
+    provisioned(tmp_path)
+    with connecting.proxy(status) as proxy:
+        url = f"http://127.0.0.1:{proxy.port}"
+        with pytest.raises(InputError, match=match):
+            serve(tmp_path / "lab", seals_of("lab"), echo, "127.0.0.1:9", proxy=url)
+
+
+# Many replies, large ones, and malformed ones
+
+
+class Replies:
+    """A SuperLink's grid with replies by the name of what they answer; counts those at a time."""
+
+    def __init__(self, replies):
+        self.replies, self.most = replies, 0
+
+    def pull_messages(self, names):
+        found = [self.replies.pop(name) for name in names if name in self.replies]
+        self.most = max(self.most, len(found))
+        if any(one is ValueError for one in found):
+            self.replies |= dict(zip(names, found, strict=True)) if len(names) > 1 else {}
+            raise ValueError("cannot be inflated")
+        return found
+
+
+def reply_to(name, content, error=False):
+    metadata = SimpleNamespace(reply_to_message_id=name)
+    return SimpleNamespace(metadata=metadata, content=content, has_error=lambda: error)
+
+
+def answer_of(name, frame=b"frame"):
+    return reply_to(name, {"000000": {"kind": 0, "frame": frame}})
+
+
+def sent(count):
+    return {str(i): flower.Question(i, "lab", b"", 1.0) for i in range(count)}
+
+
+def test_a_malformed_reply_ends_no_other_question():
+    odd = [
+        reply_to("0", {}),
+        reply_to("1", {"000000": {"kind": "x"}}),
+        reply_to("2", {"000000": {"kind": 77}}),
+        reply_to("3", {"000000": {"kind": 0, "frame": "text"}}),
+        reply_to("4", {"000000": {"kind": 0}}),
+        reply_to("5", None),
+        ValueError,
+        reply_to("7", {}, error=True),
+        answer_of("8"),
+    ]
+    grid = Replies({str(i): one for i, one in enumerate(odd)})
+    asked, outcomes = sent(9), []
+    while asked:
+        outcomes += flower._fetched(grid, asked)
+    kinds = {one.number: one.kind for one in outcomes}
+    malformed = dict.fromkeys(range(7), flower.MALFORMED)
+    assert kinds == {**malformed, 7: flower.AWAY, 8: flower.ANSWERED}
+
+
+def test_large_answers_are_reported_in_pieces(monkeypatch):
+    """Four of 100 MB at once, and a hundred of 2.7 MB, were too much for one report."""
+    monkeypatch.setattr(flower, "_REPORT_BYTES", 1000)
+    grid = Replies({str(i): answer_of(str(i), bytes(400)) for i in range(20)})
+    grid.replies["3"] = answer_of("3", bytes(5000))
+    asked, outcomes = sent(20), []
+    while asked:
+        outcomes += flower._fetched(grid, asked)
+    assert grid.most <= 4
+    sizes, left = [], outcomes
+    while left:
+        reported, left = flower._piece(left)
+        sizes.append([len(one.frame) for one in reported])
+    assert sum(map(len, sizes)) == 20
+    assert [5000] in sizes
+    assert all(sum(some) <= 1000 or len(some) == 1 for some in sizes)
 
 
 # A SuperLink that others run
@@ -597,6 +717,7 @@ def test_a_party_that_does_not_run_is_named_at_the_deadline(tmp_path):
             time.sleep(4.0)
             with pytest.raises(RosterError, match="connected, and does not run itself"):
                 link.send("lab", envelope("lab"))
+        link.await_for(60.0)  # its node may take longer than 6 s to start
         with party(tmp_path, "lab", port):
             assert body_in(link.send("lab", envelope("lab", b"at last"))) == b"at last"
 

@@ -10,14 +10,12 @@ import pytest
 
 from siloweave.errors import RosterError, StudyError, WireError
 from siloweave.federation import frames, messages
+from siloweave.federation.exchanges import Exchange, Nonces, exchanges_in
 from siloweave.federation.frames import (
     FRAME,
     REFUSED,
-    Exchange,
-    Nonces,
     PublicKeys,
     Seals,
-    exchanges_in,
     keys_for,
     read_roster,
     signed_roster,

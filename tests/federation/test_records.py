@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from siloweave.errors import LedgerError, WireError
-from siloweave.federation.records import Receipt, Receipts, read_receipts
+from siloweave.federation.course import Receipt, read_receipts
+from siloweave.federation.records import Receipts
 from siloweave.federation.session import InProcess, Session
 from siloweave.privacy.ledger import Ledger
 from tests.federation.small import (

@@ -21,6 +21,7 @@ from siloweave.federation import messages
 from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.messages import Envelope
 from siloweave.federation.spool import _Box
+from siloweave.federation.watch import Watch
 from tests.federation.rosters import identity_of
 from tests.federation.small import Ask, Hello, Size, frame, reply_in
 from tests.federation.spooled import (
@@ -161,13 +162,144 @@ def test_a_folder_that_cannot_be_used_is_a_clear_error_at_both_ends(tmp_path):
             use(tmp_path)
 
 
-def test_a_folder_that_is_taken_away_ends_the_party_with_a_clear_error(tmp_path, monkeypatch):
-    def gone(path):
-        raise FileNotFoundError(path)
+def test_a_folder_that_is_taken_away_is_waited_for_until_it_is_back(tmp_path):
+    """As a memory stick is: its subfolders are not made anew where it was."""
+    lines = []
+    watch = Watch("party 'clinic'", lines.append)
+    with party(tmp_path, watch=watch):
+        run(spool_of(tmp_path), 1)
+        (tmp_path / "spool").rename(tmp_path / "away")
+        while not any("lost" in line for line in lines):
+            time.sleep(0.001)
+        assert not (tmp_path / "spool").exists()
+        (tmp_path / "away").rename(tmp_path / "spool")
+        assert len(run(spool_of(tmp_path), 2)) == 2
+    assert lines[0] == "party 'clinic': connected"
+    assert lines[1].startswith("party 'clinic': waiting for the first question in ")
+    assert lines[2].startswith("party 'clinic': lost (")
+    assert lines[2].endswith("trying again")
+    assert lines[3].startswith("party 'clinic': back after ")
+    assert max(map(len, lines)) <= 80
 
-    monkeypatch.setattr(Path, "iterdir", gone)
-    with pytest.raises(InputError, match="'clinic' cannot read questions"):
-        serve_from(tmp_path)
+
+# Two users, links, and two coordinators
+
+
+def shared(folder):
+    """A spool folder that its owner shares with a group."""
+    (folder / "spool").mkdir()
+    (folder / "spool").chmod(0o2770)
+    return folder
+
+
+def test_a_folder_that_is_shared_with_a_group_has_files_for_the_group(tmp_path):
+    shared(tmp_path)
+    with party(tmp_path):
+        run(spool_of(tmp_path), 1)
+    made = list((tmp_path / "spool").rglob("*"))
+    assert len(made) == 6
+    for one in made:
+        assert one.stat().st_mode & 0o7777 == (0o2770 if one.is_dir() else 0o660), one
+
+
+AS_ANOTHER = """
+import os, sys
+from pathlib import Path
+from siloweave.federation.exchanges import Nonces
+from siloweave.federation.frames import Seals
+from siloweave.federation.messages import Envelope, decode, encode
+from siloweave.federation.spool import serve
+from tests.federation.rosters import identity_of
+from tests.federation.spooled import roster_of
+
+def echo(question):
+    asked = decode(question.data, Envelope)
+    return encode(Envelope(asked.run, asked.step, asked.to, asked.sender, asked.body))
+
+os.setgroups([])
+os.setresgid({group}, {group}, {group})
+os.setresuid({user}, {user}, {user})
+seals = Seals("clinic", identity_of("clinic"), roster_of(), Nonces(Path(sys.argv[1]) / "nonces"))
+serve(Path(sys.argv[2]), seals, echo, pause=0.004)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root, to be two")
+@pytest.mark.parametrize("mode", [0o2770, 0o700])
+def test_two_users_of_one_group_share_a_folder_that_is_made_for_them(tmp_path, mode):
+    """The coordinator is this user; the party is another one, of a group that has the folder."""
+    group, user = 60_123, 60_124
+    place = tmp_path / "spool"
+    place.mkdir()
+    os.chown(place, 0, group)
+    place.chmod(mode)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    os.chown(home, user, group)
+    for above in (tmp_path, *tmp_path.parents):
+        if above.stat().st_mode & 0o005 != 0o005:
+            above.chmod(above.stat().st_mode | 0o055)
+    code = AS_ANOTHER.format(group=group, user=user)
+    command = [sys.executable, "-c", code, str(home), str(place)]
+    spool = spool_of(tmp_path)  # which makes the subfolders
+    other = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    try:
+        assert mode == 0o2770 or other.wait(30)
+        if mode == 0o2770:
+            for step in range(2):
+                question = messages.encode(Envelope("r1", step, "coordinator", "clinic", b"x"))
+                answer = messages.decode(spool.send("clinic", question), Envelope)
+                assert (answer.step, answer.body) == (step, b"x")
+            stop(place, "clinic")
+        assert (other.wait(30) == 0) == (mode == 0o2770)
+        said = other.stderr.read().decode()
+        assert ("chmod 2770" in said) == (mode == 0o700), said
+    finally:
+        other.kill()
+        other.wait()
+        other.stderr.close()
+
+
+def test_a_subfolder_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "to-clinic").symlink_to(tmp_path / "elsewhere")
+    for use in (spool_of, serve_from):
+        with pytest.raises(InputError, match=r"to-clinic: is a link, and links .* not followed"):
+            use(tmp_path)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_subfolder_that_becomes_a_link_ends_the_party(tmp_path):
+    errors = []
+
+    def serving():
+        try:
+            serve_from(tmp_path)
+        except InputError as error:
+            errors.append(str(error))
+
+    thread = Thread(target=serving, daemon=True)
+    thread.start()
+    box = tmp_path / "spool" / "to-clinic"
+    while not (box / "done").is_dir():
+        time.sleep(0.001)
+    box.rename(tmp_path / "moved")
+    box.symlink_to(tmp_path / "moved")
+    thread.join(20)
+    assert len(errors) == 1
+    assert "is a link" in errors[0] or "is not there" in errors[0]
+
+
+def test_a_folder_has_one_coordinator_at_a_time(tmp_path):
+    with (
+        spool_of(tmp_path),
+        pytest.raises(InputError, match=rf"another coordinator .*process {os.getpid()} on .*'flu'"),
+        spool_of(tmp_path),
+    ):
+        pass
+    with spool_of(tmp_path) as spool, party(tmp_path):
+        assert run(spool, 1)
 
 
 # Foreign, broken and repeated files

@@ -11,8 +11,8 @@ import pytest
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import messages
+from siloweave.federation.course import RECEIPTS, read_receipts
 from siloweave.federation.messages import Envelope
-from siloweave.federation.records import RECEIPTS, read_receipts
 from siloweave.federation.session import InProcess
 from siloweave.methods.fed_tgan import party as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of

@@ -8,7 +8,8 @@ from siloweave.core.method import Setup
 from siloweave.core.party import Host, agreed, parties_over
 from siloweave.core.run import columns_of, job_for, parties_of, run_over
 from siloweave.errors import StudyError
-from siloweave.federation.frames import Nonces, Seals, keys_for, signed_roster
+from siloweave.federation.exchanges import Nonces
+from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.spool import STOP, Spool, serve
 from siloweave.privacy.ledger import Identity
 from siloweave.tables import read, write

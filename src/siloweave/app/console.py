@@ -347,11 +347,9 @@ def _planned(one: PlannedMessage) -> tuple[str, ...]:
     return one.stage, question, times, one.replies, why, one.ledger
 
 
-def print_status(found: CoordinatorStatus | PartyStatus, *, json: bool) -> None:
+def print_status(found: CoordinatorStatus | PartyStatus) -> None:
     """How far a study is, at one of its ends."""
-    if json:
-        _print_json(found)
-    elif isinstance(found, PartyStatus):
+    if isinstance(found, PartyStatus):
         _print_at_party(found)
     else:
         _print_at_coordinator(found)

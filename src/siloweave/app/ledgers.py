@@ -19,7 +19,7 @@ from siloweave.app.study import Study, close_match
 from siloweave.core.fit import Ledgers, epsilon_of_row
 from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError, number
-from siloweave.federation import records
+from siloweave.federation import course, records
 from siloweave.privacy.accountants import epsilon, rho
 from siloweave.privacy.ledger import Entry, Ledger, spelled_key
 from siloweave.report import words
@@ -27,8 +27,6 @@ from siloweave.report.record import Overhead, spelled
 
 T = TypeVar("T")
 
-ALIGNED = "alignment"
-"""Folder of a run in which its alignment stores what is its own."""
 _DELTA = 1e-6  # for a ledger file of no run
 _SUMMARY = "run.json (key, last line)"
 
@@ -148,7 +146,7 @@ def ledger_files(folder: str | Path) -> dict[str, Path]:
 
 
 def party_summaries(
-    folder: Path, names: Sequence[str], traffic: Mapping[str, records.Traffic], delta: float
+    folder: Path, names: Sequence[str], traffic: Mapping[str, course.Traffic], delta: float
 ) -> tuple[PartySummary, ...]:
     """What every party spent and sent in a run, or in its alignment, whose folder is given."""
     files = ledger_files(folder)
@@ -179,7 +177,7 @@ def finished(study: Study) -> RunSummary | None:
         return None
     verify_ledgers(found.parties, ledger_files(study.folder))
     if found.alignment is not None:
-        verify_ledgers(found.alignment.parties, ledger_files(study.folder / ALIGNED))
+        verify_ledgers(found.alignment.parties, ledger_files(study.folder / course.ALIGNED))
     return found
 
 
@@ -191,7 +189,7 @@ def spent(study: Study) -> dict[str, int]:
         LedgerError: A ledger was edited, or lacks what the coordinator saw of it.
     """
     job, found = Job(study.terms(), run=study.run_name), dict.fromkeys(study.names, 0)
-    for folder in (study.folder, study.folder / ALIGNED):
+    for folder in (study.folder, study.folder / course.ALIGNED):
         files = ledger_files(folder)
         check_receipts(folder, files)
         for name in (name for name in study.names if name in files):
@@ -240,9 +238,9 @@ def check_receipts(
         LedgerError: A ledger is gone, was cut or written anew, is an old copy, or is signed with
             another key; or the receipts are damaged.
     """
-    by_party = dict[str, list[records.Receipt]]()
+    by_party = dict[str, list[course.Receipt]]()
     vanished = records.Absences(folder / records.ABSENCES).names
-    for one in records.read_receipts(folder / records.RECEIPTS):
+    for one in course.read_receipts(folder / course.RECEIPTS):
         if names is None or one.party in names:
             by_party.setdefault(one.party, []).append(one)
     for name, receipts in by_party.items():
@@ -254,13 +252,13 @@ def check_receipts(
                 f"the ledger of party {name!r} is gone or empty; the coordinator saw "
                 f"{len(paid)} payments from it. Put back the file from the last backup."
             )
-        ledger = _read(name, files[name], receipts[0].key, str(records.RECEIPTS))
+        ledger = _read(name, files[name], receipts[0].key, str(course.RECEIPTS))
         here = {entry.hash for entry in ledger.entries}
         for one in paid:
             if one.entry not in here:
                 raise LedgerError(
                     f"{files[name]}: lacks entry {one.entry[:16]}, which paid for the reply to "
-                    f"step {one.step} of run {one.run} ({records.RECEIPTS}). Its end was cut off, "
+                    f"step {one.step} of run {one.run} ({course.RECEIPTS}). Its end was cut off, "
                     "or another copy was put in its place. Put back the file from the last backup."
                 )
     return set(by_party)
@@ -401,12 +399,12 @@ def _stages(path: Path) -> tuple[Path, dict[StageName, dict[str, Path]]]:
     one = path.is_file()
     home = path.parent.parent.parent if one else path
     files = {Ledger.read(path).owner: path} if one else ledger_files(path)
-    ended = (home / f"{ALIGNED}.json").is_file() or (home.parent / "run.json").is_file()
-    if home.name == ALIGNED and ended:  # and not a run's folder that is called so
+    ended = (home / f"{course.ALIGNED}.json").is_file() or (home.parent / "run.json").is_file()
+    if home.name == course.ALIGNED and ended:  # and not a run's folder that is called so
         return home.parent, {"alignment": files}
     if one:
         return home, {"method": files}
-    return home, {"method": files, "alignment": ledger_files(home / ALIGNED)}
+    return home, {"method": files, "alignment": ledger_files(home / course.ALIGNED)}
 
 
 def _compared(
@@ -419,11 +417,11 @@ def _compared(
     """Compare ledgers with run.json and the coordinator's receipts; which of them knew each."""
     home, ended = folder, summary.parties if summary else ()
     if stage == "alignment":
-        home = folder / ALIGNED
+        home = folder / course.ALIGNED
         ended = summary.alignment.parties if summary and summary.alignment else ()
     verify_ledgers(ended, files, names)
     seen = check_receipts(home, files, names)
-    receipts = f"{(home / records.RECEIPTS).relative_to(folder).as_posix()} (key, payments seen)"
+    receipts = f"{(home / course.RECEIPTS).relative_to(folder).as_posix()} (key, payments seen)"
     in_summary = {one.name for one in ended}
     return {
         name: (*([_SUMMARY] if name in in_summary else []), *([receipts] if name in seen else []))

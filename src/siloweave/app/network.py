@@ -12,6 +12,7 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``party.key``       a party's private key, or ``coordinator.key``: never leaves the folder
 ``engine``          certificates and keys by which the engine's processes meet, over a network
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
+``results``         at a party: the study's table and public report, if its policy takes them
 ``synthetic.csv``   at a party: its synthetic columns, where they stay with their parties
 ``begun``           at a party: its signature, by which it knows that all this is its own, and the
                     first line of its ledger, once there is one
@@ -37,12 +38,14 @@ from siloweave.app.check import check_columns, check_rows, columns_in, rows_take
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
+from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
 from siloweave.core.run import Parties, lost_ledger
 from siloweave.errors import InputError, RosterError, SiloweaveError, StudyError, naming_party
 from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
+from siloweave.federation.exchanges import NONCES, Nonces
 from siloweave.federation.masking import KEY
+from siloweave.federation.session import Part
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
@@ -57,10 +60,12 @@ COORDINATOR = "coordinator"
 STUDY_FILE = "study.toml"
 COORDINATOR_KEY, COORDINATOR_PUBLIC = "coordinator.key", "coordinator.pub"
 """In the coordinator's folder its private key; in a party's folder the public one."""
-NONCES = "nonces"
-"""In a party's folder: of the questions that it has answered."""
 KEPT = "synthetic.csv"
 """In a party's folder: its synthetic columns, where these stay with their parties."""
+RESULTS = "results"
+"""In a party's folder: the synthetic table and the public report, if its policy takes them."""
+MOST_SENT = 64 * 2**20
+"""Bytes of both that a coordinator sends to parties at the end; larger ones it keeps."""
 _BEGUN, _SIGNED = "begun", 64  # bytes of a signature, after which the ledger's first line stands
 _POLICY, _LEDGER = (f"its {one} does not allow this study" for one in ("policy", "ledger"))
 _ROWS = "its rows do not fit this study"
@@ -223,7 +228,7 @@ def party_in(
         if broken:
             raise StudyError(broken)
     own = _begun(folder, study, identity)
-    seals = frames.Seals(name, identity, roster, frames.Nonces(folder / NONCES))
+    seals = frames.Seals(name, identity, roster, Nonces(folder / NONCES))
     source, plan = source_of(data), plan_in(folder, data)
     if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
         require_approved(folder, plan, identity)
@@ -256,14 +261,29 @@ def party_in(
         (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
         _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 
+    def part(message: Part) -> None:
+        seals.part()
+        if policy.studies.results:
+            _store_results(folder / RESULTS, message)
+
     with _declining(_LEDGER):
-        held = folder, roster.parties, allow, common, most, keep, seals.end
+        held = folder, roster.parties, allow, common, most, keep, seals.end, part
         host = Host(name, setup, facts, table, job, *held)
     try:
         write_whole(folder / _BEGUN, own + host.ledger.header)
         yield host, seals
     finally:
         host.close()
+
+
+def _store_results(place: Path, message: Part) -> None:
+    """Store what a coordinator sends at the end; others made it, so that nothing here reads it."""
+    files = {"synthetic.csv": message.table, "report.html": message.report}
+    place.mkdir(mode=0o700, exist_ok=True)
+    for name, data in files.items():
+        if data:
+            write_whole(place / name, data)
+    _log.warning("the study's results are in %s", place)
 
 
 @contextmanager
@@ -283,7 +303,7 @@ def answers_in(
             if not error.declined:
                 raise
             _, _, roster, identity, entry = member(folder)
-            seals = frames.Seals(entry.name, identity, roster, frames.Nonces(folder / NONCES))
+            seals = frames.Seals(entry.name, identity, roster, Nonces(folder / NONCES))
             why = str(error)
             refusal = StudyError(
                 f"party {entry.name!r} does not take part: {error.declined}. Its owner sees why "
@@ -439,6 +459,21 @@ class Office:
     def parties(self, carrier: Any) -> Parties:
         """Opens sessions with the parties over a carrier."""
         return parties_over(carrier, agreed(self.study.facts()), self.seals)
+
+    def part_from(self, carrier: Any, seconds: float) -> list[str]:
+        """Let all parties know that the coordinator has its result; the names of those that heard.
+
+        The synthetic table and the public report go along where all parties may have the table,
+        and both are small enough. Each party's answer is awaited for so many seconds.
+        """
+        folder, names = self.study.folder, self.study.names
+        files = [folder / name for name in ("synthetic.csv", "report.html")]
+        sent = [file.read_bytes() if file.is_file() else b"" for file in files]
+        if not sent[0] or sum(map(len, sent)) > MOST_SENT:
+            sent = [b"", b""]
+        carrier.await_for(seconds)
+        run = self.study.job().named(PARTING)
+        return part_from(carrier, names, run, Part(*sent))
 
 
 def office_in(folder: Path) -> Office:

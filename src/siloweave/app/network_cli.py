@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from siloweave.app.options import AsJson, EndFolder, StudyFile, reported
-from siloweave.app.party_cli import Rows, party
+from siloweave.app.party_cli import party
 
 Spool = Annotated[
     Path | None, typer.Option(help="A folder of files that something carries between both ends.")
@@ -88,47 +88,87 @@ def key(
 @party.command("start")
 @reported()
 def start(
-    folder: EndFolder,
-    data: Rows = None,
-    spool: Spool = None,
-    superlink: Superlink = None,
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="This party's folder of each study.")
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", help="Its rows, for each study: a file, or address#table."),
+    ] = None,
+    spool: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder of files that something carries; one for all, or for each."),
+    ] = None,
+    superlink: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The coordinator's address, over a network; one for all, or for each study.",
+        ),
+    ] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="http://HOST:PORT on the way to the coordinator; by default HTTPS_PROXY.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="When to end: 8h, 45min, 18:30, or 2026-12-01T18:30. Else with Ctrl-C."),
+    ] = None,
     plaintext: Plaintext = False,
     wait: Wait = _SECONDS,
     seeded_noise: Seeded = False,
     attached: Attached = False,
 ) -> None:
-    """Answer a study's questions until this is stopped (Ctrl-C); start it again to continue.
+    """Answer the questions of one study or several until each has ended, or this is stopped.
+
+    With several folders, --data is given once for each, in the same order. The party leaves a study
+    once its coordinator has its result. Ctrl-C stops it before; start it again to continue.
 
     A party whose policy, ledger or rows do not allow the study answers the coordinator's first
     question with that, and ends with exit code 2.
     """
-    from siloweave.app.console import print_error
-    from siloweave.app.network import answers_in, member
+    from siloweave.app.door import Door, ends_at, open_doors
+    from siloweave.app.network import member
     from siloweave.app.status import log_into
-    from siloweave.errors import InputError
-    from siloweave.federation import engine
-    from siloweave.federation import spool as files
 
-    _check_way(spool, superlink, wait)
+    ways = _each("--spool", spool, folders), _each("--superlink", superlink, folders)
+    rows = _each("--data", data, folders, is_shared=False)
+    for one, other in zip(*ways, strict=True):
+        _check_way(one, other, wait)
+    if proxy and superlink is None:
+        from siloweave.errors import InputError
+
+        raise InputError("--proxy: files need none; it is for a party with --superlink")
+    seconds = ends_at(until) if until else inf
     _end_with_starter(attached)
-    member(folder)  # nothing is written into a folder that is not a party's
-    log_into(folder)
+    for folder in folders:
+        member(folder)  # nothing is written into a folder that is not a party's
+    for folder in folders:
+        log_into(folder)
     noise = "seeded" if seeded_noise else "os"
-    with answers_in(folder, data, noise=noise) as (seals, reply, declined):
-        if declined:
-            print_error(declined)
-        what = "does not take part, and says so once" if declined else "answers"
-        where, most = spool or superlink, wait if declined else inf
-        typer.echo(f"party {seals.name!r} {what} over {where}; Ctrl-C stops it", err=True)
-        if spool is not None:
-            files.serve(spool, seals, reply, seconds=most)
-        elif superlink is not None:
-            with engine.answering(
-                folder, seals, reply, superlink, plaintext=plaintext, seconds=wait
-            ) as server:
-                server.serve(most)
-    if declined:
-        raise InputError(f"party {seals.name!r} was asked nothing for {wait:g} s, and ends")
+    doors = [
+        Door(folder, source, files, address, proxy, plaintext, wait, noise)
+        for folder, source, files, address in zip(folders, rows, *ways, strict=True)
+    ]
+    open_doors(doors, seconds)
+
+
+def _each(option: str, given: Any, folders: list[Path], *, is_shared: bool = True) -> list[Any]:
+    """Return an option's value for each folder; InputError where there are too few or too many."""
+    from siloweave.errors import InputError
+
+    values = list(given or [None])
+    if len(values) == 1 and (is_shared or values == [None]):
+        return values * len(folders)
+    if len(values) != len(folders):
+        raise InputError(
+            f"{option} is given {len(values)} times for {len(folders)} studies; give it once for "
+            f"each folder, in the same order{', or once for all' if is_shared else ''}"
+        )
+    return values
 
 
 def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:
@@ -158,11 +198,13 @@ def coordinator(
 ) -> None:
     """Run a study with parties on other machines; the same command continues it."""
     from siloweave.app.console import print_summary
+    from siloweave.app.door import keeping_facts, waiting
     from siloweave.app.network import office_in
     from siloweave.app.run import execute
     from siloweave.app.status import log_into
     from siloweave.federation.engine import Engine
     from siloweave.federation.spool import Spool as Files
+    from siloweave.federation.watch import Watch
     from siloweave.progress import Bar
 
     _check_way(spool, superlink, wait)
@@ -170,20 +212,27 @@ def coordinator(
     office = office_in(folder)
     log_into(folder)
     with ExitStack() as stack:
+        stack.enter_context(keeping_facts(folder))
+        progress = stack.enter_context(Bar(quiet=json))
+        watch = Watch("coordinator", progress.line)
         carrier: Any = None
         if spool is not None:
-            carrier = Files(spool, office.seals, seconds=wait)
+            carrier = stack.enter_context(Files(spool, office.seals, seconds=wait))
         elif superlink is not None:
-            how = {"plaintext": plaintext, "joined": join}
+            how: dict[str, Any] = {"plaintext": plaintext, "joined": join, "watch": watch}
+            watch.waits(f"{'joining' if join else 'listening at'} {superlink}")
             made = Engine(folder, office.seals, superlink, join_secret, seconds=wait, **how)
             carrier = stack.enter_context(made)
-        progress = stack.enter_context(Bar(quiet=json))
-        summary, before = execute(
-            office.study,
-            parties=office.parties(carrier),
-            noise="seeded" if seeded_noise else "os",
-            progress=progress,
-        )
+        with waiting(office.study.folder, office.study.names, carrier, watch):
+            summary, before = execute(
+                office.study,
+                parties=office.parties(carrier),
+                noise="seeded" if seeded_noise else "os",
+                progress=progress,
+            )
+        heard = office.part_from(carrier, _SENT_S)
+        if absent := [name for name in office.study.names if name not in heard]:
+            watch.ended(f"not heard by {', '.join(absent)}: they may be stopped")
     print_summary(summary, office.study.folder, json=json, before=before)
 
 

@@ -71,7 +71,20 @@ def approve(
 @reported()
 def status(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show how far a study between organisations is, at the coordinator or at a party."""
-    from siloweave.app.console import print_status
-    from siloweave.app.status import status_of
+    from siloweave.app.status import known_status
 
-    print_status(status_of(folder, data), json=json)
+    found = known_status(folder, data)
+    if found is None:
+        from siloweave.app.status_facts import status_of
+
+        found = status_of(folder, data)
+    if json:
+        import msgspec
+
+        from siloweave.report.record import spelled
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(spelled(found)), indent=2))
+    else:
+        from siloweave.app.console import print_status
+
+        print_status(found)

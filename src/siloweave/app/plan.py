@@ -30,9 +30,9 @@ from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views
 from siloweave.core.party import agreed
 from siloweave.core.run import differences
 from siloweave.errors import InputError
+from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster
 from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
-from siloweave.federation.records import Traffic
 from siloweave.federation.session import Close
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify

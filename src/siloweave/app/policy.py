@@ -65,7 +65,8 @@ class Allowed(Section, frozen=True):
     """``[studies]``: which are allowed; empty `methods` and `columns` allow all.
 
     `alignment` lets a study find the rows that parties have in common, `shared_columns` lets
-    synthetic columns of this party be put together with those of others.
+    synthetic columns of this party be put together with those of others. With `results` the
+    synthetic table and the public report are stored here when the study has ended.
     """
 
     guarantees: tuple[str, ...] = ("dp",)
@@ -74,6 +75,7 @@ class Allowed(Section, frozen=True):
     smallest_roster: int = 2
     alignment: bool = False
     shared_columns: bool = True
+    results: bool = False
     approval: Literal["by hand", "auto"] = "by hand"
 
 
@@ -315,6 +317,8 @@ smallest_roster = 2        # fewest parties
 alignment = false          # whether rows may be compared by ids to find those that all have
 shared_columns = true      # whether synthetic columns may be put together with those of others,
 #                          # where parties hold different columns
+results = false            # whether the synthetic table and the public report are stored here
+#                          # at the end, as the coordinator sends them to all
 approval = "by hand"       # the owner runs `siloweave party plan` and `siloweave party approve`
 #                          # for every study; "auto" takes part in all that this file allows
 """

@@ -37,7 +37,6 @@ import msgspec
 
 from siloweave.app.check import check_columns, check_rows, columns_of, declared_names, uncovered
 from siloweave.app.ledgers import (
-    ALIGNED,
     AlignmentSummary,
     RunSummary,
     finished,
@@ -55,6 +54,7 @@ from siloweave.core.method import Case
 from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
 from siloweave.errors import DataError, InputError, SchemaError, naming_party
 from siloweave.federation.alignment import Alignment
+from siloweave.federation.course import ALIGNED
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
 from siloweave.progress import Progress, silent

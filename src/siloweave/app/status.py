@@ -3,36 +3,45 @@
 The coordinator writes down whom it asks and who answers (federation/records.py). A party's folder
 shows what it has answered and paid for. Times are those of the machine that is asked.
 
-**Guarantee**: nothing here reads a row, and nothing is changed.
+It is asked often, so that nothing here imports an array or a method: what follows from the study,
+the policy and the ledger is computed by status_facts.py, and stored until one of these changes.
+
+**Guarantee**: nothing here reads a row, and nothing is changed but the file of these facts.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from hashlib import blake2b
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from siloweave.app import network
-from siloweave.app.ledgers import ALIGNED, find_run
-from siloweave.app.plan import forecast_of, plan_of, require_approved
-from siloweave.app.policy import read_policy
-from siloweave.app.study import Study
-from siloweave.errors import InputError, LedgerError, of_system
-from siloweave.federation import records
-from siloweave.federation.frames import LAST, REFUSAL, exchanges_in
-from siloweave.privacy.ledger import LEDGER_FILE, Ledger
+from siloweave import __version__
+from siloweave.errors import of_system
+from siloweave.federation import course
+from siloweave.federation.exchanges import LAST, NONCES, PARTING, REFUSAL, exchanges_in
+from siloweave.privacy.journal import for_its_owner, write_whole
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
-_ENDED = {LAST: (records.FINISHED, ""), REFUSAL: ("refused a question", "its terminal says why")}
+FACTS = "status.facts"
+"""In an end's folder: what `known_status` need not compute again."""
+_CHANGING = (LOG, FACTS, NONCES, "party.sock")  # from which no facts follow
+LOG_BYTES, LOGS = 10 * 2**20, 3
+"""Bytes of a log that is written, and how many older ones are kept."""
+_ENDED = {LAST: (course.FINISHED, ""), REFUSAL: ("refused a question", "its terminal says why")}
 
 
 class PartyLine(msgspec.Struct, frozen=True):
@@ -120,64 +129,155 @@ class PartyStatus(msgspec.Struct, frozen=True):
     left: float | None
 
 
-def status_of(folder: Path, data: str | Path | None = None) -> CoordinatorStatus | PartyStatus:
-    """How far the study in an end's folder is; `data` names a party's rows.
+class EndedRun(msgspec.Struct, frozen=True):
+    """What a coordinator's status takes of a finished run."""
 
-    Raises:
-        InputError: It is no folder of a study.
-        LedgerError: A party's ledger was edited.
+    run: str
+    epsilon: float
+    seconds: float
+    rounds: int
+    traffic: dict[str, course.Traffic]
+
+
+class CoordinatorFacts(msgspec.Struct, frozen=True, tag=True):
+    """What a coordinator's status says beside the course of the run; see `known_status`.
+
+    Attributes:
+        key: By which it is seen that nothing it follows from has changed.
+        folder: Of the run.
+        names: Of the parties.
+        run: Name of the study's run.
+        at_most: Questions in all.
+        ended: A finished run, of whichever study.
     """
-    study = Study.load(folder)
-    if (folder / network.COORDINATOR_PUBLIC).exists():
-        return _at_party(folder, study, data)
-    return _at_coordinator(study)
+
+    key: bytes
+    folder: str
+    study: str
+    names: tuple[str, ...]
+    run: str
+    at_most: int
+    epsilon: float
+    delta: float
+    ended: EndedRun | None
 
 
-def _at_coordinator(study: Study) -> CoordinatorStatus:
-    places = (study.folder, study.folder / ALIGNED)  # the second before there is the first
-    seen = (records.read_status(folder / records.STATUS) for folder in places)
+class PartyFacts(msgspec.Struct, frozen=True, tag=True):
+    """What a party's status says beside the questions that it answered; see `PartyStatus`."""
+
+    key: bytes
+    study: str
+    party: str
+    state: str
+    why: str
+    count: int
+    is_guessed: bool
+    run: str
+    step: str
+    epsilon: float
+    allowed: float
+    delta: float
+    releases: int
+
+
+def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:
+    """Return a digest of the sizes and times of all files from which an end's facts follow.
+
+    Args:
+        folder: The end's.
+        data: A party's rows, as its owner names them.
+        run: A coordinator's folder of the run.
+    """
+    above = folder.absolute().parent
+    files = [one for one in folder.glob("*") if one.name not in _CHANGING]
+    for pattern in ("*.toml", "*.key", "*/*.toml", "*/*.json", "*/ledger.jsonl", "*/begun"):
+        files += above.glob(pattern)  # of the party's key and policy, and of its other studies
+    files += [Path(run) / "run.json"] if run else []
+    files += [Path(data)] if data is not None else []
+    digest = blake2b(f"{__version__} {data}".encode(), digest_size=16)
+    for file in sorted(set(files)):
+        with suppress(OSError):
+            facts = file.stat()
+            if stat.S_ISREG(facts.st_mode):
+                marks = facts.st_ino, facts.st_size, facts.st_mtime_ns
+                digest.update(f"{file.absolute()} {marks}\n".encode())
+    return digest.digest()
+
+
+def store_facts(folder: Path, facts: CoordinatorFacts | PartyFacts) -> None:
+    """Keep facts for the next call; where they cannot be written, that computes them again."""
+    with suppress(OSError):
+        write_whole(folder / FACTS, msgspec.msgpack.encode(facts), forced=False)
+
+
+def known_status(
+    folder: Path, data: str | Path | None = None
+) -> CoordinatorStatus | PartyStatus | None:
+    """How far the study in an end's folder is, if nothing changed that is slow to read.
+
+    What follows from the study, the policy and the ledger was stored by an earlier call, with the
+    sizes and times of the files that it follows from. None where one of these has changed since.
+    """
+    try:
+        facts = msgspec.msgpack.decode(
+            (folder / FACTS).read_bytes(), type=CoordinatorFacts | PartyFacts
+        )
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    run = facts.folder if isinstance(facts, CoordinatorFacts) else ""
+    return status_by(folder, facts) if facts.key == key_of(folder, data, run) else None
+
+
+def status_by(
+    folder: Path, facts: CoordinatorFacts | PartyFacts
+) -> CoordinatorStatus | PartyStatus:
+    """How far a study is, by facts and by what its ends write down while it runs."""
+    if isinstance(facts, PartyFacts):
+        return _at_party(folder, facts)
+    return _at_coordinator(facts)
+
+
+def _at_coordinator(facts: CoordinatorFacts) -> CoordinatorStatus:
+    folder, ended = Path(facts.folder), facts.ended
+    places = (folder, folder / course.ALIGNED)  # the second before there is the first
+    seen = (course.read_status(place / course.STATUS) for place in places)
     found = next(filter(None, seen), None)
-    ended = find_run(study.folder)
-    setup = study.setup()
-    rows = [2] * len(study.names)
-    planned = forecast_of(setup, study.schema.learn, rows)
-    most = plan_of(study, setup, study.names[0], rows, planned)
     at = time.time()
-    now = found or records.Status("", 0, at)
+    now = found or course.Status("", 0, at)
     if found is not None and (now.ended or not _alive(now.process)):
         at = now.written
     due = {name: at - asked for name, asked in now.asked.items() if name not in now.answered}
-    done = ended is not None and ended.run == study.run_name
+    done = ended is not None and ended.run == facts.run
     if done and ended and found is None:  # its parties were in one process
-        sums = {p.name: (p.messages, p.bytes_received, p.bytes_sent) for p in ended.parties}
-        traffic = {name: records.Traffic(*counts) for name, counts in sums.items()}
-        began = at - sum(ended.seconds.values())
-        now = records.Status("", 0, began, questions=ended.rounds, traffic=traffic)
+        began = at - ended.seconds
+        now = course.Status("", 0, began, questions=ended.rounds, traffic=ended.traffic)
     seconds, left = at - now.began, 0.0 if done else None
     if now.questions and not done:
-        left = max(most.rounds - now.questions, 0) * seconds / now.questions
-    stage = now.run.removeprefix(study.run_name).removeprefix("-")
+        left = max(facts.at_most - now.questions, 0) * seconds / now.questions
+    stage = now.run.removeprefix(facts.run).removeprefix("-")
     return CoordinatorStatus(
-        study=study.study.name,
-        state=records.FINISHED if done else _state(found),
+        study=facts.study,
+        state=course.FINISHED if done else _state(found),
         stage=stage or ("method" if now.run else ""),
         question=now.question,
         step=now.step if found else 0,
         questions=now.questions,
-        at_most=most.rounds,
-        epsilon=ended.epsilon if done and ended else most.epsilon,
-        delta=most.delta,
+        at_most=facts.at_most,
+        epsilon=ended.epsilon if done and ended else facts.epsilon,
+        delta=facts.delta,
         seconds=seconds,
         left=left,
-        parties=tuple(_lines(study, now, due)),
+        parties=tuple(_lines(facts, now, due)),
     )
 
 
-def _lines(study: Study, now: records.Status, due: Mapping[str, float]) -> Iterator[PartyLine]:
-    receipts = records.read_receipts(study.folder / records.RECEIPTS)
+def _lines(
+    facts: CoordinatorFacts, now: course.Status, due: Mapping[str, float]
+) -> Iterator[PartyLine]:
+    receipts = course.read_receipts(Path(facts.folder) / course.RECEIPTS)
     paid = Counter(one.party for one in receipts if one.entry)
-    for name in study.names:
-        seen, why = now.traffic.get(name, records.Traffic()), now.refused.get(name, "")
+    for name in facts.names:
+        seen, why = now.traffic.get(name, course.Traffic()), now.refused.get(name, "")
         counts = seen.messages, seen.bytes_from_party, seen.bytes_to_party
         yield PartyLine(name, *counts, paid[name], due.get(name), why)
 
@@ -186,7 +286,7 @@ def _state(now: Any) -> str:
     if now is None:
         return "not begun"
     if now.ended:
-        return "finishing" if now.ended == records.FINISHED else f"ended by {now.ended}"
+        return "finishing" if now.ended == course.FINISHED else f"ended by {now.ended}"
     return "running" if _alive(now.process) else "stopped"
 
 
@@ -199,36 +299,33 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatus:
-    plan = network.plan_in(folder, data)
-    unknown = data is None and any(one.guessed for one in plan.messages)
-    state, why = _hindrance(folder)
-    file, made, left = folder / LEDGER_FILE, exchanges_in(folder / network.NONCES), None
-    entries = Ledger.read(file).entries if file.exists() and file.stat().st_size else ()
-    ended = ""
+def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
+    state, why, left, ended = facts.state, facts.why, None, ""
+    # That the coordinator has its result was no question of the study.
+    made = [one for one in exchanges_in(folder / NONCES) if one.kind != PARTING]
     if made and made[-1].kind in _ENDED and not state:
         state, why = _ENDED[made[-1].kind]
         left = 0.0 if made[-1].kind == LAST else None
         ended = datetime.fromtimestamp(made[-1].ended, UTC).isoformat(" ", "seconds")
-    elif len(made) > 1 and not unknown:
+    elif len(made) > 1 and not facts.is_guessed:
         pace = (made[-1].ended - made[0].ended) / (len(made) - 1)
-        left = pace * max(plan.count - len(made), 0)
+        left = pace * max(facts.count - len(made), 0)
     state = state or ("answering" if made else "waiting for questions")
-    store, terms = folder / "store", study.terms()
+    store = folder / "store"
     return PartyStatus(
-        study=study.study.name,
-        party=network.member(folder)[-1].name,
+        study=facts.study,
+        party=facts.party,
         state=state,
         why=why,
         ended=ended,
         answered=len(made),
-        at_most=None if unknown else plan.count,
-        run=entries[-1].run if entries else "",
-        step=entries[-1].step if entries else "",
-        epsilon=Ledger.read(file).epsilon(terms.delta) if entries else 0.0,
-        allowed=terms.epsilon,
-        delta=terms.delta,
-        releases=len(entries),
+        at_most=None if facts.is_guessed else facts.count,
+        run=facts.run,
+        step=facts.step,
+        epsilon=facts.epsilon,
+        allowed=facts.allowed,
+        delta=facts.delta,
+        releases=facts.releases,
         stored=sum(one.stat().st_size for one in store.iterdir()) if store.is_dir() else 0,
         quiet=time.time() - made[-1].ended if made else None,
         received=sum(one.received for one in made),
@@ -239,22 +336,6 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
     )
 
 
-def _hindrance(folder: Path) -> tuple[str, str]:
-    """What keeps a party from taking part, and why; empty for nothing."""
-    try:
-        network.require_ledger(folder)
-    except LedgerError as error:
-        return "its ledger is gone", str(error)
-    if why := network.refusal_in(folder):
-        return "refused by the policy", why
-    if read_policy(network.home_of(folder)).studies.approval == "by hand":
-        try:
-            require_approved(folder, network.plan_in(folder), network.member(folder)[3])
-        except InputError as error:
-            return "not approved", str(error)
-    return "", ""
-
-
 class _OneLine(logging.Formatter):
     """A line for each record, whatever names in it came from another end."""
 
@@ -263,8 +344,36 @@ class _OneLine(logging.Formatter):
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-class _Log(logging.FileHandler):
-    """A log that is given up where it cannot be written, and says so once: the study goes on."""
+_STUDY: ContextVar[Path | None] = ContextVar("folder of the study at work", default=None)
+
+
+@contextmanager
+def logging_for(folder: Path) -> Iterator[None]:
+    """Let the log of this folder alone have what is logged here, where there are several."""
+    mark = _STUDY.set(folder)
+    try:
+        yield
+    finally:
+        _STUDY.reset(mark)
+
+
+class _Log(RotatingFileHandler):
+    """A log of an end's folder, of a bounded size.
+
+    It is given up where it cannot be written, and says so once: the study goes on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        named: dict[str, Any] = {"maxBytes": LOG_BYTES, "backupCount": LOGS, "encoding": "utf-8"}
+        super().__init__(folder / LOG, **named)
+
+    def _open(self) -> Any:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=for_its_owner)
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        """Leave out what another study's thread logs."""
+        return _STUDY.get() in (None, self._folder) and super().filter(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's
         self.setLevel(logging.CRITICAL + 1)
@@ -276,15 +385,17 @@ class _Log(logging.FileHandler):
 def log_into(folder: Path) -> logging.Handler:
     """Let this process write what it does into a file of its folder, which names no value.
 
-    Warnings, as of what a party refuses, are shown in the terminal too.
+    A file of `LOG_BYTES` is put aside, and `LOGS` of these are kept. Warnings, as of what a party
+    refuses, are shown in the terminal too.
     """
-    (folder / LOG).touch(mode=0o600)
-    log, shown = logging.getLogger("siloweave"), logging.StreamHandler()
-    handler = _Log(folder / LOG, encoding="utf-8")
+    log, handler = logging.getLogger("siloweave"), _Log(folder)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
-    shown.setFormatter(_OneLine())
-    shown.setLevel(logging.WARNING)
-    log.addHandler(shown)
+    if not any(getattr(one, "siloweave_terminal", False) for one in log.handlers):
+        shown = logging.StreamHandler()
+        shown.setFormatter(_OneLine())
+        shown.setLevel(logging.WARNING)
+        shown.siloweave_terminal = True  # type: ignore[attr-defined]
+        log.addHandler(shown)
     log.setLevel(logging.INFO)
     return handler

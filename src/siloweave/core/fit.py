@@ -38,7 +38,7 @@ from siloweave.core.conditional import (
 from siloweave.core.constrained import always_missing, constrained_rows
 from siloweave.core.method import GUARANTEED, Info
 from siloweave.errors import DataError, InputError, naming_file, whole
-from siloweave.federation.records import Traffic
+from siloweave.federation.course import Traffic
 from siloweave.models.mrf import MRF
 from siloweave.models.raking import chosen, enough
 from siloweave.privacy.accountants import (

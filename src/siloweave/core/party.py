@@ -18,11 +18,11 @@ fit are neither counted nor named, and a policy is not shown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Protocol
 
 import msgspec
@@ -32,10 +32,10 @@ from siloweave.core.method import Keep, Method, Setup, Stage, Task
 from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError, shortened
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
+from siloweave.federation.course import FINISHED, STATUS, StatusFile
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import Envelope
-from siloweave.federation.records import FINISHED, STATUS, StatusFile
-from siloweave.federation.session import Close, Session, with_closing
+from siloweave.federation.session import Close, Part, Parted, Session, with_closing
 from siloweave.federation.site import Handlers, Site, Terms, places
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from siloweave.tables.codes import Encoder
@@ -44,6 +44,8 @@ from siloweave.tables.schema import Schema
 
 ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""
+PARTING = "parting"
+"""What a coordinator's word that it has its result is called, as a stage."""
 _CLOSE = messages.encode(Close())
 _log = logging.getLogger("siloweave")
 
@@ -103,6 +105,7 @@ class Host:
         asked: How often it answers each question at most, by stage and tag; None for no bound.
         keep: Takes synthetic columns that stay with the party, and their seed.
         end: Called before the study's last answer is given.
+        part: Called once the coordinator says that it has its result, with what it sends along.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -124,6 +127,7 @@ class Host:
         asked: Mapping[str, Mapping[str, float]] | None = None,
         keep: Keep | None = None,
         end: Callable[[], object] = lambda: None,
+        part: Callable[[Part], object] = lambda message: None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
         self._job, self._roster = job, roster
@@ -132,7 +136,7 @@ class Host:
         self._aligned, self._asked, self._keep = aligned, asked, keep
         self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
-        self._allow, self._end = allow, end
+        self._allow, self._end, self._part = allow, end, part
         new = not (home / LEDGER_FILE).exists()
         self._stores: runs.PartyStores = runs.open_stores(name, job, home)
         try:
@@ -167,6 +171,9 @@ class Host:
         with self._busy:
             asked = messages.decode(question.data, Envelope)
             run = asked.run
+            if run == self._job.named(PARTING):  # of no site: it reads no row and no ledger
+                self._part(messages.decode(asked.body, Part))
+                return messages.encode(asked.answered(messages.encode(Parted())))
             try:
                 if run not in self._sites or question.facts:
                     self._begin(run, question.facts)
@@ -327,6 +334,9 @@ class Carrier(Protocol):
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it."""
 
+    def await_for(self, seconds: float) -> None:
+        """Await answers to later questions for so long."""
+
 
 @dataclass
 class _Line:
@@ -383,3 +393,28 @@ def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
             status.end(FINISHED)
 
     return opened
+
+
+def part_from(carrier: Carrier, names: Sequence[str], run: str, message: Part) -> list[str]:
+    """Let parties know that the coordinator has its result; the names of those that answered.
+
+    Args:
+        carrier: As of `parties_over`, which awaits each answer for as long as `await_for` says.
+        names: Of the parties.
+        run: Name of the study's run, with `PARTING` as its stage.
+        message: What they are sent.
+    """
+    body, heard = messages.encode(message), list[str]()
+
+    def tell(name: str) -> None:
+        frame = messages.encode(Envelope(run, 0, "coordinator", name, body))
+        with suppress(SiloweaveError):  # who is not there learns of it from its owner
+            carrier.send(name, frame)
+            heard.append(name)
+
+    threads = [Thread(target=tell, args=(name,), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(heard)

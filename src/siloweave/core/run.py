@@ -60,7 +60,7 @@ from siloweave.errors import (
     number,
     whole,
 )
-from siloweave.federation import records
+from siloweave.federation import course, records
 from siloweave.federation.session import Closing, InProcess, Session, Transport
 from siloweave.federation.site import FolderStore, Handlers, MemoryStore, Site, Store, Terms
 from siloweave.privacy.accountants import epsilon
@@ -1261,14 +1261,14 @@ def session_with(
     *,
     transcribed: bool,
     at_once: int = 1,
-    status: records.StatusFile | None = None,
+    status: course.StatusFile | None = None,
     sizes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Session:
     """What a coordinator holds: the roster, the transport, and what is stored of replies."""
     transcript = receipts = absences = None
     if job.folder is not None:
         transcript = records.FolderTranscript(job.folder / TRANSCRIPT) if transcribed else None
-        receipts = records.Receipts(job.folder / records.RECEIPTS, keys)
+        receipts = records.Receipts(job.folder / course.RECEIPTS, keys)
         absences = records.Absences(job.folder / records.ABSENCES) if job.dropouts else None
     return Session(
         tuple(keys),

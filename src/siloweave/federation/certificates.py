@@ -11,7 +11,6 @@ engine that has the server's key sees what any carrier of frames sees, see feder
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from siloweave.errors import InputError
+from siloweave.federation.proxies import Proxy, connected
 from siloweave.privacy.journal import write_whole
 
 AUTHORITY, AUTHORITY_KEY = "ca.crt", "ca.key"
@@ -211,13 +211,15 @@ def trust(folder: Path, authority: Path) -> None:
     write_whole(folder / AUTHORITY, b"".join(one.public_bytes(Encoding.PEM) for one in found))
 
 
-def check_server(host: str, port: int, authority: Path) -> None:
+def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = None) -> None:
     """Check that a server is there and is the one that the authority vouches for.
+
+    With a proxy, TLS is begun in a tunnel that the proxy opens.
 
     Raises:
         ConnectionError: Nobody answers there, yet.
         InputError: Someone else answers, or with a certificate that does not hold; or it speaks no
-            TLS.
+            TLS; or the proxy refuses.
     """
     _check_time(str(authority), _read(authority).not_valid_after_utc)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -226,12 +228,13 @@ def check_server(host: str, port: int, authority: Path) -> None:
     where = f"{host}:{port}"
     try:
         with (
-            socket.create_connection((host, port), _CONNECT_S) as plain,
+            connected(host, port, _CONNECT_S, proxy) as plain,
             context.wrap_socket(plain, server_hostname=host) as end,
         ):
             found = x509.load_der_x509_certificate(end.getpeercert(binary_form=True) or b"")
     except ssl.SSLCertVerificationError as error:
-        raise InputError(f"{where}: {_why(error, host, authority)}") from error
+        opened = f" (the proxy {proxy.address} may open TLS, which it must not)" if proxy else ""
+        raise InputError(f"{where}: {_why(error, host, authority)}{opened}") from error
     except ssl.SSLError as error:
         raise InputError(
             f"{where}: speaks no TLS ({error.reason}); see that this is the SuperLink's port, "

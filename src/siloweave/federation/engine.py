@@ -37,6 +37,8 @@ from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import certificates, flower, local
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import MAX_BYTES
+from siloweave.federation.proxies import Proxy, connected, proxy_for
+from siloweave.federation.watch import Watch
 from siloweave.privacy.journal import for_its_owner, write_whole
 
 HOME = "engine"
@@ -51,14 +53,16 @@ _LASTED_S = 30.0  # after which a process that ends is started at once
 _ENDING_S = 9.0  # for a process to end
 _SILENT_S = 60.0  # without a report, which comes every second at the latest
 _READY_S = 60.0  # for a SuperLink to listen
-_LOG_BYTES = 2**24  # of a log that a process adds to
+_LOG_BYTES = 10 * 2**20  # of a log that a process adds to, and of the older one that is kept
+_LOOKED_S = 10.0  # between two looks at the size of a log
 _PATIENCE_S = 30.0  # for a question's first outcome; a node that was killed gives none
 _BYTES_PER_S = 1e6  # that a slow link carries
 _AT_ONCE = 16  # questions that the pairing is given before it reports again
 _REFUSALS = 3  # of one question, before it is given up
 _SAID_S = 60.0  # between two times that something which hinders a party is said
 _WHY = {
-    flower.REFUSED: "refused the frame, as of a coordinator that it does not know; see its log",
+    flower.REFUSED: "refused the frame, for a reason that its own log.txt alone says",
+    flower.MALFORMED: "has a node whose reply is malformed; see that it runs this siloweave",
     flower.ABSENT: "has an engine node that is connected, and does not run itself",
     flower.AWAY: "has no engine node that is connected",
 }
@@ -149,8 +153,6 @@ class _Supervised:
         environment = os.environ | _SETTINGS
         environment["FLWR_HOME"] = str(self._folder / "home")
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
-            self.log.replace(self.log.with_suffix(".log.old"))
         with open(self.log, "ab", opener=for_its_owner) as log, self._lock:
             if self._stopped.is_set():
                 return 0
@@ -166,10 +168,26 @@ class _Supervised:
         with suppress(OSError, ValueError):  # it ended already, or was stopped
             self._process.stdin.write(self._facts)
             self._process.stdin.flush()
-        code = self._process.wait()
+        while True:
+            try:
+                code = self._process.wait(_LOOKED_S)
+                break
+            except subprocess.TimeoutExpired:
+                self._rotate()
         with suppress(OSError):
             self._process.stdin.close()
         return code
+
+    def _rotate(self) -> None:
+        """Put aside what a log has, once that is much, and let the process add to it from there.
+
+        The process has the file open to add to its end, so that it is copied and cut, not renamed.
+        """
+        with suppress(OSError):
+            if self.log.stat().st_size > _LOG_BYTES:
+                for_older = self.log.with_suffix(".log.old")
+                write_whole(for_older, self.log.read_bytes()[-_LOG_BYTES:], forced=False)
+                os.truncate(self.log, 0)
 
     def _last_words(self) -> str:
         text = self.log.read_bytes()[-4096:].decode("utf-8", "replace")
@@ -210,6 +228,7 @@ class Engine:
         seconds: For which an answer is awaited once its question is sent; and a joined SuperLink.
         plaintext: No TLS; on this machine alone, for trials. Frames are sealed all the same.
         joined: Whether others run the SuperLink; `engine/ca.crt` is then its authority.
+        watch: Says what is waited for until the SuperLink is there.
 
     Attributes:
         noticed: Called with a party and what hinders it, while its answer is awaited.
@@ -230,8 +249,10 @@ class Engine:
         seconds: float,
         plaintext: bool = False,
         joined: bool = False,
+        watch: Watch | None = None,
     ) -> None:
         _need_flower()
+        watch = watch or Watch("coordinator")
         folder = folder / HOME
         nodes = _nodes_in(folder / NODES)
         if lacking := sorted(set(seals.roster.parties) - set(nodes)):
@@ -267,15 +288,21 @@ class Engine:
         secret = shared if joined else secrets.token_hex(32)
         bracketed = f"[{reached}]:{port}" if ":" in reached else f"{reached}:{port}"
         admitted, own = {name: nodes[name] for name in self._parties}, str(folder / SOCKET)
-        pairing = flower.PairingFacts(bracketed, secret, files[-1], own, admitted, joined)
+        is_local = not joined or _on_this_machine(host)
+        proxy = proxy_for(host, port, None, is_local=is_local)
+        url = proxy.url if proxy else ""
+        pairing = flower.PairingFacts(bracketed, secret, files[-1], own, admitted, joined, url)
         self.processes: list[_Supervised] = []
         try:
             if not joined:
-                link = flower.LinkFacts(host, port, secret, *files)
+                certificate, key, authority = files
+                keys = list(admitted.values())
+                link = flower.LinkFacts(host, port, secret, certificate, key, authority, keys)
                 self.processes.append(_Supervised(link, folder, "superlink"))
             trusted = None if plaintext else folder / certificates.AUTHORITY
             who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"
-            _await_server(reached, port, trusted, seconds if joined else _READY_S, who)
+            awaited = seconds if joined else _READY_S
+            _await_server(reached, port, trusted, awaited, who, proxy, watch)
             self.processes.append(_Supervised(pairing, folder, "pairing"))
         except BaseException:
             self.close()
@@ -307,7 +334,7 @@ class Engine:
             end = self._since(name) + self._seconds
             if time.monotonic() >= asked + patience:
                 patience *= 2
-            refusals += self._seen[name] == _WHY[flower.REFUSED]
+            refusals += self._seen[name] in (_WHY[flower.REFUSED], _WHY[flower.MALFORMED])
             if refusals == _REFUSALS:
                 raise RosterError(f"party {name!r} {self._seen[name]}. See {self._seals.again}")
             if time.monotonic() >= end:
@@ -322,6 +349,14 @@ class Engine:
         self._seen[name] = "answered"
         self._hindered.pop(name, None)
         return opened.envelope()
+
+    def await_for(self, seconds: float) -> None:
+        """Await answers to later questions for so long."""
+        self._seconds = seconds
+
+    def seen(self, name: str) -> str:
+        """Say how a party answered last, in words that follow "it"."""
+        return self._seen[name]
 
     def _hinders(self, name: str, why: str) -> None:
         """Say what hinders a party, once a minute at most, and at its deadline."""
@@ -490,6 +525,8 @@ def answering(
     *,
     plaintext: bool = False,
     seconds: float = 600.0,
+    proxy: str | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[local.Server]:
     """A party's end: its socket, which answers once it is served, and its node.
 
@@ -504,11 +541,14 @@ def answering(
         address: ``HOST:PORT`` of the coordinator.
         plaintext: No TLS; on this machine alone, for trials.
         seconds: For which the coordinator is awaited, if nobody answers there.
+        proxy: ``http://HOST:PORT`` of a proxy on the way; by default that of the environment
+            (HTTPS_PROXY, NO_PROXY), which is for no coordinator on this machine.
+        watch: Says how the link is, and what the party waits for.
 
     Raises:
-        InputError: Flower is not installed; the address is malformed; nobody answers there in
-            time, or someone who is not the coordinator, or whose certificate does not hold; the
-            coordinator does not let the node in; or an answer cannot be stored.
+        InputError: Flower is not installed; the address is malformed; the proxy refuses; nobody
+            answers there in time, or someone who is not the coordinator, or whose certificate does
+            not hold; the coordinator does not let the node in; or an answer cannot be stored.
         StudyError: What the study was refused with, once the coordinator was sent that.
     """
     _need_flower()
@@ -517,24 +557,39 @@ def answering(
     home = folder / HOME
     key, authority = home / certificates.NODE_KEY, home / certificates.AUTHORITY
     certificates.node_key(key)
+    watch = watch or Watch(f"party {seals.name!r}")
+    way = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
+    if proxy and plaintext:
+        raise InputError(
+            "--proxy: a link without TLS stays on this machine, so leave the proxy out"
+        )
+    watch.waits(f"connecting to {address}{f' through {way.address}' if way else ''}")
     if not plaintext:
-        _await_server(host, port, authority, seconds, "the coordinator")
+        _await_server(host, port, authority, seconds, "the coordinator", way, watch)
+    answered = 0
 
     def answer(frame: bytes) -> bytes:
+        nonlocal answered
+        if frame.startswith(flower.NOTE):
+            _show_note(frame, watch, "the first question" if not answered else "a question")
+            return b""
+        watch.waits("answering a question", is_said=False)
         with seals.answered(frame, reply) as answer:
-            if seals.refused is not None:
+            if seals.refused is not None or seals.has_ended:
                 server.stop()  # the node carries this answer before it ends
+            answered += 1
+            watch.waits("waiting for the next question", is_said=False)
             return answer
 
     server = local.Server(folder / PARTY_SOCKET, answer)
     socket_, trusted = str(folder / PARTY_SOCKET), "" if plaintext else str(authority)
-    node = _Supervised(
-        flower.NodeFacts(address, trusted, socket_, str(key)), home, "node", server.stop
-    )
+    facts = flower.NodeFacts(address, trusted, socket_, str(key), way.url if way else "")
+    node = _Supervised(facts, home, "node", server.stop)
+    server.looked = watch.look
     try:
         yield server
     finally:
-        node.stop(carried=seals.refused is not None)
+        node.stop(carried=seals.refused is not None or seals.has_ended)
         server.close()
     if seals.refused is not None:
         raise seals.refused
@@ -542,14 +597,35 @@ def answering(
         raise InputError(node.fatal)
 
 
-def _await_server(host: str, port: int, authority: Path | None, seconds: float, who: str) -> None:
+def _show_note(text: bytes, watch: Watch, awaited: str) -> None:
+    """Show what a party's node says of its link; WireError if it is malformed."""
+    try:
+        note = msgspec.msgpack.decode(text[len(flower.NOTE) :], type=flower.Note)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireError(f"a note of the node cannot be read: {error}") from error
+    if note.is_connected:
+        watch.connected()
+        watch.waits(f"waiting for {awaited}")
+    else:
+        watch.lost(note.why)
+
+
+def _await_server(
+    host: str,
+    port: int,
+    authority: Path | None,
+    seconds: float,
+    who: str,
+    proxy: Proxy | None,
+    watch: Watch,
+) -> None:
     end, wait = time.monotonic() + seconds, _FIRST_S
     while True:
         try:
             if authority is None:
-                socket.create_connection((host, port), 1.0).close()
+                connected(host, port, 1.0, proxy).close()
             else:
-                certificates.check_server(host, port, authority)
+                certificates.check_server(host, port, authority, proxy)
             return
         except OSError as error:
             if time.monotonic() >= end:
@@ -558,6 +634,8 @@ def _await_server(host: str, port: int, authority: Path | None, seconds: float, 
                     f"{who} runs, and that this machine may connect to it"
                 ) from error
             if wait == 16 * _FIRST_S:  # after 3 s
-                _log.warning("waiting for %s: %s", who, error)
+                _log.info("waiting for %s: %s", who, error)
+                watch.lost(str(error).removeprefix(f"{host}:{port}: "))
+            watch.look()
         time.sleep(wait)
         wait = min(2 * wait, _LONGEST_S)

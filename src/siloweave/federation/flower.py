@@ -43,11 +43,13 @@ from typing import Any, ClassVar
 import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import local
+from siloweave.federation import gate, local
 from siloweave.federation.certificates import node_key_in
+from siloweave.federation.messages import MAX_BYTES
 
-ANSWERED, REFUSED, ABSENT, AWAY = range(4)
-"""What became of a question: a frame; the party refused it; it, or its node, does not run."""
+ANSWERED, REFUSED, ABSENT, AWAY, MALFORMED = range(5)
+"""What became of a question: a frame; the party refused it; it, or its node, does not run; the
+node's reply was malformed."""
 
 FATAL, FATAL_MARK = 2, "cannot go on: "
 """Exit code of a process that must not be started again as it was, and what its log ends with."""
@@ -64,6 +66,11 @@ _WAITS_HEADER = "x-siloweave-waits"  # of a poll: whose it is; of its answer: th
 _MOST_REFUSED, _SIGNED_BYTES = 20, 1000  # nodes in that header, and bytes of each
 _NODES = "/v1/fleet/"  # the part of a SuperLink that nodes talk to
 _POLL = _NODES + "pull-messages"
+_REPORT_BYTES = 64 * 2**20  # of answers in one report, if it has several
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
+"""What reading a reply raises that is not as ours are, whichever of Flower's functions does it."""
+_FETCHED = 4  # replies that are fetched at a time
+_LOOKED_S = 5.0  # between two looks whether the SuperLink still knows this run
 _PIECE_BYTES, _REQUEST_BYTES = 4 * 2**20, 8 * 2**20  # of a message, and of any request
 _HEARTBEAT_S = 10.0  # the least that Flower takes; a node that missed two counts as gone
 _FIRST_S, _LONGEST_S = 0.05, 1.0  # between two polls for a message
@@ -71,6 +78,8 @@ _IDLE_S = 5.0  # longest, at a party, where the SuperLink lets no poll wait
 _HELD_S = 10.0  # that a poll waits at a SuperLink of ours
 _SHARE = 0.1  # of the time since the last message that a poll may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
+_LOST_S = 3.0  # without an answer of the SuperLink's, after which the party's terminal says so
+_NOTED_S = 5.0  # for the party to take a note
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _SIGNED = (b"public-key", b"signature", b"timestamp")  # Flower's headers of a node, after flwr-
@@ -93,7 +102,10 @@ clientapp = "nothing.here:runs"
 
 
 class LinkFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of a SuperLink; plaintext if there is no certificate."""
+    """Facts of a SuperLink; plaintext if there is no certificate.
+
+    `nodes` are the public keys of those that may send much, as words.
+    """
 
     host: str
     port: int
@@ -101,12 +113,14 @@ class LinkFacts(msgspec.Struct, frozen=True, tag=True):
     certificate: str
     key: str
     authority: str
+    nodes: list[str] = []
 
 
 class PairingFacts(msgspec.Struct, frozen=True, tag=True):
     """Facts of the coordinator's end; of every party's node it has the public key, as a word.
 
-    Where others run the SuperLink, `secret` is what it wants of who takes a task, as hex.
+    Where others run the SuperLink, `secret` is what it wants of who takes a task, as hex, and
+    `proxy` is the URL of the proxy on the way to it, or empty.
     """
 
     address: str
@@ -115,15 +129,28 @@ class PairingFacts(msgspec.Struct, frozen=True, tag=True):
     socket: str
     nodes: dict[str, str]
     joined: bool
+    proxy: str = ""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, tag=True):
-    """Facts of a party's end; `key` is a file, and no study's key."""
+    """Facts of a party's end; `key` is a file, and no study's key; `proxy` is a URL, or empty."""
 
     address: str
     authority: str
     socket: str
     key: str
+    proxy: str = ""
+
+
+NOTE = b"siloweave node: "
+"""What a node's note to the party begins with, where a frame has a signature."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """From a node to its party: whether the coordinator is reached; `why` where it is not."""
+
+    is_connected: bool
+    why: str = ""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -205,36 +232,44 @@ class _Polls:
             await send(part)
 
 
-def _guarded(app: Any, secret: str) -> Any:
+def _guarded(app: Any, secret: str, nodes: Sequence[str] = ()) -> Any:
     """Flower's application, of which strangers see nothing but what nodes talk to.
 
     Flower authenticates nodes; it takes orders from anyone, who could start and stop runs, admit
-    nodes and read logs. Here orders need the secret, which the pairing has.
+    nodes and read logs. Here orders need the secret, which the pairing has. How much is read of
+    whom is bounded, see federation/gate.py; whoever has signed as one of the nodes may send most.
     """
     polls, refusals = _Polls(app), _Refusals(app)
+    keys = {b64encode(_public(word)) for word in nodes}
 
-    def refused(path: str, headers: Mapping[bytes, bytes]) -> int:
-        known = hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
-        if not known and not path.startswith(_NODES):
-            return 404
-        size = headers.get(b"content-length", b"")
-        return 0 if size.isdigit() and int(size) <= _REQUEST_BYTES else 413
+    def has_secret(headers: Mapping[bytes, bytes]) -> bool:
+        return hmac.compare_digest(headers.get(_SECRET_HEADER.encode(), b""), secret.encode())
+
+    def is_known(headers: Mapping[bytes, bytes]) -> bool:
+        if has_secret(headers):
+            return True
+        return headers.get(b"flwr-public-key", b"") in keys and bool(_signed(headers)[0])
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:
+        path, headers = scope["path"], dict(scope["headers"])
+        if path == _POLL and (node := headers.get(_WAITS_HEADER.encode())):
+            await polls.answer(node, scope, receive, send)
+            return
+        if not path.startswith(_NODES):  # so it came with the secret
+            polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
+        await refusals.seen(headers, scope, receive, send)
+
+    entered = gate.Gate(answered, is_known, gate.for_nodes(_REQUEST_BYTES), gate.for_strangers())
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await app(scope, receive, send)
         if scope["type"] != "http":
             return
-        path, headers = scope["path"], dict(scope["headers"])
-        if status := refused(path, headers):
-            await send({"type": "http.response.start", "status": status, "headers": []})
-            await send({"type": "http.response.body", "body": b"refused"})
-        elif path == _POLL and (node := headers.get(_WAITS_HEADER.encode())):
-            await polls.answer(node, scope, receive, send)
+        if not scope["path"].startswith(_NODES) and not has_secret(dict(scope["headers"])):
+            await gate.refuse(send, 404)
         else:
-            if not path.startswith(_NODES):  # so it came with the secret
-                polls.came(headers.get(_CAME_HEADER.encode(), b"").split())
-            await refusals.seen(headers, scope, receive, send)
+            await entered(scope, receive, send)
 
     return guarded
 
@@ -306,7 +341,7 @@ def _link(facts: LinkFacts) -> None:
     app.user_middleware = [one for one in app.user_middleware if one.cls.__name__ not in idle]
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it would log every request
     uvicorn.run(
-        _guarded(app, facts.secret),
+        _guarded(app, facts.secret, facts.nodes),
         host=facts.host,
         port=facts.port,
         ssl_certfile=facts.certificate or None,
@@ -339,6 +374,22 @@ class _Secret:
         if said := response.headers.get(_REFUSED_HEADER):
             self.refused.update(msgspec.json.decode(said, type=dict[str, float]))
         return response
+
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+"""Variables by which Flower's client looks for a proxy, in either case."""
+
+
+def _use_proxy(url: str) -> None:
+    """Let clients of this process go through this proxy, or through none.
+
+    Flower has no argument for it. Its client (httpx) reads these variables, opens a tunnel by
+    CONNECT, and begins TLS with the SuperLink in it.
+    """
+    for name in _PROXIES:
+        os.environ.pop(name, None)
+        os.environ.pop(name.upper(), None)
+    os.environ.update({"HTTPS_PROXY": url} if url else {"NO_PROXY": "*"})
 
 
 def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> Any:
@@ -489,6 +540,7 @@ def _pairing(facts: PairingFacts) -> None:
     import httpx
     from flwr.supercore.control import ControlHttpClient
 
+    _use_proxy(facts.proxy)
     if facts.joined:
         _check_joined(facts)
     control = _client(ControlHttpClient, facts, _shown(facts))
@@ -512,25 +564,78 @@ def _carry_on(facts: PairingFacts, nodes: Mapping[str, int], grid: Any) -> None:
     sent: dict[str, Question] = {}  # by the SuperLink's name of the message
     outcomes: list[Outcome] = []
     names = {b64encode(_public(key)).decode(): name for name, key in facts.nodes.items()}
-    pace = _Pace()
+    pace, looked = _Pace(), time.monotonic()
     while True:
-        known = [one.number for one in sent.values()]
+        # What is too large for one report waits for the next one, which then waits for nothing.
+        reported, outcomes = _piece(outcomes)
+        known = [question.number for question in sent.values()]
+        known += [outcome.number for outcome in outcomes]
         refused = {names.get(key, ""): apart for key, apart in _Secret.refused.items()}
         _Secret.refused.clear()
-        report = Report(outcomes, known, pace.wait() if sent else _LONGEST_S, refused)
+        wait = pace.wait() if sent else _LONGEST_S
+        report = Report(reported, known, 0.0 if outcomes else wait, refused)
         answer = local.ask(Path(facts.socket), msgspec.msgpack.encode(report), 60.0)
         orders = msgspec.msgpack.decode(answer, type=Orders)
         sent = {name: one for name, one in sent.items() if one.number in orders.open}
-        there = set(grid.get_node_ids()) if orders.questions else set()
-        outcomes = [
+        there = set[int]()
+        # Also without a question: a SuperLink that was started anew answers with an error, upon
+        # which this process starts again, and lets the nodes in.
+        if orders.questions or time.monotonic() > looked + _LOOKED_S:
+            there, looked = set(grid.get_node_ids()), time.monotonic()
+        outcomes += [
             Outcome(one.number, AWAY)
             for one in orders.questions
             if nodes[one.party] not in there or not _pushed(grid, nodes[one.party], one, sent)
         ]
-        replies = list(grid.pull_messages(list(sent))) if sent else []
-        outcomes += [_outcome(one, sent) for one in replies]
+        outcomes = outcomes or _fetched(grid, sent)
         if orders.questions or outcomes:
             pace = _Pace()
+
+
+def _piece(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+    """Divide outcomes into those for one report, one at least and `_REPORT_BYTES`, and the rest."""
+    size, count = 0, 0
+    for outcome in outcomes:
+        size += len(outcome.frame)
+        if count and size > _REPORT_BYTES:
+            break
+        count += 1
+    return list(outcomes[:count]), list(outcomes[count:])
+
+
+def _fetched(grid: Any, sent: dict[str, Question]) -> list[Outcome]:
+    """Fetch replies that are there, of few messages at a time, until some have come.
+
+    Nobody knows the size of a reply before it is there, so that all at once could be too many.
+    """
+    names = list(sent)
+    for start in range(0, len(names), _FETCHED):
+        some = names[start : start + _FETCHED]
+        try:
+            replies = list(grid.pull_messages(some))
+        except _UNREADABLE as error:
+            _log.warning("a reply cannot be read: %r", error)
+            return _fetched_alone(grid, some, sent)
+        if outcomes := [_outcome(reply, sent) for reply in replies if _asked(reply) in sent]:
+            return outcomes
+    return []
+
+
+def _fetched_alone(grid: Any, names: Sequence[str], sent: dict[str, Question]) -> list[Outcome]:
+    """Fetch replies one by one, as one of them cannot be read."""
+    outcomes = []
+    for name in names:
+        try:
+            replies = list(grid.pull_messages([name]))
+            outcomes += [_outcome(reply, sent) for reply in replies if _asked(reply) in sent]
+        except _UNREADABLE:
+            outcomes.append(Outcome(sent.pop(name).number, MALFORMED))
+    return outcomes
+
+
+def _asked(reply: Any) -> str:
+    """Name the message that a reply answers, as the SuperLink does."""
+    return str(reply.metadata.reply_to_message_id)
 
 
 def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question]) -> bool:
@@ -544,11 +649,20 @@ def _pushed(grid: Any, node: int, question: Question, sent: dict[str, Question])
 
 
 def _outcome(reply: Any, sent: dict[str, Question]) -> Outcome:
-    number = sent.pop(reply.metadata.reply_to_message_id).number
+    """What became of a question, by the reply of a node, which may be any node's in any form."""
+    number = sent.pop(_asked(reply)).number
     if reply.has_error():
         return Outcome(number, AWAY)
-    kind = int(reply.content[_FIRST]["kind"])
-    return Outcome(number, kind, _frame(reply) if kind == ANSWERED else b"")
+    try:
+        kind = int(reply.content[_FIRST]["kind"])
+        frame = _frame(reply) if kind == ANSWERED else b""
+    except _UNREADABLE as error:
+        _log.warning("a node's reply is malformed: %r", error)
+        return Outcome(number, MALFORMED)
+    if kind not in (ANSWERED, REFUSED, ABSENT) or len(frame) > MAX_BYTES:
+        _log.warning("a node's reply is malformed: kind %d, %d bytes", kind, len(frame))
+        return Outcome(number, MALFORMED)
+    return Outcome(number, kind, frame)
 
 
 class _Pace:
@@ -584,6 +698,7 @@ def _node(facts: NodeFacts) -> None:
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+    _use_proxy(facts.proxy)
     key: Any = load_pem_private_key(Path(facts.key).read_bytes(), None)
     auth, waits = NodeAuthHttpInterceptor(key, key.public_key()), _Waits()
     with _client(FleetHttpClient, facts, auth, waits) as client:
@@ -614,6 +729,7 @@ class _Carrying:
         self._public = public_key_to_bytes(public)
         self._node: Any = None
         self._missed = 0.0  # when the SuperLink was last not reached
+        self._told: str | None = None  # why it is not reached, as the party was told last
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _activate(self) -> None:
@@ -633,6 +749,7 @@ class _Carrying:
                 found = self._called(self._client.ActivateNode, order)
                 self._node = Called(node_id=found.node_id)
                 _log.warning("connected to %s", self._facts.address)
+                self._note()
                 return
             except httpx.HTTPStatusError as error:
                 if error.response.status_code == 401:
@@ -643,22 +760,40 @@ class _Carrying:
                         f"{_REFUSED_S:g} s. Give the coordinator the public key of "
                         f"{self._facts.key}, and see that no other node uses it"
                     ) from error
+                self._note("the coordinator does not let this node in yet")
             time.sleep(_LONGEST_S)
+
+    def _note(self, why: str = "") -> None:
+        """Let the party know that the SuperLink is reached, or why it is not, if that is news."""
+        if why == self._told:
+            return
+        self._told = why
+        text = NOTE + msgspec.msgpack.encode(Note(not why, why))
+        with suppress(WireError, RosterError):  # the party's terminal alone would have shown it
+            local.ask(Path(self._facts.socket), text, _NOTED_S)
 
     def _called(self, call: Callable[[Any], Any], request: Any) -> Any:
         """The SuperLink's response; it is awaited while the link is cut."""
         import httpx
 
-        wait = _FIRST_S
+        wait, began, is_told = _FIRST_S, time.monotonic(), False
         while True:
             try:
-                return call(request)
+                response = call(request)
+                if is_told and self._node is not None:
+                    self._note()
+                return response
             except httpx.TransportError as error:
-                _log.info("%s: %r", self._facts.address, error)
+                why = _why_lost(error, self._facts)
             except httpx.HTTPStatusError as error:
                 if error.response.status_code < 500:
                     raise
+                why = f"its answer is {error.response.status_code}"
             self._missed = time.monotonic()
+            if not is_told and self._missed - began > _LOST_S:
+                _log.warning("%s is not reached: %s", self._facts.address, why)
+                self._note(why)
+                is_told = True
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_S)
 
@@ -763,6 +898,19 @@ class _Carrying:
 
     def _calling(self, name: str) -> Callable[[Any], Any]:
         return lambda request: self._called(getattr(self._client, name), request)
+
+
+def _why_lost(error: Any, facts: NodeFacts) -> str:
+    """Say in a few words why the SuperLink is not reached, without a proxy's password."""
+    import httpx
+
+    if isinstance(error, httpx.ProxyError):
+        return f"the proxy says: {error}"
+    if isinstance(error, httpx.TimeoutException):
+        return "no answer in time"
+    if isinstance(error, httpx.ConnectError):
+        return f"{'the proxy' if facts.proxy else 'the coordinator'} is not reached"
+    return type(error).__name__
 
 
 def _clocks(response: Any, address: str) -> str:

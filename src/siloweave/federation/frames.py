@@ -23,22 +23,20 @@ reached every party unaltered. Says nothing about what the coordinator learns: t
 from __future__ import annotations
 
 import logging
-import os
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from siloweave.errors import RosterError, SiloweaveError, StudyError, WireError, naming_file
+from siloweave.errors import RosterError, SiloweaveError, StudyError, WireError
 from siloweave.federation import masking, messages
+from siloweave.federation.exchanges import ANSWER, LAST, PARTING, REFUSAL, Exchange, Nonces
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
-from siloweave.privacy.journal import for_its_owner, write_whole
+from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.progress import Stopwatch
 
@@ -52,13 +50,11 @@ _PURPOSE, _ROSTER, _SEALING = (
     b"siloweave sealing secret",  # a signature for this purpose is secret
 )
 _ROSTER_BYTES = 2**20
-_EXCHANGE = struct.Struct("<4s32sQQdddB")  # as a party's file has it, behind the next
-_RECORD = b"swx2"  # that an exchange follows as this version writes them
 _NAMED = 16  # bytes of a roster's digest that follow from the study's name alone
 _OVER = (
     "party %r has answered the study to its end: %d questions, %.2f s of its own computing and "
-    "%.2f s of sealing, opening and signing. Once the coordinator has its result, end this party "
-    "(Ctrl-C); until then it may be asked again"
+    "%.2f s of sealing, opening and signing. It ends once the coordinator says that it has its "
+    "result; until then it may be asked again"
 )
 _log = logging.getLogger("siloweave")
 
@@ -255,64 +251,6 @@ _MIXED_UP = {
 }
 
 
-ANSWER, REFUSAL, LAST = range(3)
-"""What an answer was: one that others follow, a refusal, or the last one of the study."""
-
-
-class Exchange(NamedTuple):
-    """A question that a party answered: its nonce, bytes of both frames, and when, in seconds.
-
-    How long `computing` took may depend on rows, so it stays at the party, as does `sealing`.
-    """
-
-    nonce: bytes
-    received: int
-    sent: int
-    ended: float
-    computing: float = 0.0
-    sealing: float = 0.0
-    kind: int = ANSWER
-
-
-def exchanges_in(path: Path | None) -> list[Exchange]:
-    """The questions that a party has answered, by its file, without a record that was cut short.
-
-    StudyError where another version wrote the file: misread, it would let a question come again.
-    """
-    known = path.read_bytes() if path is not None and path.exists() else b""
-    if not _RECORD.startswith(known[: len(_RECORD)]):
-        raise StudyError(
-            f"{path}: was written by another version of siloweave. Continue with that one: by "
-            "this file a party refuses a question that comes again, and this version cannot read it"
-        )
-    whole = len(known) // _EXCHANGE.size * _EXCHANGE.size
-    return [Exchange(*fields) for _, *fields in _EXCHANGE.iter_unpack(known[:whole])]
-
-
-class Nonces:
-    """Nonces of the questions that a party has answered; in a file, if a path is given."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path, self.made = path, exchanges_in(path)
-        self._seen = {one.nonce for one in self.made}
-
-    def __contains__(self, nonce: bytes) -> bool:
-        return nonce in self._seen
-
-    def add(self, made: Exchange) -> None:
-        """Remember what was answered, in one write; OSError if it cannot be written."""
-        if self._path is not None:
-            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
-            descriptor = for_its_owner(str(self._path), flags)
-            with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
-                file.seek(len(self.made) * _EXCHANGE.size)
-                file.write(_EXCHANGE.pack(_RECORD, *made))
-                file.flush()
-                os.fsync(file.fileno())
-        self.made.append(made)
-        self._seen.add(made.nonce)
-
-
 class Seals:
     """One end of a study: what seals its frames, and opens those that come.
 
@@ -327,6 +265,7 @@ class Seals:
         again: At a coordinator: what to see to where a party does not answer, and to do then.
         refused: By what this end refused the study, once an answer is that: nothing else can
             follow, so it ends when the answer was sent, and raises this.
+        has_ended: Whether the coordinator said that it has its result; the party then ends.
         sealing: At a coordinator: of the seconds in which it seals, opens and signs.
 
     Raises:
@@ -355,6 +294,7 @@ class Seals:
             f"that its coordinator.pub is {key}. Then start again: the study continues where it was"
         )
         self.refused: StudyError | None = None
+        self.has_ended = False
         self.sealing, self._kind = Stopwatch(), ANSWER
         self._outdated = False  # whether that was for a roster
         self._identity, self._nonces = identity, nonces or Nonces()
@@ -471,6 +411,10 @@ class Seals:
     def end(self) -> None:
         """Note that the answer in hand is the last one of the study."""
         self._kind = LAST
+
+    def part(self) -> None:
+        """Note that the question in hand says that the coordinator has its result."""
+        self._kind, self.has_ended = PARTING, True
 
     @contextmanager
     def answered(self, frame: bytes, reply: Callable[[Opened], bytes]) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from math import inf
 from pathlib import Path
 from shlex import quote
@@ -159,6 +160,9 @@ class Server:
             server, which raises it: a full disk, for example.
         seconds: For a question to arrive whole, and for an answer to be taken.
 
+    Attributes:
+        looked: Called now and then while it serves.
+
     Raises:
         InputError: There is no way to make a socket there, or another process answers at it.
 
@@ -179,6 +183,7 @@ class Server:
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._closed = False
         self._error: BaseException | None = None
+        self.looked: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
 
     def serve(self, seconds: float = inf) -> None:
@@ -186,6 +191,7 @@ class Server:
         until = time.monotonic() + seconds
         try:
             while not self._stopped.is_set() and time.monotonic() < until:
+                self.looked()
                 if not self._free.acquire(timeout=_WAIT_S):
                     continue
                 try:
@@ -195,7 +201,8 @@ class Server:
                     if error.errno in (errno.EMFILE, errno.ENFILE):
                         time.sleep(_WAIT_S)
                     continue
-                threading.Thread(target=self._met, args=(end,), daemon=True).start()
+                context = copy_context()  # of the study, so that its log gets what is logged
+                threading.Thread(target=context.run, args=(self._met, end), daemon=True).start()
         finally:
             self.close()
         if self._error is not None:

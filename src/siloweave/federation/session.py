@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from siloweave.errors import LedgerError, RosterError, SiloweaveError, WireError
-from siloweave.federation import messages, records
+from siloweave.federation import course, messages, records
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
     Envelope,
@@ -61,6 +61,22 @@ class Closed(Reply, frozen=True):
 
 class Close(Request[Closed], frozen=True, tag="run/close"):
     """Send your ledger; nothing follows in this run."""
+
+
+class Parted(Reply, frozen=True):
+    """A party has heard that the study has ended; holds nothing."""
+
+
+class Part(Request[Parted], frozen=True, tag="run/part"):
+    """The coordinator has its result, and asks nothing more: the party may end.
+
+    Attributes:
+        table: The synthetic table as CSV, which is public; empty where it is not sent.
+        report: The public report, a page; empty where it is not sent.
+    """
+
+    table: bytes = b""
+    report: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -167,7 +183,7 @@ class Session:
         at_once: int = 1,
         tolerated: int = 1,
         dropouts: int = 0,
-        status: records.StatusFile | None = None,
+        status: course.StatusFile | None = None,
         absences: records.Absences | None = None,
         sizes: Mapping[str, tuple[int, int]] | None = None,
         proofs: dict[str, dict[str, bytes]] | None = None,
@@ -183,7 +199,7 @@ class Session:
         self.roster = tuple(roster)
         self.run = run
         self.sender = "coordinator"
-        self.traffic = {name: records.Traffic() for name in roster}
+        self.traffic = {name: course.Traffic() for name in roster}
         self.rounds = 0
         self.tolerated, self.dropouts = tolerated, dropouts
         self._absences = absences
@@ -198,7 +214,7 @@ class Session:
         self._at_once, self._asking = at_once, asking or Stopwatch()
         self._status, self._question = status, ""
         self._closed: dict[str, tuple[Envelope, bytes]] = {}  # what came with the last answers
-        self._late: dict[str, Future[tuple[records.Traffic, bytes] | None]] = {}  # not waited for
+        self._late: dict[str, Future[tuple[course.Traffic, bytes] | None]] = {}  # not waited for
         self._along = False  # whether the last question had the one along that closes
         self._proofs = {} if proofs is None else proofs
 
@@ -275,7 +291,7 @@ class Session:
         self.rounds += 1
         lost = set[str]()
 
-        def sent(one: Envelope) -> tuple[records.Traffic, bytes] | None:
+        def sent(one: Envelope) -> tuple[course.Traffic, bytes] | None:
             self._require(requests, may_vanish, lost)
             late = self._late.pop(one.to, None)
             try:
@@ -402,7 +418,7 @@ class Session:
             {name: written(one.header.value, ledgers[name]) for name, one in replies.items()},
         )
 
-    def _sent(self, asked: Envelope) -> tuple[records.Traffic, bytes]:
+    def _sent(self, asked: Envelope) -> tuple[course.Traffic, bytes]:
         """What crossed for a question, and the party's answer."""
         frame, status = messages.encode(asked), self._status
         if status is not None:
@@ -417,10 +433,10 @@ class Session:
         there, back = self._sizes.get(asked.to, plain)
         if status is not None:
             status.answered(asked.to, there, back)
-        return records.Traffic(1, there, back), answer
+        return course.Traffic(1, there, back), answer
 
     def _received(
-        self, asked: Envelope, kind: type[R], crossed: records.Traffic, answer: bytes
+        self, asked: Envelope, kind: type[R], crossed: course.Traffic, answer: bytes
     ) -> R:
         """Count an answer, open it, write it down, and read it."""
         name = asked.to

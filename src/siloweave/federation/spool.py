@@ -12,7 +12,12 @@ writes a new one, which the party answers with the stored bytes. No time that an
 is ever read.
 
 What has another kind of name, is no file, is too large, or is no frame of the study is ignored, and
-named in the log once.
+named in the log once. Links are never followed: a file that is one is ignored, and a subfolder that
+is one is refused.
+
+Subfolders and files are for their owner alone. Where the spool folder itself has a group that may
+write in it and that new files inherit (`chmod 2770`), they are for that group, so that two users
+can share it. One coordinator at a time has a spool folder: it holds a lock on `coordinator.lock`.
 
 **Guarantee**: none of its own, see federation/frames.py. Whoever can write in the folder can hold
 up a study or stop it, and neither read nor forge a message.
@@ -20,9 +25,11 @@ up a study or stop it, and neither read nor forge a message.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
+import socket
 import stat
 import time
 from collections.abc import Callable
@@ -30,14 +37,27 @@ from contextlib import suppress
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
+from shlex import quote
+from types import ModuleType
 
 from siloweave.errors import InputError, RosterError, WireError, of_system
 from siloweave.federation import messages
 from siloweave.federation.frames import Opened, Seals
+from siloweave.federation.watch import Watch
 from siloweave.privacy.journal import NEW, write_whole
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nothing keeps a second coordinator out
+    fcntl = None
 
 STOP, DONE = "stop", "done"
 """In `to-PARTY`: a file that ends `serve`, and the folder of what was answered."""
+LOCK = "coordinator.lock"
+"""In the spool folder: says which coordinator uses it."""
+SHARED = stat.S_ISGID | stat.S_IRWXG
+"""Bits of a spool folder's mode by which its owner shares it with its group."""
 
 _log = logging.getLogger("siloweave")
 _NAME = re.compile("[0-9a-f]{40}")
@@ -57,24 +77,57 @@ def _plain(party: str) -> str:
     return party if _PLAIN.fullmatch(party) else messages.body_digest(party.encode()).hex()
 
 
+def _is_shared(folder: Path) -> bool:
+    """Whether the owner of a spool folder shares it with a group; a folder to be made is not."""
+    try:
+        return folder.stat().st_mode & SHARED == SHARED
+    except OSError:
+        return False
+
+
 class _Box:
     """A subfolder into which one end writes files and from which the other reads them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._is_shared = _is_shared(path.parent)
+        mode = 0o2770 if self._is_shared else 0o700
         try:
-            (path / DONE).mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.chmod(0o700)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for place in (path, path / DONE):
+                with suppress(FileExistsError):  # a link, which leads somewhere or nowhere, too
+                    place.mkdir(mode=0o700)
+                self._refuse_link(place)
+                if not place.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                if hasattr(os, "geteuid") and place.stat().st_uid != os.geteuid():
+                    if not self._is_shared:
+                        raise PermissionError(errno.EPERM, "another user owns it")
+                else:
+                    place.chmod(mode)
         except OSError as error:
+            folder = quote(str(path.parent))
             raise InputError(
                 f"{path}: cannot be used as a folder of its owner's alone ({error.strerror}). Give "
-                "another spool folder, or let this user own it"
+                "another spool folder, or let this user own it. Two users of one group share a "
+                f"spool folder that is made for them: mkdir {folder} && chgrp GROUP {folder} && "
+                f"chmod 2770 {folder}"
             ) from error
         self._seen: dict[str, tuple[int, ...]] = {}  # marks of files as they were before a read
         self._ignored: dict[str, tuple[int, ...]] = {}
 
+    def _refuse_link(self, place: Path) -> None:
+        """InputError where a subfolder is a link, which whoever made it could point anywhere."""
+        if place.is_symlink():
+            raise InputError(
+                f"{place}: is a link, and links in a spool folder are not followed. Find out who "
+                "made it; remove it, or give another spool folder"
+            )
+
     def names(self) -> list[str]:
         """Names of files that may be frames; others are ignored."""
+        self._refuse_link(self.path)
+        self._refuse_link(self.path / DONE)
         found = []
         for name in sorted(one.name for one in self.path.iterdir()):
             if _NAME.fullmatch(name):
@@ -92,7 +145,9 @@ class _Box:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self.ignore(name, f"it cannot be opened ({error.strerror})")
+            is_link = (self.path / name).is_symlink()
+            why = "it is a link, which is not followed" if is_link else "it cannot be opened"
+            self.ignore(name, f"{why} ({error.strerror})")
             return None
         try:
             facts = os.fstat(descriptor)
@@ -128,8 +183,9 @@ class _Box:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole; InputError if it cannot be written."""
+        self._refuse_link(self.path)
         try:
-            write_whole(self.path / name, data)
+            write_whole(self.path / name, data, shared=self._is_shared)
         except OSError as error:
             raise InputError(
                 f"{self.path / name}: cannot be written ({error.strerror}). Nothing was sent. Free "
@@ -156,6 +212,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path, seals: Seals, *, seconds: float, pause: float = 0.5) -> None:
+        self._folder, self._lock = folder, -1
         self._seals, self._seconds, self._pause = seals, seconds, pause
         self.noticed: Callable[[str, str], object] = lambda name, why: None
         self._boxes = {
@@ -164,6 +221,52 @@ class Spool:
         }
         for questions, _ in self._boxes.values():
             questions.tidy()
+
+    def __enter__(self) -> Spool:
+        """Keep other coordinators out of the folder; InputError, which names who is there."""
+        if fcntl is None:
+            return self
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = self._folder / LOCK
+        try:
+            lock = os.open(file, flags, 0o600)
+        except OSError as error:
+            raise InputError(f"{file}: cannot be opened ({error.strerror}); remove it") from error
+        try:
+            if _is_shared(self._folder) and os.fstat(lock).st_uid == os.geteuid():
+                os.fchmod(lock, 0o660)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                who = os.pread(lock, 200, 0).decode("utf-8", "replace").strip()
+                raise InputError(
+                    f"{self._folder}: another coordinator uses this spool folder ({who}). End it "
+                    "first, or give another folder"
+                ) from error
+            except OSError as error:  # a file system without locks
+                _log.warning("%s: no lock can be held there (%s)", file, error.strerror)
+            os.ftruncate(lock, 0)
+            text = f"process {os.getpid()} on {socket.gethostname()}, study {self._study}\n"
+            os.pwrite(lock, text.encode(), 0)
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others use the folder; the file stays, as removing it would let in two."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def await_for(self, seconds: float) -> None:
+        """Await answers to later questions for so long."""
+        self._seconds = seconds
+
+    @property
+    def _study(self) -> str:
+        return repr(self._seals.roster.study)
 
     def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
         """The party's answer to `frame`; with facts where a stage begins with it.
@@ -241,11 +344,15 @@ def serve(
     *,
     pause: float = 0.5,
     seconds: float = inf,
+    stopped: Callable[[], bool] = lambda: False,
+    watch: Watch | None = None,
 ) -> None:
     """Answer questions from a spool folder: the party's end.
 
     It ends when there is a file called `stop` in `to-PARTY`, and removes that file; once it has
-    refused the study; and after so many seconds.
+    refused the study, or the coordinator has its result; after so many seconds; and once it is
+    `stopped`. While the folder is not there, as of a memory stick that was taken out, it waits for
+    it to be back.
 
     Args:
         folder: Where the subfolders lie, or are made.
@@ -253,25 +360,43 @@ def serve(
         reply: Answers a question that was opened.
         pause: Longest time between two looks for questions, in seconds.
         seconds: For which questions are answered.
+        stopped: Says whether to end, before each look for questions.
+        watch: Says what the party waits for.
 
     Raises:
         InputError: An answer cannot be stored or written; the disk may be full. The question stays
             where it is, and is answered when the party is started again.
         StudyError: What the study was refused with.
     """
+    watch = watch or Watch(f"party {seals.name!r}")
     questions, answers = _Box(_to(folder, seals.name)), _Box(_from(folder, seals.name))
     answers.tidy()
     wait, end = _FIRST_S, time.monotonic() + seconds
+    watch.connected()
+    watch.waits(f"waiting for the first question in {folder}")
     try:
-        while not (questions.path / STOP).exists() and time.monotonic() < end:
-            if any(_taken(questions, answers, name, seals, reply) for name in questions.names()):
+        while not stopped() and time.monotonic() < end:
+            watch.look()
+            try:
+                names = questions.names()
+            except FileNotFoundError as error:
+                watch.lost(f"{folder} is not there: {error.strerror}")
+                time.sleep(pause)
+                continue
+            watch.connected()
+            if (questions.path / STOP).exists():
+                (questions.path / STOP).unlink(missing_ok=True)
+                return
+            if any(_taken(questions, answers, name, seals, reply) for name in names):
+                watch.waits("waiting for the next question", is_said=False)
                 wait = _FIRST_S
                 continue
+            if seals.has_ended:
+                return
             if seals.refused is not None:  # and no other question lies there
                 raise seals.refused
             time.sleep(wait)
             wait = min(2 * wait, pause)
-        (questions.path / STOP).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(
             f"party {seals.name!r} cannot read questions or store an answer "

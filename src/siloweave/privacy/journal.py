@@ -161,10 +161,13 @@ def for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write_whole(path: Path, data: bytes, *, private: bool = True, forced: bool = True) -> None:
+def write_whole(
+    path: Path, data: bytes, *, private: bool = True, forced: bool = True, shared: bool = False
+) -> None:
     """Write a file, so that under its name there is all of it or nothing new.
 
-    It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`.
+    It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`,
+    and for its group, too, if also `shared`.
     Several processes may write one that is not private at once. OSError, which names the file, if
     it fails; what was written is removed then.
     """
@@ -174,6 +177,8 @@ def write_whole(path: Path, data: bytes, *, private: bool = True, forced: bool =
     try:
         temporary.unlink(missing_ok=True)
         with naming_file(path), open(temporary, "xb", opener=opener) as file:
+            if shared:  # before there is anything to read; what the umask says does not count
+                os.fchmod(file.fileno(), 0o660)
             file.write(data)
             file.flush()
             if forced:

@@ -1,0 +1,269 @@
+"""A party's door to its studies: one process answers for one study, or for several.
+
+Each study has a thread, a log, and a carrier of its own; what ends one study ends no other.
+
+**Guarantee**: none of its own; see core/party.py. Studies share the process and nothing else: each
+has its host, its ledger and its keys, and what one logs is in no other's log.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from siloweave.app.network import answers_in
+from siloweave.app.status import known_status, logging_for
+from siloweave.app.status_facts import remembered
+from siloweave.errors import InputError, SiloweaveError, of_system
+from siloweave.federation import course, engine, spool
+from siloweave.federation.watch import Watch
+
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+_LOOK_S = 0.2  # between two looks whether a study has ended, or this is interrupted
+_FACTS_S = 10.0  # between two looks whether facts for `siloweave status` are outdated
+_LATE_S = 10.0  # after which it is said why a party has not answered
+_SAID_S = 1.0  # between two looks whom a coordinator waits for
+
+
+def ends_at(text: str, now: datetime | None = None) -> float:
+    """Return the seconds until a time, or of a duration, as an owner writes it.
+
+    A time of day is the next one; times are those of this machine's clock and zone.
+
+    Raises:
+        InputError: It is neither, or is over.
+
+    Example:
+        >>> ends_at("1.5 h"), ends_at("45min")
+        (5400.0, 2700.0)
+        >>> ends_at("18:30", datetime(2026, 12, 1, 18, 0))
+        1800.0
+    """
+    now = now or datetime.now()  # noqa: DTZ005 - an owner means this machine's time
+    if match := _DURATION.fullmatch(text.strip()):
+        seconds = float(match[1]) * _UNITS[match[2]]
+    else:
+        try:
+            if match := _CLOCK.fullmatch(text.strip()):
+                end = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+                end += timedelta(days=end <= now)
+            else:
+                end = datetime.fromisoformat(text.strip())
+                now = now.astimezone(end.tzinfo) if end.tzinfo else now
+            seconds = (end - now).total_seconds()
+        except ValueError as error:
+            raise InputError(
+                f"--until {text!r} must be a duration (8h, 45min, 2d), a time of day (18:30), or "
+                "a date and time (2026-12-01T18:30)"
+            ) from error
+    if seconds <= 0:
+        raise InputError(f"--until {text!r} is over; give a time that is yet to come")
+    return seconds
+
+
+@dataclass
+class Door:
+    """One study of a party, and the way on which its questions come.
+
+    Attributes:
+        folder: The party's, of this study.
+        data: Its rows, as the owner names them.
+        files: The spool folder; None over a network.
+        address: ``HOST:PORT`` of the coordinator; None over files.
+        proxy: On the way to it, as the owner gave it.
+        plaintext: No TLS, for trials on one machine.
+        wait: Seconds for which a coordinator is awaited; or a first question, if it is refused.
+        noise: "seeded" protects nothing and is for tests.
+        error: What ended it, if that was an error.
+    """
+
+    folder: Path
+    data: str | None
+    files: Path | None
+    address: str | None
+    proxy: str | None
+    plaintext: bool
+    wait: float
+    noise: str
+    error: Exception | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Let the study's thread end, once an answer that was begun is finished."""
+        self._stop.set()
+
+    def open(self, until: float) -> None:
+        """Answer until the study has ended, this is stopped, or `until` of the monotonic clock."""
+        try:
+            with logging_for(self.folder):
+                self._answer(until)
+        except (SiloweaveError, OSError) as error:
+            self.error = error
+
+    def _answer(self, until: float) -> None:
+        from siloweave.app.console import print_error
+
+        with answers_in(self.folder, self.data, noise=self.noise) as (seals, reply, declined):
+            watch = Watch(f"party {seals.name!r}", lambda line: typer.echo(line, err=True))
+            if declined:
+                print_error(declined)
+                watch.waits("takes no part, and says so when it is first asked")
+            most = min(self.wait if declined else inf, until - time.monotonic())
+            with keeping_facts(self.folder):
+                self._serve(seals, reply, most, watch)
+            if seals.has_ended:
+                watch.ended(f"study {seals.roster.study!r}: the coordinator has its result")
+            elif time.monotonic() >= until:
+                watch.ended("it is the time that --until names")
+            elif self._stop.is_set():
+                watch.ended("stopped; the same command continues")
+            elif declined:
+                raise InputError(
+                    f"party {seals.name!r} was asked nothing for {self.wait:g} s, and ends"
+                )
+
+    def _serve(self, seals: Any, reply: Any, seconds: float, watch: Watch) -> None:
+        if self.files is not None:
+            stopped = self._stop.is_set
+            spool.serve(self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch)
+            return
+        assert self.address is not None
+        named: dict[str, Any] = {"proxy": self.proxy, "watch": watch}
+        awaited = min(self.wait, seconds)
+        with engine.answering(
+            self.folder, seals, reply, self.address, plaintext=self.plaintext, seconds=awaited,
+            **named,
+        ) as server:  # fmt: skip
+            looked = server.looked
+
+            def look() -> None:
+                looked()
+                if self._stop.is_set():
+                    server.stop()
+
+            server.looked = look
+            server.serve(seconds)
+
+
+def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
+    """Answer for all studies until each has ended.
+
+    Raises:
+        SiloweaveError, OSError: What ended the only study.
+        typer.Exit: With code 2, where one of several ended with an error, which was printed.
+    """
+    from siloweave.app.console import print_error
+
+    typer.echo("Ctrl-C stops this party; the same command continues", err=True)
+    until = time.monotonic() + seconds
+    threads = [threading.Thread(target=one.open, args=(until,), daemon=True) for one in doors]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_S)
+    except BaseException:
+        for door in doors:
+            door.stop()
+        for thread in threads:
+            thread.join()
+        raise
+    errors = [door for door in doors if door.error is not None]
+    if len(doors) == 1 and errors:
+        assert errors[0].error is not None
+        raise errors[0].error
+    for door in errors:
+        why = of_system(door.error) if isinstance(door.error, OSError) else str(door.error)
+        print_error(f"{door.folder}: {why}")
+    if errors:
+        sys.stderr.flush()
+        raise typer.Exit(2)
+
+
+@contextmanager
+def keeping_facts(folder: Path) -> Iterator[None]:
+    """Keep what `siloweave status` takes of an end's files up to date while the block runs.
+
+    This process has loaded what that needs; `siloweave status` would have to, at every call.
+    """
+    over = threading.Event()
+
+    def keep() -> None:
+        with suppress(SiloweaveError, OSError):  # the command itself says what is wrong
+            if known_status(folder) is None:
+                remembered(folder)
+
+    def keep_on() -> None:
+        keep()
+        while not over.wait(_FACTS_S):
+            keep()
+
+    thread = threading.Thread(target=keep_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        keep()
+
+
+@contextmanager
+def waiting(folder: Path, names: Sequence[str], carrier: Any, watch: Watch) -> Iterator[None]:
+    """Say while the block runs whom a coordinator waits for, and for how long.
+
+    Args:
+        folder: Of the study's run, where it writes down whom it asked.
+        names: Of all parties.
+        carrier: Asks them; says how a party answered last, if it can.
+        watch: Says it.
+    """
+    over = threading.Event()
+
+    def look() -> None:
+        awaited, is_said, shown = tuple[str, ...](), False, set[tuple[str, str]]()
+        since = time.monotonic()
+        while not over.wait(_SAID_S):
+            due = _awaited(folder, names)
+            if due != awaited:
+                awaited, since = due, time.monotonic()
+                watch.waits(f"waiting for {', '.join(due)}" if due else "", is_said=not is_said)
+                is_said = True
+            watch.look()
+            for name in awaited if time.monotonic() - since > _LATE_S else ():
+                why = carrier.seen(name) if hasattr(carrier, "seen") else ""
+                if why and (name, why) not in shown:
+                    shown.add((name, why))
+                    watch.notes(f"{name} {why}")
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _awaited(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """List the parties that were asked and have not answered, by what a coordinator wrote down."""
+    for place in (folder, folder / course.ALIGNED):  # the second before there is the first
+        status = course.read_status(place / course.STATUS)
+        if status is not None and not status.ended:
+            asked = status.asked.keys() - status.answered.keys()
+            return tuple(name for name in names if name in asked)
+    return ()

@@ -1,0 +1,186 @@
+"""The course of a run, as a coordinator writes it down: its status and its receipts.
+
+These files are read by `siloweave status`, which is called often, so that nothing here imports an
+array or a method.
+
+**Guarantee**: none of its own, see federation/records.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+
+from siloweave.errors import LedgerError
+from siloweave.privacy.journal import write_whole
+
+RECEIPTS = Path("coordinator") / "receipts.jsonl"
+"""Where, in a run's folder, a coordinator keeps its receipts."""
+STATUS = Path("coordinator") / "status.json"
+"""Where, in a run's folder, a coordinator writes how far the run is."""
+ALIGNED = "alignment"
+"""Folder of a run in which its alignment stores what is its own."""
+FINISHED = "finished"
+"""How a run ends in its status, where no error ends it."""
+
+_log = logging.getLogger("siloweave")
+
+
+class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One payment that a reply carried; the first of a party holds its key alone.
+
+    Attributes:
+        party: Who paid.
+        key: Its public key.
+        run: Name of the run; empty in a party's first receipt.
+        step: Step of the run, from 0.
+        entry: Hash of the ledger entry; empty in a party's first receipt.
+    """
+
+    party: str
+    key: bytes
+    run: str = ""
+    step: int = 0
+    entry: str = ""
+
+
+def read_receipts(path: Path) -> tuple[Receipt, ...]:
+    """Read what a coordinator kept; nothing if there is no file.
+
+    A line that was being written when the process died is left out. LedgerError if the file is
+    damaged, or names two keys of one party.
+    """
+    if not path.is_file():
+        return ()
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            found.append(msgspec.json.decode(line, type=Receipt))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise LedgerError(
+                f"{path}, line {number}: is no receipt ({error}). Put back the file from a backup."
+            ) from error
+    keys: dict[str, bytes] = {}
+    for one in found:
+        if keys.setdefault(one.party, one.key) != one.key:
+            raise LedgerError(
+                f"{path}: names two keys of party {one.party!r}. Put back the file from a backup."
+            )
+    return tuple(found)
+
+
+class Traffic(msgspec.Struct, array_like=True, frozen=True):
+    """What went over the wire to and from one party, counted on the bytes themselves.
+
+    `messages` are questions that it answered.
+    """
+
+    messages: int = 0
+    bytes_to_party: int = 0
+    bytes_from_party: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
+        return Traffic(*(a + b for a, b in zip(mine, theirs, strict=True)))
+
+
+class Status(msgspec.Struct):
+    """How far a run over a network is; times are seconds of this machine's clock.
+
+    Attributes:
+        run: Name of the stage that runs.
+        process: Number of the coordinator's process.
+        began: When the process began with the run.
+        step: Of the stage, from 0; -1 before the first.
+        question: Tag of the question.
+        questions: How many were asked in all stages, this one included.
+        asked: When each party was asked it.
+        answered: When each party answered it.
+        refused: Why a party has not answered it, and will not; or what hinders it at the moment.
+        traffic: What crossed to and from each party, in all stages.
+        ended: Empty while it runs; `FINISHED`, or the kind of error that ended it.
+        written: When this was written.
+    """
+
+    run: str
+    process: int
+    began: float
+    step: int = -1
+    question: str = ""
+    questions: int = 0
+    asked: dict[str, float] = {}
+    answered: dict[str, float] = {}
+    refused: dict[str, str] = {}
+    traffic: dict[str, Traffic] = {}
+    ended: str = ""
+    written: float = 0.0
+
+
+class StatusFile:
+    """Writes a run's status at every question and answer, and a line of the log.
+
+    A stage continues the numbers of those before it in the same process.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path, self._guard = path, Lock()
+        before, mine = read_status(path), os.getpid()
+        if before is None or before.process != mine or before.ended:
+            before = Status(run, mine, time.time())
+        self._now = msgspec.structs.replace(before, run=run, step=-1)
+
+    def asked(self, step: int, question: str, party: str) -> None:
+        """A party is asked a question now."""
+        with self._changed() as now:
+            if step != now.step:
+                now.step, now.question, now.questions = step, question, now.questions + 1
+                now.asked, now.answered, now.refused = {}, {}, {}
+            now.asked[party] = time.time()
+            now.answered.pop(party, None)  # an earlier question, late
+        _log.info("run %s, step %d: asked %s %s", now.run, step, party, question)
+
+    def answered(self, party: str, sent: int, received: int) -> None:
+        """A party has answered it."""
+        with self._changed() as now:
+            now.answered[party] = time.time()
+            now.refused.pop(party, None)
+            now.traffic[party] = now.traffic.get(party, Traffic()) + Traffic(1, sent, received)
+        _log.info(
+            "run %s, step %d: %s answered, %d bytes there and %d back",
+            *(now.run, now.step, party, sent, received),
+        )
+
+    def refused(self, party: str, why: str) -> None:
+        """A party has refused it, is late, or is hindered: an error that no other one hides."""
+        with suppress(OSError), self._changed() as now:
+            now.refused[party] = why
+        _log.info("run %s, step %d: %s", now.run, now.step, why)
+
+    def end(self, how: str) -> None:
+        """The run has ended."""
+        with self._changed() as now:
+            now.ended = how
+        _log.info("run %s, step %d: ended, %s", now.run, now.step, how)
+
+    @contextmanager
+    def _changed(self) -> Iterator[Status]:
+        with self._guard:
+            yield self._now
+            self._now.written = time.time()
+            write_whole(self._path, msgspec.json.encode(self._now), forced=False)
+
+
+def read_status(path: Path) -> Status | None:
+    """What was written last; None without a file, or where it cannot be read as one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Status)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,79 @@
+"""What a party writes down of each question that it answered: a file of records of one size.
+
+By the nonces in it a party refuses a question that comes again; `siloweave status` counts them.
+
+**Guarantee**: none of its own; a nonce is on disk before `Nonces.add` returns.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from siloweave.errors import StudyError, naming_file
+from siloweave.privacy.journal import for_its_owner
+
+NONCES = "nonces"
+"""In a party's folder: of the questions that it has answered."""
+_EXCHANGE = struct.Struct("<4s32sQQdddB")  # as a party's file has it, behind the next
+_RECORD = b"swx2"  # that an exchange follows as this version writes them
+
+ANSWER, REFUSAL, LAST, PARTING = range(4)
+"""What an answer was: one that others follow, a refusal, or the last one of the study; or one to
+the coordinator's word that it has its result, which is no question of the study."""
+
+
+class Exchange(NamedTuple):
+    """A question that a party answered: its nonce, bytes of both frames, and when, in seconds.
+
+    How long `computing` took may depend on rows, so it stays at the party, as does `sealing`.
+    """
+
+    nonce: bytes
+    received: int
+    sent: int
+    ended: float
+    computing: float = 0.0
+    sealing: float = 0.0
+    kind: int = ANSWER
+
+
+def exchanges_in(path: Path | None) -> list[Exchange]:
+    """The questions that a party has answered, by its file, without a record that was cut short.
+
+    StudyError where another version wrote the file: misread, it would let a question come again.
+    """
+    known = path.read_bytes() if path is not None and path.exists() else b""
+    if not _RECORD.startswith(known[: len(_RECORD)]):
+        raise StudyError(
+            f"{path}: was written by another version of siloweave. Continue with that one: by "
+            "this file a party refuses a question that comes again, and this version cannot read it"
+        )
+    whole = len(known) // _EXCHANGE.size * _EXCHANGE.size
+    return [Exchange(*fields) for _, *fields in _EXCHANGE.iter_unpack(known[:whole])]
+
+
+class Nonces:
+    """Nonces of the questions that a party has answered; in a file, if a path is given."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path, self.made = path, exchanges_in(path)
+        self._seen = {one.nonce for one in self.made}
+
+    def __contains__(self, nonce: bytes) -> bool:
+        return nonce in self._seen
+
+    def add(self, made: Exchange) -> None:
+        """Remember what was answered, in one write; OSError if it cannot be written."""
+        if self._path is not None:
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            descriptor = for_its_owner(str(self._path), flags)
+            with naming_file(self._path), os.fdopen(descriptor, "wb") as file:
+                file.seek(len(self.made) * _EXCHANGE.size)
+                file.write(_EXCHANGE.pack(_RECORD, *made))
+                file.flush()
+                os.fsync(file.fileno())
+        self.made.append(made)
+        self._seen.add(made.nonce)

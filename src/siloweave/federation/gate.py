@@ -1,0 +1,142 @@
+"""The gate of a SuperLink of ours: how much of what comes over the network is held in memory.
+
+Flower reads a request's whole body before it looks who sent it, so that a hundred strangers who
+send slowly take a gigabyte. Here a body is read before Flower is asked, and only so many bytes of
+all: few and little of those who have not signed as a node that was let in, for a short time; and
+of nodes what fits beside what others send at the moment, while the rest waits in the network.
+
+**Guarantee**: bodies in memory have at most `Lane.bytes_` bytes in each of both lanes, however many
+connect. A connection itself takes memory, too: the system bounds how many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Headers = Mapping[bytes, bytes]
+"""A request's headers, by their names in lower case."""
+
+_TOO_LATE, _TOO_LARGE, _BUSY = 408, 413, 503
+
+
+@dataclass
+class Lane:
+    """What requests of one kind may take together.
+
+    Attributes:
+        largest: Bytes of one body.
+        bytes_: Bytes of all bodies at a time.
+        at_once: Requests at a time, from the first byte of a body until the answer.
+        seconds: For a body to come.
+        waits: Whether what does not fit waits for room, or is refused.
+    """
+
+    largest: int
+    bytes_: int
+    at_once: int
+    seconds: float
+    waits: bool
+    _count: int = 0
+    _used: int = 0
+    _left: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def _fits(self, size: int) -> bool:
+        return self._count < self.at_once and self._used + size <= self.bytes_
+
+    async def entered(self, size: int) -> bool:
+        """Take room for a body; whether there is some."""
+        async with self._left:
+            if not self.waits and not self._fits(size):
+                return False
+            await self._left.wait_for(lambda: self._fits(size))
+            self._count += 1
+            self._used += size
+        return True
+
+    async def leave(self, size: int) -> None:
+        """Give the room back."""
+        async with self._left:
+            self._count -= 1
+            self._used -= size
+            self._left.notify_all()
+
+
+def for_strangers() -> Lane:
+    """Return the lane of those who have not signed as a node that was let in."""
+    return Lane(largest=2**16, bytes_=2**20, at_once=16, seconds=10.0, waits=False)
+
+
+def for_nodes(largest: int) -> Lane:
+    """Return the lane of nodes that were let in, and of the coordinator's own process."""
+    return Lane(largest=largest, bytes_=32 * largest, at_once=2000, seconds=120.0, waits=True)
+
+
+class Gate:
+    """An ASGI application that lets an application see whole bodies, of a bounded size in all.
+
+    Args:
+        app: The application.
+        is_known: Whether a request's headers are signed by a node that was let in.
+        nodes: The lane of those.
+        strangers: The lane of all others.
+    """
+
+    def __init__(
+        self, app: Any, is_known: Callable[[Headers], bool], nodes: Lane, strangers: Lane
+    ) -> None:
+        self._app, self._is_known = app, is_known
+        self._nodes, self._strangers = nodes, strangers
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        headers = dict(scope["headers"])
+        lane = self._nodes if self._is_known(headers) else self._strangers
+        size = headers.get(b"content-length", b"")
+        if not size.isdigit() or int(size) > lane.largest:
+            await refuse(send, _TOO_LARGE)
+            return
+        if not await lane.entered(int(size)):
+            await refuse(send, _BUSY)
+            return
+        try:
+            try:
+                body = await asyncio.wait_for(_body(receive), lane.seconds)
+            except TimeoutError:
+                await refuse(send, _TOO_LATE)
+                return
+            if body is not None:  # else the other end has left
+                await self._app(scope, _replayed(body, receive), send)
+        finally:
+            await lane.leave(int(size))
+
+
+async def refuse(send: Any, status: int) -> None:
+    """Answer a request with a status alone, and let its connection close."""
+    headers = [(b"connection", b"close"), (b"content-length", b"7")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"refused"})
+
+
+async def _body(receive: Any) -> bytes | None:
+    """Read a body, which the server keeps to its announced length; None if it does not come."""
+    body = bytearray()
+    while True:
+        part = await receive()
+        if part["type"] == "http.disconnect":
+            return None
+        body += part.get("body", b"")
+        if not part.get("more_body"):
+            return bytes(body)
+
+
+def _replayed(body: bytes, receive: Any) -> Any:
+    """Return what gives an application the body, and then what else comes."""
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Any:
+        return parts.pop() if parts else await receive()
+
+    return received
