@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as replace_in
 
 from siloweave.app.cli import main
-from siloweave.app.network import other_studies
+from siloweave.app.network import studies_below
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import Study
 from siloweave.errors import BudgetError, InputError
@@ -200,17 +200,17 @@ def test_epsilons_and_deltas_of_studies_add_up(tmp_path):
         policy.check(study, *study.checked(), others=[replace_in(one, epsilon=0.1)] * 3)
 
 
-def test_what_another_study_has_spent_counts_where_its_file_asks_for_less_by_now(tmp_path):
-    flu = tmp_path / "flu"
-    flu.mkdir()
+def test_what_lies_below_a_home_is_proposed_where_its_account_is_missing(tmp_path):
+    flu = tmp_path / "2026" / "flu"
+    flu.mkdir(parents=True)
     study_in(flu, epsilon="2.0", delta="1e-6")
+    assert studies_below(tmp_path) == []
     with Ledger("north", path=flu / "ledger.jsonl", limit=Budget(2.0, 1e-6)) as ledger:
-        (before,) = other_studies(tmp_path, tmp_path / "asthma")
-        assert before == Budget(2.0, 1e-6)  # it may still continue
+        assert studies_below(tmp_path) == [(2.0, 1e-6)]  # it may still continue
         ledger.charge(Gaussian(sigma=3.0, sensitivity=1.0), run="r", step="0", what="w", to="c")
         spent = ledger.epsilon()
     study_in(flu, epsilon="0.1", delta="1e-6")  # made anew, in the same folder
-    (counted,) = other_studies(tmp_path, tmp_path / "asthma")
+    (counted,) = studies_below(tmp_path)
     assert counted.epsilon == spent > 1.0
 
 

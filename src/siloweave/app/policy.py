@@ -15,9 +15,10 @@ still continue, epsilons add up and deltas add up, whatever their mechanisms are
 "The algorithmic foundations of differential privacy", theorem 3.16; for studies at the same time
 Vadhan & Zhang 2023, "Concurrent composition theorems for differential privacy"). `check` refuses a
 study that would pass the bound, before anything of it is released. A study whose guarantee is not
-"dp" counts as infinite. Neighbours are those of each study. Assumed: nobody has more rows here than
-`rows_per_person`, and all studies lie in folders below the one of the party's key and policy: a
-study's folder with a key of its own counts alone.
+"dp" counts as infinite. Neighbours are those of each study. What other studies may cost is read from
+the party's account, which is written before a study begins (app/account.py). Assumed: nobody has
+more rows here than `rows_per_person`, and all studies of these rows are run with one key: a study's
+folder with a key of its own has an account of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from siloweave.app.account import Charged
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
 from siloweave.core.method import GUARANTEES
 from siloweave.core.run import Job, Synthesizer
@@ -126,7 +128,7 @@ class Policy(Section, frozen=True):
         synth: Synthesizer,
         entries: Sequence[Entry] = (),
         columns: Sequence[str] = (),
-        others: Sequence[Budget] = (),
+        others: Sequence[Budget | Charged] = (),
     ) -> None:
         """Refuse a study that this policy does not allow, before it begins and at every stage.
 
@@ -136,7 +138,7 @@ class Policy(Section, frozen=True):
             synth: Its method.
             entries: All entries of the study's ledger.
             columns: What the study takes of this party, where parties hold different columns.
-            others: What each other study of this party may spend.
+            others: What each other study of this party may spend, by its account.
 
         Raises:
             InputError: Naming every rule that is broken, the value and the bound.
@@ -154,7 +156,7 @@ class Policy(Section, frozen=True):
         synth: Any,
         entries: Sequence[Entry],
         used: Sequence[str],
-        others: Sequence[Budget],
+        others: Sequence[Budget | Charged],
     ) -> Iterator[str]:
         allowed, method = self.studies, synth.method
         if allowed.methods and method.name not in allowed.methods:
@@ -185,7 +187,7 @@ class Policy(Section, frozen=True):
         yield from self._beyond(study, entries, others)
 
     def _beyond(
-        self, study: Study, entries: Sequence[Entry], others: Sequence[Budget]
+        self, study: Study, entries: Sequence[Entry], others: Sequence[Budget | Charged]
     ) -> Iterator[str]:
         """What is too dear: the study's own budget, and that beside all others."""
         asked, runs = promised(study), Job(study.terms(), run=study.run_name).runs
@@ -203,7 +205,7 @@ class Policy(Section, frozen=True):
             yield self._too_much("epsilon_per_study", f"it has spent {spent} of a row", each)
 
     def _beside(
-        self, asked: Budget, others: Sequence[Budget], events: Sequence[Event]
+        self, asked: Budget, others: Sequence[Budget | Charged], events: Sequence[Event]
     ) -> Iterator[str]:
         """What the bound in all forbids, by adding up; `events` stand in the study's own ledger."""
         left = self.limit.delta - sum(one.delta for one in (asked, *others))

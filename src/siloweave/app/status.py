@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from siloweave.app import network
+from siloweave.app.account import read_account
 from siloweave.app.ledgers import ALIGNED, find_run
 from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
@@ -82,7 +83,7 @@ class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
     Attributes:
-        state: "its ledger is gone", "not approved", "refused by the policy", "waiting for
+        state: "its account cannot be used", "its ledger is gone", "not approved", "refused by the policy", "waiting for
             questions", "answering", "refused a question" or "finished".
         why: What is refused, or where that stands; empty otherwise.
         ended: When it answered with a refusal or to the study's end, if that was the last answer.
@@ -241,8 +242,13 @@ def _at_party(folder: Path, study: Study, data: str | Path | None) -> PartyStatu
 
 def _hindrance(folder: Path) -> tuple[str, str]:
     """What keeps a party from taking part, and why; empty for nothing."""
+    study, home, _, identity, _ = network.member(folder)
     try:
-        network.require_ledger(folder)
+        read_account(home, identity)
+    except LedgerError as error:
+        return "its account cannot be used", str(error)
+    try:
+        network.require_known_ledger(folder, study, identity)
     except LedgerError as error:
         return "its ledger is gone", str(error)
     if why := network.refusal_in(folder):
