@@ -18,6 +18,7 @@ from rich.table import Table as Grid
 from siloweave.app.check import RowsRead, StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
+from siloweave.app.network import AccountView
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
@@ -325,6 +326,36 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
         return
     call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
     console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def print_account(found: AccountView, *, json: bool) -> None:
+    """What a party's studies may cost in all, line by line, and what its policy leaves."""
+    if json:
+        _print_json(found)
+        return
+    console = _out()
+    console.print(f"account of the party in {escape(found.folder)}, key {found.fingerprint}")
+    said = {"study": "", "more": ", which asked for more", "stated": "stated by the owner"}
+    lines = [
+        (one.time[:10], f"{one.study}{said[one.kind]}", words.epsilon(one.cost.epsilon),
+         words.small(one.delta) if one.delta else "0")
+        for one in found.entries
+    ]  # fmt: skip
+    total = words.epsilon(found.epsilon), words.small(found.delta) if found.delta else "0"
+    console.print(_grid(("date", "study", ">ε at most", ">δ"), [*lines, ("", "in all", *total)]))
+    if found.epsilon_left is not None and found.delta_left is not None:
+        left = words.epsilon(found.epsilon_left), words.small(found.delta_left)
+        console.print(f"policy.toml leaves ε = {left[0]} of a row at δ = {left[1]}")
+    if not found.trouble:
+        return
+    print_warning(found.trouble)
+    if found.proposal is not None:
+        epsilon, delta = found.proposal
+        console.print(
+            "By what is known here, this was spent besides: "
+            f"[bold]--spent-since {epsilon:g} --delta {delta:g}[/]. State more if rows were used "
+            "elsewhere."
+        )
 
 
 def _whom_in(facts: Mapping[str, Any]) -> str:

@@ -33,13 +33,19 @@ from math import isinf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from siloweave.app.account import (
     ACCOUNT_FILE,
     Account,
+    AccountEntry,
     Charged,
+    added_up,
+    lines_of,
     load_or_create_home,
     open_account,
     read_account,
+    read_record,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
@@ -59,6 +65,7 @@ from siloweave.privacy.ledger import (
     Entry,
     Identity,
     Ledger,
+    fingerprint,
     spelled_key,
     verify,
 )
@@ -237,6 +244,7 @@ def party_in(
         )
     setup, job = study.setup(), study.job(noise=noise, identity=identity)
     with _declining(_LEDGER):
+        require_known_ledger(folder, study, identity)
         broken = refusal_in(folder)
     with _declining(_POLICY):
         if broken:
@@ -374,12 +382,8 @@ def _begin(folder: Path, study: Study, identity: Identity) -> Begun:
     Raises:
         InputError: The party did not begin the study there, and the folder comes with what a party
             remembers, such as its secret for masks.
-        LedgerError: The ledger is gone, is another, or is one that the party's account does not
-            know.
     """
     begun = begun_in(folder, study, identity)
-    with _declining(_LEDGER):
-        require_known_ledger(folder, study, identity)
     if begun is None:
         if came := [one.name for what in _REMEMBERED for one in folder.glob(what)]:
             raise InputError(
@@ -525,6 +529,62 @@ def studies_below(home: Path) -> list[Charged]:
 
 def _reserved(folder: Path) -> Charged:
     return _most_spent(Study.load(folder), _entries_in(folder))
+
+
+class AccountView(msgspec.Struct, frozen=True):
+    """What a party's account holds, for its owner.
+
+    Attributes:
+        folder: The party's.
+        fingerprint: Of its key.
+        entries: All lines but the first.
+        epsilon: What they add up to, of a unit of each study.
+        delta: The same of delta.
+        epsilon_left: What `policy.toml` leaves for further studies, of a row; None without one.
+        delta_left: The same of delta.
+        trouble: Why the account cannot be used, and what to do; empty if it can.
+        proposal: Where there is trouble: what may have been spent besides, by what this machine
+            knows of the account, or else by the studies' folders below the party's.
+    """
+
+    folder: str
+    fingerprint: str
+    entries: tuple[AccountEntry, ...]
+    epsilon: float
+    delta: float
+    epsilon_left: float | None
+    delta_left: float | None
+    trouble: str
+    proposal: Charged | None
+
+
+def account_in(home: Path) -> AccountView:
+    """Show the account of a party, and what is wrong with it.
+
+    Raises:
+        InputError: There is no key, or the policy is wrong.
+        LedgerError: The account was edited, or belongs to another key.
+    """
+    identity, trouble, proposal = Identity.load(home / KEY_FILE), "", None
+    there = (home / ACCOUNT_FILE).exists()
+    account = lines_of(home / ACCOUNT_FILE, home, identity.public) if there else None
+    total = account.total if account else Charged(0.0, 0.0)
+    try:
+        read_account(home, identity)
+    except LedgerError as error:
+        trouble, record = str(error), read_record(identity.public)
+        known = added_up(studies_below(home)) if record is None else record.cost
+        missing = 0.0 if isinf(total.epsilon) else known.epsilon - total.epsilon
+        proposal = Charged(max(0.0, missing), max(0.0, known.delta - total.delta))
+    left: tuple[float | None, float | None] = None, None
+    if (home / POLICY_FILE).exists():
+        limit = read_policy(home).limit
+        spent = 0.0 if isinf(limit.epsilon) else total.epsilon
+        left = max(0.0, limit.epsilon - spent), max(0.0, limit.delta - total.delta)
+    return AccountView(
+        str(home), fingerprint(identity.public), account.entries if account else (),
+        *total, *left, trouble, proposal,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
