@@ -46,7 +46,6 @@ from tests.app.processes import Ends, party_at, small
 from tests.federation.engines import SuperLink
 from tests.synthesizers.networked import over_files
 
-
 HOME = ("party.key", "policy.toml", "account.jsonl")
 """What lies in a party's own folder, beside or above that of a study."""
 

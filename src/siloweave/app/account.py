@@ -457,7 +457,7 @@ class OpenAccount:
         )  # fmt: skip
         line = _signed_line(entry, self._identity)
         self._journal.append(line)
-        self.account._add(msgspec.json.decode(line, type=AccountEntry), line)  # noqa: SLF001
+        self.account._add(msgspec.json.decode(line, type=AccountEntry), line)
         _write_record(self.account)
 
     def require(self, ledger: str, cost: Charged, **facts: object) -> None:
@@ -562,6 +562,7 @@ def back_up(folder: Path, identity: Identity, file: Path) -> None:
     except OSError as error:
         raise InputError(f"--backup {file}: cannot be written ({error.strerror})") from error
 
+
 def restore(folder: Path, identity: Identity, file: Path) -> None:
     """Put a copy of an account back, where none or a shorter one is.
 
@@ -604,4 +605,3 @@ def state_spent(folder: Path, identity: Identity, epsilon: float, delta: float) 
         create_account(folder, identity)
     with open_account(folder, identity, compared=False) as account:
         account.append("stated", Charged(epsilon, delta))
-

@@ -53,7 +53,14 @@ from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_polic
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
 from siloweave.core.run import Parties, lost_ledger
-from siloweave.errors import InputError, LedgerError, RosterError, SiloweaveError, StudyError, naming_party
+from siloweave.errors import (
+    InputError,
+    LedgerError,
+    RosterError,
+    SiloweaveError,
+    StudyError,
+    naming_party,
+)
 from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
 from siloweave.federation.masking import KEY

@@ -33,7 +33,7 @@ from msgspec import structs
 
 from siloweave.app.account import Charged
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
-from siloweave.core.method import GUARANTEES
+from siloweave.core.method import GUARANTEES, smallest_sum
 from siloweave.core.run import Job, Synthesizer
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.registry import METHODS
@@ -47,6 +47,14 @@ from siloweave.tables.schema import Schema
 POLICY_FILE = "policy.toml"
 """What the file is called in a party's folder."""
 
+TRUST = ("secure-sum", "mpc", "local")
+"""Trust models that a policy may accept.
+
+Where a method has a curator, that is the one party which holds all rows, or the method promises
+nothing, which `guarantees` allows or not.
+"""
+
+_BOUNDS = ("epsilon_per_study", "epsilon_in_all")
 _LARGEST = 100.0  # a finite epsilon beyond it promises nothing
 
 
@@ -66,14 +74,20 @@ class Spending(Section, frozen=True):
 class Allowed(Section, frozen=True):
     """``[studies]``: which are allowed; empty `methods` and `columns` allow all.
 
+    `trust` are the trust models: "secure-sum" and "local" hold whatever the coordinator sends, "mpc"
+    only if it follows the protocol. `smallest_cohort` is the fewest parties of any sum that a study
+    may ask for; two at least hide a party's own counts from the coordinator.
+
     `alignment` lets a study find the rows that parties have in common, `shared_columns` lets
     synthetic columns of this party be put together with those of others.
     """
 
     guarantees: tuple[str, ...] = ("dp",)
+    trust: tuple[str, ...] = ("secure-sum", "local")
     methods: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     smallest_roster: int = 2
+    smallest_cohort: int = 2
     alignment: bool = False
     shared_columns: bool = True
     approval: Literal["by hand", "auto"] = "by hand"
@@ -94,13 +108,15 @@ class Policy(Section, frozen=True):
     studies: Allowed = Allowed()
 
     def __post_init__(self) -> None:
-        for name in ("epsilon_per_study", "epsilon_in_all"):
+        for name in _BOUNDS:
             if getattr(self.budget, name) != inf:
                 number(f"[budget] {name}", getattr(self.budget, name), 0, _LARGEST, "(]")
         number("[budget] delta", self.budget.delta, 0, 1, "()")
         whole("[budget] rows_per_person", self.budget.rows_per_person, 1)
         whole("[studies] smallest_roster", self.studies.smallest_roster, 1)
-        for name, known in (("guarantees", GUARANTEES), ("methods", tuple(METHODS))):
+        whole("[studies] smallest_cohort", self.studies.smallest_cohort, 1)
+        known_words = {"guarantees": GUARANTEES, "trust": TRUST, "methods": tuple(METHODS)}
+        for name, known in known_words.items():
             for one in getattr(self.studies, name):
                 if one not in known:
                     near = close_match(one, known)
@@ -108,6 +124,39 @@ class Policy(Section, frozen=True):
                         f"[studies] {name} names {one!r}, which is unknown{near} Use some of "
                         f"{', '.join(known)}."
                     )
+        if impossible := next(self._impossible(), ""):
+            raise InputError(f"{impossible}, so no study can meet this policy.")
+
+    def _impossible(self) -> Iterator[str]:
+        """What no study can meet, whatever it asks for."""
+        budget, allowed = self.budget, self.studies
+        for name in ("guarantees", "trust"):
+            if not getattr(allowed, name):
+                yield f"[studies] {name} = [] allows none: name some"
+        bounds = {name: getattr(budget, name) for name in _BOUNDS}
+        bound = next((name for name, value in bounds.items() if value != inf), None)
+        if "dp" not in allowed.guarantees and bound is not None:
+            yield (
+                f"[studies] guarantees = {_few(allowed.guarantees)} leaves out 'dp', and [budget] "
+                f"{bound} = {bounds[bound]} is finite, which only 'dp' keeps: give inf, or add 'dp'"
+            )
+        # A roster of one takes no sum with others, so the default of two does not speak of it.
+        if allowed.smallest_cohort > max(allowed.smallest_roster, 2):
+            yield (
+                f"[studies] smallest_cohort = {allowed.smallest_cohort} is more than "
+                f"smallest_roster = {allowed.smallest_roster}, and a sum has no more parties than "
+                f"the roster: raise smallest_roster to {allowed.smallest_cohort}"
+            )
+        if allowed.methods and not any(self._may_run(name) for name in allowed.methods):
+            yield (
+                f"[studies] methods = {_few(allowed.methods)} have other trust models than trust = "
+                f"{_few(allowed.trust)}: add one of theirs"
+            )
+
+    def _may_run(self, name: str) -> bool:
+        """Whether a method's trust model is allowed, at its usual settings."""
+        trust = METHODS[name].method.trust
+        return trust == "curator" or trust in self.studies.trust
 
     @property
     def limit(self) -> Budget:
@@ -166,6 +215,11 @@ class Policy(Section, frozen=True):
                 f"[studies] guarantees = {_few(allowed.guarantees)}: {synth.info.title} has the "
                 f"guarantee {kind!r}."
             )
+        if (trust := synth.info.trust) in TRUST and trust not in allowed.trust:
+            yield (
+                f"[studies] trust = {_few(allowed.trust)}: {synth.info.title} has the trust model "
+                f"{trust!r}, {_TRUSTED[trust]}."
+            )
         split = method.split == "columns"
         names = list(used) if split and used else [c.name for c in schema.coded]
         names += study.alignment.on if study.alignment else ()
@@ -176,6 +230,13 @@ class Policy(Section, frozen=True):
             yield (
                 f"[studies] smallest_roster = {allowed.smallest_roster}: it has "
                 f"{len(study.names)}, {', '.join(study.names)}."
+            )
+        least = smallest_sum(synth, len(study.names))
+        if least is not None and least < allowed.smallest_cohort:
+            parties = "party" if least == 1 else "parties"
+            yield (
+                f"[studies] smallest_cohort = {allowed.smallest_cohort}: at its settings a sum may "
+                f"be over {least} {parties}."
             )
         if study.alignment is not None and not allowed.alignment:
             yield f"[studies] alignment = false: it compares {_few(study.alignment.on)} of rows."
@@ -236,6 +297,13 @@ def promised(study: Study) -> Budget:
     return budget if sound else structs.replace(budget, epsilon=inf)
 
 
+_TRUSTED = {
+    "secure-sum": "in which the coordinator sees sums over parties alone",
+    "mpc": "which hides rows from a coordinator only if it follows the protocol",
+    "local": "in which all that leaves a party is noisy",
+}
+
+
 def _few(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:5]))
     return f"[{shown}{', ...' if len(names) > 5 else ''}]"
@@ -292,7 +360,9 @@ epsilon_in_all = {budget.epsilon}
 delta = {budget.delta}
 [studies]
 guarantees = ["{kind}"]
+trust = ["secure-sum", "mpc", "local"]
 smallest_roster = 1
+smallest_cohort = 1
 alignment = true
 approval = "auto"
 """
@@ -311,9 +381,11 @@ rows_per_person = 1        # the most rows that one person has here: two rows ma
 
 [studies]
 guarantees = ["dp"]        # also "partial", "refuted", "none": see `siloweave list`
+trust = ["secure-sum", "local"]  # also "mpc", for a coordinator that follows the protocol
 methods = []               # names that `siloweave list` shows; all that have such a guarantee if []
 columns = []               # of this party's tables that may be used; all of the study's if []
 smallest_roster = 2        # fewest parties
+smallest_cohort = 2        # fewest parties of any sum that a study may ask for
 alignment = false          # whether rows may be compared by ids to find those that all have
 shared_columns = true      # whether synthetic columns may be put together with those of others,
 #                          # where parties hold different columns

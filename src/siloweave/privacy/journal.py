@@ -132,7 +132,7 @@ class Journal:
     def _wait_or_raise(self) -> None:
         """Sleep a little, where there is time left to wait; else raise what is being handled."""
         if time.monotonic() >= self._until:
-            raise  # noqa: PLE0704  called while an error is handled
+            raise
         time.sleep(_LOOK_S)
 
     def _lock_file(self, lock: Path) -> None:
