@@ -328,7 +328,7 @@ def test_an_old_home_without_an_account_is_taken_over(home, folder):
     shown = folder.json(*call)
     assert "is gone, or its key is older than accounts are" in shown["trouble"]
     assert shown["proposal"] == [1.0, DELTA]
-    code, out, said = folder.call(*call)
+    code, out, _ = folder.call(*call)
     assert code == 0
     assert "--spent-since 1 --delta 1e-05" in out
     assert folder.json(*call, "--spent-since", "1", "--delta", "1e-5")["epsilon"] == 1.0
@@ -380,7 +380,7 @@ def test_a_full_disk_leaves_no_part_of_a_line_and_nothing_is_released(home, monk
         patch.setattr(os, "write", full)
         if where == "state":
             patch.setattr(accounts, "write_whole", no_record)
-        with pytest.raises(LedgerError, match="No space left on device.*Nothing was released"):
+        with pytest.raises(LedgerError, match=r"No space left on device.*Nothing was released"):
             home.start(study)
     assert not (study / "ledger.jsonl").exists()
     if where == "account":
@@ -437,7 +437,7 @@ def test_a_key_comes_with_an_account_and_a_fingerprint_to_read_aloud(folder):
     assert (folder.path / "new" / ACCOUNT_FILE).stat().st_mode & 0o777 == 0o600
     shown = folder.json("party", "account", "--folder", folder.path / "new")
     assert (shown["fingerprint"], shown["entries"]) == (found["fingerprint"], [])
-    code, out, said = folder.call("party", "key", "flu", "--folder", folder.path / "new")
+    _, out, said = folder.call("party", "key", "flu", "--folder", folder.path / "new")
     assert out.strip() == found["key"]  # the word alone, for a script
     assert found["fingerprint"] in said
 
@@ -459,7 +459,7 @@ def test_a_record_that_cannot_be_read_is_named(home):
         if accounts.fingerprint(home.identity.public).replace(" ", "") in one.name
     )
     file.write_text("{")
-    with pytest.raises(LedgerError, match="cannot be read.*Nothing was released"):
+    with pytest.raises(LedgerError, match=r"cannot be read.*Nothing was released"):
         read_account(home.path, home.identity)
 
 

@@ -6,7 +6,7 @@ whole budget, forced to disk, before its ledger is made. So what a party has spe
 one file, wherever studies' folders lie, and whether they are still there.
 
 A file cannot show that it is an old copy of itself. So this user's state folder has a small record
-of every account, by the party's key: where it lies, how many lines it has, and the hash of the last.
+of every account, by the party's key: where it lies, how many lines it has, and the last one's hash.
 An account that the record contradicts, or that has studies and no record here, is not used until
 its owner has said what was spent besides (`state_spent`).
 
@@ -210,16 +210,17 @@ class Account:
             costs.setdefault(name, []).append(entry.cost)
         return [added_up(lines) for name, lines in costs.items() if name != ledger]
 
-    def seen_key(self, name: str, key: bytes) -> str:
-        """Say whether an end of a study is known by its key from an earlier study.
+    def seen_key(self, name: str, key: bytes, ledger: str = "") -> str:
+        """Say whether an end of a study is known by its key from a study with another ledger.
 
         Returns:
             A clause for people: that it is new, or known, or that the name had another key.
         """
-        for entry in reversed(self.entries):
+        earlier_entries = [entry for entry in reversed(self.entries) if entry.ledger != ledger]
+        for entry in earlier_entries:
             if key == entry.coordinator or key in entry.parties.values():
                 return f"known from study {entry.study!r} of {entry.time[:10]}"
-        for entry in reversed(self.entries):
+        for entry in earlier_entries:
             earlier = entry.parties.get(name)
             if earlier is not None:
                 return (

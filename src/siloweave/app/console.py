@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from math import isinf
 from pathlib import Path
 from shlex import quote
@@ -14,6 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from siloweave.app.check import RowsRead, StudyForecast
 from siloweave.app.init import Proposal
@@ -22,23 +25,31 @@ from siloweave.app.network import AccountView
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
-from siloweave.privacy.ledger import spelled_key
+from siloweave.privacy.ledger import fingerprint, spelled_key
 from siloweave.progress import duration
 from siloweave.report import words
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import count_of, listed, printable
 
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
+class _Terminal(Console):
+    """A console on which names that others wrote cannot move the cursor, or hide what they are."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Render a text, also one in a table's cell, with what is not printable escaped."""
+        return super().render_str(printable(text), **how)
+
+
 def _out() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(highlight=False, soft_wrap=True, width=240)
+    console = _Terminal(highlight=False, soft_wrap=True)
+    return console if console.is_terminal else _Terminal(highlight=False, soft_wrap=True, width=240)
 
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
     """Print on standard error what went wrong."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"{label} {escape(message)}")
+    _Terminal(stderr=True, highlight=False, soft_wrap=True).print(f"{label} {escape(message)}")
 
 
 def print_warning(message: str) -> None:
@@ -289,10 +300,15 @@ _ONE_ROOM = (
 )
 
 
-def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
-    """Every message of a study to and from a party, what its policy says, and what approves it."""
+def print_plan(
+    plan: Plan, folder: Path, refusal: str, known: Mapping[str, str], *, json: bool
+) -> None:
+    """Every message of a study to and from a party, what its policy says, and what approves it.
+
+    `known` says of each key whether earlier studies had it.
+    """
     if json:
-        _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal})
+        _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal, "known_keys": known})
         return
     console, facts = _out(), plan.facts
     console.print(
@@ -302,9 +318,11 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     heads = ("stage", "question", ">at most", "reply", "protected by", "in the ledger")
     console.print(_grid(heads, map(_planned, plan.messages)))
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
+    others = list(plan.stated)[1:]
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
+        *((f"ε {whose}", f"about {words.epsilon(plan.stated[whose])}") for whose in others),
         ("bytes sent and received", f"about {words.size(plan.size)}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
@@ -312,6 +330,7 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     console.print(_grid(("in all", ">"), rows))
     seen = [(one.who, one.sees, one.protected_by) for one in plan.sees]
     console.print(_grid(("who", "sees", "protected by"), seen))
+    console.print(_grid(("what you say yes to", "value"), _settled(plan)))
     console.print(escape(f"guarantee: {plan.guarantee}"))
     console.print(escape(f"columns of your rows that it uses: {', '.join(plan.columns)}"))
     given = [f"{n} = {msgspec.json.encode(v).decode()}" for n, v in plan.reading.items()]
@@ -320,12 +339,34 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     said = ", ".join(given) or "what is decided from the file alone"
     console.print(escape(f"your text file is read with {said}"))
     for name, key in facts.get("keys", {}).items():
-        console.print(escape(f"key of {name}: {key}"))
+        shown = f"{fingerprint(b64decode(key))} ({known[name]})" if name in known else key
+        console.print(escape(f"key of {name}: {shown}"))
     if refusal:
         console.print(f"[bold red]refused:[/] {escape(refusal)}")
         return
     call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
     console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
+    """All facts and settings of a study that an approval holds for, but for keys and messages."""
+    facts = plan.facts
+    yield "trust", plan.trust
+    least = "takes no sum over parties" if plan.smallest_cohort is None else plan.smallest_cohort
+    yield "smallest_cohort: parties of a sum, at least", str(least)
+    for name, value in (*plan.budget.items(), *plan.settings.items()):
+        yield name, _value(value)
+    for name in ("parties", "alignment", "learn", "seed"):
+        yield name, _value(facts[name])
+    for name, value in facts["study"].items():
+        yield f"study.{name}", _value(value)
+    columns = facts["schema"]["columns"]
+    digest = blake2b(msgspec.json.encode(facts["schema"], order="sorted"), digest_size=8)
+    yield "schema", f"{count_of(len(columns), 'column', 'columns')}, {digest.hexdigest()}"
+
+
+def _value(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def print_account(found: AccountView, *, json: bool) -> None:

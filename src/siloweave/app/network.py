@@ -46,6 +46,7 @@ from siloweave.app.account import (
     open_account,
     read_account,
     read_record,
+    require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
@@ -252,7 +253,7 @@ def party_in(
     setup, job = study.setup(), study.job(noise=noise, identity=identity)
     with _declining(_LEDGER):
         require_known_ledger(folder, study, identity)
-        broken = refusal_in(folder)
+        broken = _refusal(folder)
     with _declining(_POLICY):
         if broken:
             raise StudyError(broken)
@@ -446,8 +447,33 @@ def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTab
     return study, home, roster, identity, entry
 
 
+def known_keys(folder: Path) -> dict[str, str]:
+    """Say of every end of the study in a party's folder whether an earlier study had its key.
+
+    Studies are those of the party's account but for this one, also if it cannot be used at present.
+    """
+    study, home, roster, identity, entry = member(folder)
+    try:
+        account = lines_of(require_file(home), home, identity.public)
+    except LedgerError:
+        return dict.fromkeys(roster.keys, "its account cannot be read")
+    begun = begun_in(folder, study, identity)
+    number = begun.number if begun else ""
+    said = {
+        name: account.seen_key(name, keys.signing, number) for name, keys in roster.keys.items()
+    }
+    return said | {entry.name: "this party's own"}
+
+
 def refusal_in(folder: Path) -> str:
-    """What the policy in a party's folder says against its study; empty where it allows it."""
+    """What policy or account of a party say against the study in a folder; empty for nothing."""
+    try:
+        return _refusal(folder)
+    except LedgerError as error:
+        return str(error)
+
+
+def _refusal(folder: Path) -> str:
     study, home, _, identity, entry = member(folder)
     setup, account = study.setup(), read_account(home, identity)
     used = setup.held.get(entry.name, ())

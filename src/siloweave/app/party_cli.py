@@ -82,7 +82,7 @@ def account(
 def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
-    from siloweave.app.network import plan_in, refusal_in
+    from siloweave.app.network import known_keys, plan_in, refusal_in
     from siloweave.tables.database import Database, source_of
     from siloweave.tables.queries import query_warnings
 
@@ -91,7 +91,8 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     elif isinstance(source := source_of(data), Database):
         for sentence in query_warnings(source):
             print_warning(sentence)
-    print_plan(plan_in(folder, data), folder, refusal_in(folder), json=json)
+    plan = plan_in(folder, data)
+    print_plan(plan, folder, refusal_in(folder), known_keys(folder), json=json)
 
 
 @party.command()

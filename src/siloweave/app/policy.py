@@ -4,10 +4,12 @@ The file lies in the party's folder and never leaves it. A study beyond it is re
 begins and at every stage. Every field has a default; `write_policy` writes a file in which each is
 explained. A key that is not known is refused, never ignored.
 
-A study promises an epsilon of one row, and a policy bounds that of one person, who may have several
-rows. What holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) / (exp(e) - 1))
-(Vadhan 2017, "The complexity of differential privacy", lemma 2.2); the policy is converted once, by
-this formula, into the bound of a row, and all that follows is compared with that.
+A study promises an epsilon of one row to everyone who sees the result, and states a larger one where
+another party knows whose rows these are, or one person has rows at several parties. A policy is held
+against the largest of these. It bounds the epsilon of one person, who may have several rows. What
+holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) / (exp(e) - 1)) (Vadhan 2017,
+"The complexity of differential privacy", lemma 2.2); the policy is converted once, by this formula,
+into the bound of a row, and all that follows is compared with that.
 
 **Guarantee**: what all studies of a party cost a person together is within `epsilon_in_all` at
 `delta`. Each study's ledger refuses what is beyond the study's budget. Of studies, any of which may
@@ -15,10 +17,10 @@ still continue, epsilons add up and deltas add up, whatever their mechanisms are
 "The algorithmic foundations of differential privacy", theorem 3.16; for studies at the same time
 Vadhan & Zhang 2023, "Concurrent composition theorems for differential privacy"). `check` refuses a
 study that would pass the bound, before anything of it is released. A study whose guarantee is not
-"dp" counts as infinite. Neighbours are those of each study. What other studies may cost is read from
-the party's account, which is written before a study begins (app/account.py). Assumed: nobody has
-more rows here than `rows_per_person`, and all studies of these rows are run with one key: a study's
-folder with a key of its own has an account of its own.
+"dp" counts as infinite. Neighbours are those of each study. What other studies may cost is read
+from the party's account, which is written before a study begins (app/account.py). Assumed: nobody
+has more rows here than `rows_per_person`, and all studies of these rows are run with one key: a
+study's folder with a key of its own has an account of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any, Literal
 from msgspec import structs
 
 from siloweave.app.account import Charged
+from siloweave.app.plan import statements_of
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
 from siloweave.core.method import GUARANTEES, smallest_sum
 from siloweave.core.run import Job, Synthesizer
@@ -74,9 +77,9 @@ class Spending(Section, frozen=True):
 class Allowed(Section, frozen=True):
     """``[studies]``: which are allowed; empty `methods` and `columns` allow all.
 
-    `trust` are the trust models: "secure-sum" and "local" hold whatever the coordinator sends, "mpc"
-    only if it follows the protocol. `smallest_cohort` is the fewest parties of any sum that a study
-    may ask for; two at least hide a party's own counts from the coordinator.
+    `trust` are the trust models: "secure-sum" and "local" hold whatever the coordinator sends,
+    "mpc" only if it follows the protocol. `smallest_cohort` is the fewest parties of any sum that a
+    study may ask for; two at least hide a party's own counts from the coordinator.
 
     `alignment` lets a study find the rows that parties have in common, `shared_columns` lets
     synthetic columns of this party be put together with those of others.
@@ -255,8 +258,10 @@ class Policy(Section, frozen=True):
         each, all_ = self._of_a_row(self.budget.epsilon_per_study), self.limit
         own = [one.event for one in entries if one.run in runs]
         if each.private and asked.epsilon > each.epsilon:
+            stated = statements_of(study)
+            whose = max(stated, key=lambda name: stated[name])
             yield self._too_much(
-                "epsilon_per_study", f"its epsilon of a row is {asked.epsilon}", each
+                "epsilon_per_study", f"its epsilon {whose} is {asked.epsilon}", each
             )
         if (each.private or all_.private) and asked.delta > each.delta:
             yield self._too_much("delta", f"its delta is {asked.delta}", each)
@@ -292,9 +297,8 @@ class Policy(Section, frozen=True):
 
 
 def promised(study: Study) -> Budget:
-    """What a study may cost a row: its budget, or without bound where its guarantee is not "dp"."""
-    budget, sound = study.terms(), study.synthesizer().info.guarantee == "dp"
-    return budget if sound else structs.replace(budget, epsilon=inf)
+    """What a study may cost a row: its largest statement, to whomever; see `plan.statements_of`."""
+    return structs.replace(study.terms(), epsilon=max(statements_of(study).values()))
 
 
 _TRUSTED = {

@@ -30,6 +30,7 @@ from siloweave.errors import InputError, LedgerError, of_system
 from siloweave.federation import records
 from siloweave.federation.frames import LAST, REFUSAL, exchanges_in
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
+from siloweave.tables.display import printable
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
@@ -83,8 +84,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
     Attributes:
-        state: "its account cannot be used", "its ledger is gone", "not approved", "refused by the policy", "waiting for
-            questions", "answering", "refused a question" or "finished".
+        state: "its account cannot be used", "its ledger is gone", "not approved", "refused by the
+            policy", "waiting for questions", "answering", "refused a question" or "finished".
         why: What is refused, or where that stands; empty otherwise.
         ended: When it answered with a refusal or to the study's end, if that was the last answer.
         answered, at_most: Questions; None where that follows from rows that are not given.
@@ -261,12 +262,12 @@ def _hindrance(folder: Path) -> tuple[str, str]:
     return "", ""
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
     """A line for each record, whatever names in it came from another end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        """The record's text, with what is not printable escaped."""
+        return printable(super().format(record), lines=False)
 
 
 class _Log(logging.FileHandler):
@@ -287,9 +288,9 @@ def log_into(folder: Path) -> logging.Handler:
     (folder / LOG).touch(mode=0o600)
     log, shown = logging.getLogger("siloweave"), logging.StreamHandler()
     handler = _Log(folder / LOG, encoding="utf-8")
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
-    shown.setFormatter(_OneLine())
+    shown.setFormatter(OneLine())
     shown.setLevel(logging.WARNING)
     log.addHandler(shown)
     log.setLevel(logging.INFO)

@@ -206,9 +206,9 @@ def smallest_cohort(synth: Synthesizer, parties: int, stage: str = "method") -> 
 
 
 def smallest_sum(synth: Synthesizer, parties: int) -> int | None:
-    """Return the fewest parties of a sum in all stages; None for a method that hides nothing in one.
+    """Return the fewest parties of a sum in all stages; None for a method that takes no such sums.
 
-    That is where parties hold different columns, or one holds all rows.
+    There parties hold different columns, or one holds all rows.
     """
     if synth.method.split != "rows" or synth.info.trust not in ("secure-sum", "mpc"):
         return None
@@ -565,6 +565,8 @@ class Forecast:
         closes: Whether the last question closes the run, which else takes one more.
         error: How far the table will be from the rows; None where that is not forecast, or where
             the case has no number of rows.
+        epsilon_to_parties: About the epsilon towards another party, where that knows whose rows are
+            in the table, and it is a larger one.
     """
 
     asked: Asked
@@ -581,6 +583,7 @@ class Forecast:
     closes: bool = False
     by_rows: tuple[type[Request[Any]], ...] = ()
     error: ErrorForecast | None = None
+    epsilon_to_parties: float | None = None
 
     @property
     def rounds(self) -> int:
