@@ -296,11 +296,17 @@ def state_folder() -> Path:
     """Return the folder of records: SILOWEAVE_STATE, or where this system keeps state of a user."""
     if named := os.environ.get(STATE_FOLDER):
         return Path(named)
-    if os.name == "nt":
-        base = os.environ.get("LOCALAPPDATA")
-        return (Path(base) if base else Path.home() / "AppData" / "Local") / "siloweave" / "state"
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "siloweave"
+    windows = os.name == "nt"
+    if base := os.environ.get("LOCALAPPDATA" if windows else "XDG_STATE_HOME"):
+        return Path(base) / "siloweave" / ("state" if windows else "")
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise LedgerError(
+            "this user has no home folder, where a record of a party's account is kept. Nothing "
+            f"was released. Name a folder that stays in the environment variable {STATE_FOLDER}"
+        ) from error
+    return home.joinpath("AppData/Local/siloweave/state" if windows else ".local/state/siloweave")
 
 
 def _record_file(key: bytes) -> Path:

@@ -221,6 +221,12 @@ def public_key_in(path: Path) -> bytes:
         ) from error
 
 
+def fingerprints_in(folder: Path) -> dict[str, str]:
+    """Every end's key as people read it to each other, from the coordinator's folder."""
+    keys = office_in(folder).seals.roster.keys
+    return {name: fingerprint(end.signing) for name, end in keys.items()}
+
+
 # The ends
 
 

@@ -217,13 +217,17 @@ def provision(
 ) -> None:
     """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
     from siloweave.app.console import print_result
+    from siloweave.app.network import COORDINATOR, fingerprints_in
     from siloweave.app.network import provision as make
     from siloweave.errors import InputError
 
     if address and authority:
         raise InputError("give --address, or --authority where a SuperLink is joined, not both")
     folders = make(study, out, _named(key or []), addresses=address or (), authority=authority)
+    keys = fingerprints_in(folders[COORDINATOR])
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
+    shown += "\nKeys, to compare by telephone:"
+    shown += "".join(f"\n{name}: {word}" for name, word in keys.items())
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
         "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "

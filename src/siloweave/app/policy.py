@@ -4,12 +4,12 @@ The file lies in the party's folder and never leaves it. A study beyond it is re
 begins and at every stage. Every field has a default; `write_policy` writes a file in which each is
 explained. A key that is not known is refused, never ignored.
 
-A study promises an epsilon of one row to everyone who sees the result, and states a larger one where
-another party knows whose rows these are, or one person has rows at several parties. A policy is held
-against the largest of these. It bounds the epsilon of one person, who may have several rows. What
-holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) / (exp(e) - 1)) (Vadhan 2017,
-"The complexity of differential privacy", lemma 2.2); the policy is converted once, by this formula,
-into the bound of a row, and all that follows is compared with that.
+A study promises an epsilon of one row to everyone who sees the result. It states a larger one where
+another party knows whose rows these are, or where one person has rows at several parties. A policy
+is held against the largest of these. It bounds the epsilon of one person, who may have several
+rows. What holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) / (exp(e) - 1))
+(Vadhan 2017, "The complexity of differential privacy", lemma 2.2); the policy is converted once, by
+this formula, into the bound of a row, and all that follows is compared with that.
 
 **Guarantee**: what all studies of a party cost a person together is within `epsilon_in_all` at
 `delta`. Each study's ledger refuses what is beyond the study's budget. Of studies, any of which may
