@@ -32,7 +32,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from siloweave.errors import InputError, LedgerError, number
-from siloweave.privacy.journal import Journal, read_lines, sync_folder, write_whole
+from siloweave.privacy.journal import NEW, Journal, read_lines, sync_folder, write_whole
 from siloweave.privacy.ledger import KEY_FILE, Identity, fingerprint, verify
 
 ACCOUNT_FILE = "account.jsonl"
@@ -82,7 +82,7 @@ class AccountEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kind: "study" where one is started; "more" where it may cost more than was entered before;
             "stated" where the owner says what was spent besides.
         study: The study's name; empty for what the owner stated.
-        ledger: What the study's ledger is known by, see `network.Begun`.
+        ledger: What the study's ledger is known by, see `network.StudyMark`.
         coordinator: The coordinator's public key.
         parties: Public keys of all parties of the study, by name.
         epsilon: What this line adds; None where nothing bounds it.
@@ -514,7 +514,7 @@ def create_account(folder: Path, identity: Identity) -> Path:
     """
     file = folder / ACCOUNT_FILE
     line = _signed_line(AccountHeader(_VERSION, _now(), identity.public), identity)
-    temporary = folder / f".{ACCOUNT_FILE}.{os.getpid()}.{os.urandom(4).hex()}.new"
+    temporary = folder / f".{ACCOUNT_FILE}.{os.getpid()}{NEW}"
     try:
         write_whole(temporary, line + b"\n")
         os.link(temporary, file)  # unlike a renaming, it replaces nothing

@@ -77,6 +77,7 @@ from siloweave.privacy.ledger import (
     spelled_key,
     verify,
 )
+from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.tables.cells import moved_note
 from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew, listed_instead
@@ -359,7 +360,7 @@ def _declining(why: str) -> Iterator[None]:
         raise
 
 
-class Begun(NamedTuple):
+class StudyMark(NamedTuple):
     """How a party knows a study's folder as its own.
 
     Attributes:
@@ -373,7 +374,7 @@ class Begun(NamedTuple):
     header: bytes
 
 
-def begun_in(folder: Path, study: Study, identity: Identity) -> Begun | None:
+def begun_in(folder: Path, study: Study, identity: Identity) -> StudyMark | None:
     """What a party noted in a study's folder when it began the study; None where it did not."""
     try:
         noted = (folder / _BEGUN).read_bytes()
@@ -383,14 +384,14 @@ def begun_in(folder: Path, study: Study, identity: Identity) -> Begun | None:
     if not verify(identity.public, _PURPOSE, _begun_message(study, number), signature):
         return None
     header = noted[_SIGNED + _NUMBER :]
-    return Begun(signature + number, number.decode(), header)
+    return StudyMark(signature + number, number.decode(), header)
 
 
 def _begun_message(study: Study, number: bytes) -> bytes:
     return study.study.name.encode() + b"\0" + number
 
 
-def _begin(folder: Path, study: Study, identity: Identity) -> Begun:
+def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
     """Begin the study in a folder, or continue it; the party's signature is there from now on.
 
     Raises:
@@ -405,10 +406,10 @@ def _begin(folder: Path, study: Study, identity: Identity) -> Begun:
                 f"{study.study.name!r} there. Whoever wrote that would know what protects the "
                 "rows. Ask the coordinator for the folder again, and use a new one"
             )
-        number = os.urandom(_NUMBER // 2).hex().encode()
+        number = OSEntropy().bytes(_NUMBER // 2).hex().encode()
         mark = identity.sign(_PURPOSE, _begun_message(study, number)) + number
         write_whole(folder / _BEGUN, mark)
-        begun = Begun(mark, number.decode(), b"")
+        begun = StudyMark(mark, number.decode(), b"")
     return begun
 
 
