@@ -391,7 +391,7 @@ def _check_record(account: Account, record: AccountRecord | None) -> None:
 
 
 def require_file(folder: Path) -> Path:
-    """Return the account's file beside a party's key; LedgerError where there is none."""
+    """Return the account's file beside a party's key; LedgerError if it is missing."""
     file = folder / ACCOUNT_FILE
     if not file.is_file():
         raise LedgerError(
@@ -533,7 +533,7 @@ def create_account(folder: Path, identity: Identity) -> Path:
 
 
 def load_or_create_home(folder: Path) -> Identity:
-    """Return the key in a party's folder; where there is none, make it together with its account.
+    """Return the key in a party's folder; make it with its account if it is missing.
 
     Raises:
         InputError: The key cannot be read or written.

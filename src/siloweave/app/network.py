@@ -414,7 +414,7 @@ def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
 
 
 def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None:
-    """Refuse a party's folder whose ledger is gone, or is none that its account knows.
+    """Refuse a party's folder whose ledger is gone, or is unknown to its account.
 
     Its first line is noted once it is on disk, and before a question is answered: a party that was
     killed earlier starts anew.
