@@ -254,7 +254,7 @@ def plan_of(
         rounds=aligning.rounds + before + found.rounds,
         seconds=found.seconds,
         every_step=method.every_step,
-        stated=statements_of(study),
+        stated=statements_of(study, setup),
         budget=msgspec.to_builtins(study.terms()),
         trust=info.trust,
         smallest_cohort=smallest_sum(synth, len(study.names)),
@@ -262,12 +262,16 @@ def plan_of(
     )
 
 
-def statements_of(study: Study) -> dict[str, float]:
+def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
     """Return every epsilon that a study states of a unit, by whom it is for; infinite without "dp".
 
     That of one ledger is the budget's. Another party that knows whose rows are in the table may
     learn more, and so may everyone about a unit with rows at several parties. The first depends a
     little on the number of rows, which no party knows beforehand, and is the largest of a few.
+
+    Args:
+        study: The party's own copy.
+        setup: What is known of it before it begins; from the study alone if None.
 
     Raises:
         SiloweaveError: The study cannot run; the message names what is wrong.
@@ -282,15 +286,15 @@ def statements_of(study: Study) -> dict[str, float]:
         most = epsilon_of_rho(together**2 * rho_for(budget), budget.delta)
         stated[f"of a {budget.unit} with rows at {together} parties"] = most
     if synth.info.same_people and budget.relation is Relation.ADD_REMOVE and parties > 1:
-        stated["of a row towards another party"] = _to_parties(study)
+        stated["of a row towards another party"] = _to_parties(study, setup or study.setup())
     return stated
 
 
-def _to_parties(study: Study) -> float:
+def _to_parties(study: Study, setup: Setup) -> float:
     """The epsilon towards another party, which knows whose rows these are."""
-    facts = agreed(study.facts())
+    facts = agreed({**study.facts(), "columns": setup.columns})
     if facts not in _STATED:
-        setup, parties = study.setup(), len(study.names)
+        parties = len(study.names)
         found = (forecast_of(setup, study.schema.learn, [rows] * parties) for rows in _ROWS)
         stated = [one.epsilon_to_parties for one in found if one.epsilon_to_parties is not None]
         _STATED[facts] = max(stated, default=study.terms().epsilon)
