@@ -49,6 +49,14 @@ def pytest_runtest_teardown() -> None:
         sys.modules["jax"].clear_caches()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state(tmp_path_factory):
+    """Keep records of parties' accounts out of the folder of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SILOWEAVE_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Return the folder of the large benchmark tables, or skip where there is none.

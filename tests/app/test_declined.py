@@ -46,8 +46,10 @@ def other(end, rows):
 
 def provisioned_anew(end, whose):
     """Provision again with a new key for a party; what north had before, its key included."""
-    before = {name: (end / name).read_bytes() for name in ("roster.json", "party.key")}
-    (end.parent / whose / "party.key").unlink()
+    names = ("roster.json", "party.key", "account.jsonl")
+    before = {name: (end / name).read_bytes() for name in names}
+    for name in names[1:]:
+        (end.parent / whose / name).unlink()
     provision(end.parent.parent, end.parent, trial=True)
     return before
 

@@ -108,7 +108,8 @@ def test_a_study_that_differs_needs_a_new_yes(ends, capsys, file, old, new, said
 def test_another_roster_needs_a_new_yes(folder, ends, capsys):
     north = ends["north"]
     printed(capsys, "party", "approve", north, plan_in(north).digest)
-    (ends["south"] / "party.key").unlink()
+    for name in ("party.key", "account.jsonl"):
+        (ends["south"] / name).unlink()
     provision(folder.path, folder.path / "ends")
     assert "facts.keys.south" in started(north)
 

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace as replace_in
 
 from siloweave.app.cli import main
-from siloweave.app.network import other_studies
+from siloweave.app.network import studies_below
+from siloweave.app.plan import statements_of
 from siloweave.app.policy import POLICY_FILE, Policy, promised, read_policy, write_policy
 from siloweave.app.study import Study
 from siloweave.errors import BudgetError, InputError
@@ -105,6 +106,16 @@ def test_a_party_without_a_policy_is_shown_how_to_write_one(tmp_path):
         ("[studies]\nguarantees = ['all']", r"\[studies\] guarantees names 'all'"),
         ("[studies]\nalignment = 1", r"\[studies\] alignment: must be true or false"),
         ("[studies]\napproval = 'never'", r"\[studies\] approval: "),
+        ("[studies]\nsmallest_cohort = 0", r"\[studies\] smallest_cohort=0 must be a whole number"),
+        ("[studies]\ntrust = ['curator']", r"\[studies\] trust names 'curator'"),
+        ("[studies]\ntrust = []", r"trust = \[\] allows none.*so no study can meet this policy"),
+        ("[studies]\nguarantees = []", r"guarantees = \[\] allows none"),
+        (
+            "[studies]\nguarantees = ['none']",
+            r"leaves out 'dp', and \[budget\] epsilon_per_study =",
+        ),
+        ("[studies]\nsmallest_cohort = 3", r"smallest_cohort = 3 is more than smallest_roster = 2"),
+        ("[studies]\nmethods = ['distaim']", r"methods = \['distaim'\] have other trust models"),
         ("[budget", "is not TOML"),
     ],
 )
@@ -118,7 +129,7 @@ def test_a_wrong_field_is_named(tmp_path, text, error):
     ("rule", "value", "said"),
     [
         ("methods", '["flaim"]', "methods = ['flaim']: it runs 'two_round'"),
-        ("guarantees", '["none"]', "has the guarantee 'dp'"),
+        ("trust", '["local"]', "trust = ['local']: TwoRound has the trust model 'secure-sum', in"),
         ("columns", '["age"]', "columns = ['age']: it uses ['ill']"),
         ("smallest_roster", "3", "smallest_roster = 3: it has 2, north, south"),
         ("epsilon_per_study", "0.5", "epsilon_per_study = 0.5 at delta = 1e-05: its epsilon of a"),
@@ -133,6 +144,76 @@ def test_each_rule_refuses_and_names_itself(tmp_path, rule, value, said):
     found = refusal(tmp_path / "narrow", study, **{rule: value})
     assert said in found
     assert "Nothing was released" in found
+
+
+def test_a_guarantee_that_is_not_allowed_is_named(tmp_path):
+    wide = {"epsilon_per_study": "inf", "epsilon_in_all": "inf"}
+    found = refusal(tmp_path / "p", study_in(tmp_path), guarantees='["partial"]', **wide)
+    assert "guarantees = ['partial']: TwoRound has the guarantee 'dp'" in found
+
+
+@pytest.mark.parametrize(
+    ("settings", "smallest"),
+    [
+        ('name = "flaim"', 2),  # participation of a tenth, and never one alone
+        ('name = "flaim"\nparticipation = 1.0', 4),
+        ('name = "flaim"\nrounds = 8\ncap = 1', 1),
+        ('name = "distaim"\ntolerated = 1', 2),
+        ('name = "two_round"\ndropouts = 1', 3),
+        ('name = "two_round"', 4),
+    ],
+)
+def test_the_smallest_sum_follows_from_the_studys_settings(tmp_path, settings, smallest):
+    more = "".join(f'[[parties]]\nname = "{n}"\ndata = "{n}.csv"\n' for n in ("east", "west"))
+    study_in(tmp_path, more=more)
+    text = (tmp_path / "study.toml").read_text().replace('name = "two_round"', settings)
+    (tmp_path / "study.toml").write_text(text)
+    study = Study.load(tmp_path)
+    wide = {"trust": '["secure-sum", "mpc"]', "smallest_roster": "5"}
+    for bound in (smallest, smallest + 1):
+        said = refusal(tmp_path / str(bound), study, **wide, smallest_cohort=str(bound))
+        assert "smallest_roster = 5: it has 4" in said
+        assert (f"a sum may be over {smallest} part" in said) == (bound > smallest)
+
+
+def test_a_method_that_takes_no_sum_over_parties_is_not_held_to_a_smallest(tmp_path):
+    study = study_in(tmp_path, "vertimrf")
+    assert refusal(tmp_path / "p", study, smallest_roster="9", smallest_cohort="9").count("[") == 1
+
+
+def split_by_columns(path, method, more=""):
+    """A study of two parties that hold the same people."""
+    study_in(path, method, delta="1e-6")
+    text = (path / "study.toml").read_text()
+    for name, column in (("north", "age"), ("south", "ill")):
+        text = text.replace(f'data = "{name}.csv"', f'columns = ["{column}"]')
+    (path / "study.toml").write_text(text + more)
+    return Study.load(path)
+
+
+@pytest.mark.parametrize(("method", "largest"), [("secure_two_round", 1.4512), ("vertigan", 1.72)])
+def test_the_bound_is_held_against_the_largest_statement_to_whomever(tmp_path, method, largest):
+    """What `check` states towards another party is above the study's own epsilon of 1."""
+    study, wide = split_by_columns(tmp_path, method), {"trust": '["mpc", "local"]'}
+    stated = statements_of(study)
+    assert stated["of a row"] == 1.0
+    most = stated["of a row towards another party"]
+    assert most == promised(study).epsilon == pytest.approx(largest, abs=0.1)
+    found = refusal(tmp_path / "a", study, **wide)
+    assert "epsilon_per_study = 1.0 at delta = 1e-05: its epsilon of a row towards another" in found
+    assert str(most) in found
+    assert refusal(tmp_path / "b", study, **wide, epsilon_per_study="1.9") == ""
+
+
+def test_a_unit_at_several_parties_is_held_to_the_bound_with_all_of_them(tmp_path):
+    more = 'unit = "id"\nrows_per_unit = 2\nparties_per_unit = 2\n'
+    study_in(tmp_path)
+    text = (tmp_path / "study.toml").read_text()
+    (tmp_path / "study.toml").write_text(text.replace("delta = 1e-5\n", f"delta = 1e-5\n{more}"))
+    study = Study.load(tmp_path)
+    stated = statements_of(study)
+    assert stated["of a id"] == 1.0
+    assert 2.0 < stated["of a id with rows at 2 parties"] == promised(study).epsilon < 2.3
 
 
 def test_all_broken_rules_are_named_at_once(tmp_path):
@@ -171,10 +252,12 @@ def test_split_columns_may_stay_apart_and_only_the_partys_own_count(tmp_path):
 
 def test_alignment_is_refused_unless_allowed(tmp_path):
     more = '[alignment]\non = ["id"]\n'
-    study = study_in(tmp_path, "secure_two_round", more=more)
-    assert "alignment = false: it compares ['id']" in refusal(tmp_path / "a", study)
-    assert refusal(tmp_path / "b", study, alignment="true") == ""
-    found = refusal(tmp_path / "c", study, (), ["age"], alignment="true", columns='["age"]')
+    study = split_by_columns(tmp_path, "secure_two_round", more=more)
+    wide = {"trust": '["mpc"]', "epsilon_per_study": "2.0"}
+    assert "alignment = false: it compares ['id']" in refusal(tmp_path / "a", study, **wide)
+    assert refusal(tmp_path / "b", study, **wide, alignment="true") == ""
+    wide |= {"alignment": "true", "columns": '["age"]'}
+    found = refusal(tmp_path / "c", study, (), ["age"], **wide)
     assert "it uses ['id']" in found
 
 
@@ -200,17 +283,17 @@ def test_epsilons_and_deltas_of_studies_add_up(tmp_path):
         policy.check(study, *study.checked(), others=[replace_in(one, epsilon=0.1)] * 3)
 
 
-def test_what_another_study_has_spent_counts_where_its_file_asks_for_less_by_now(tmp_path):
-    flu = tmp_path / "flu"
-    flu.mkdir()
+def test_what_lies_below_a_home_is_proposed_where_its_account_is_missing(tmp_path):
+    flu = tmp_path / "2026" / "flu"
+    flu.mkdir(parents=True)
     study_in(flu, epsilon="2.0", delta="1e-6")
+    assert studies_below(tmp_path) == []
     with Ledger("north", path=flu / "ledger.jsonl", limit=Budget(2.0, 1e-6)) as ledger:
-        (before,) = other_studies(tmp_path, tmp_path / "asthma")
-        assert before == Budget(2.0, 1e-6)  # it may still continue
+        assert studies_below(tmp_path) == [(2.0, 1e-6)]  # it may still continue
         ledger.charge(Gaussian(sigma=3.0, sensitivity=1.0), run="r", step="0", what="w", to="c")
         spent = ledger.epsilon()
     study_in(flu, epsilon="0.1", delta="1e-6")  # made anew, in the same folder
-    (counted,) = other_studies(tmp_path, tmp_path / "asthma")
+    (counted,) = studies_below(tmp_path)
     assert counted.epsilon == spent > 1.0
 
 

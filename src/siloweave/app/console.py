@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from math import isinf
 from pathlib import Path
 from shlex import quote
@@ -15,31 +17,41 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from siloweave.app.check import RowsRead, StudyForecast
 from siloweave.app.init import Proposal
 from siloweave.app.ledgers import Reading, RunSummary, Trail, json_of
+from siloweave.app.network import AccountView
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
-from siloweave.privacy.ledger import spelled_key
+from siloweave.privacy.ledger import fingerprint, spelled_key
 from siloweave.progress import duration
 from siloweave.report import words
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import count_of, listed, printable
 
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _GAP = 2  # blanks between a table's columns
 _PARTIES = 12  # shown one by one; of more, the most expensive
 
 
+class _Terminal(Console):
+    """A console on which names that others wrote cannot move the cursor, or hide what they are."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Render a text, also one in a table's cell, with what is not printable escaped."""
+        return super().render_str(printable(text), **how)
+
+
 def _out() -> Console:
     """A console that leaves sentences whole: whoever shows them wraps them, and can search them."""
-    return Console(highlight=False, soft_wrap=True)
+    return _Terminal(highlight=False, soft_wrap=True)
 
 
 def print_error(message: str, label: str = "[bold red]error:[/]") -> None:
     """Print on standard error what went wrong."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"{label} {escape(message)}")
+    _Terminal(stderr=True, highlight=False, soft_wrap=True).print(f"{label} {escape(message)}")
 
 
 def print_warning(message: str) -> None:
@@ -290,10 +302,15 @@ _ONE_ROOM = (
 )
 
 
-def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
-    """Every message of a study to and from a party, what its policy says, and what approves it."""
+def print_plan(
+    plan: Plan, folder: Path, refusal: str, known: Mapping[str, str], *, json: bool
+) -> None:
+    """Every message of a study to and from a party, what its policy says, and what approves it.
+
+    `known` says of each key whether earlier studies had it.
+    """
     if json:
-        _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal})
+        _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal, "known_keys": known})
         return
     console, facts = _out(), plan.facts
     console.print(
@@ -303,9 +320,11 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     heads = ("stage", "question", ">at most", "reply", "protected by", "in the ledger")
     _print_grid(console, heads, map(_planned, plan.messages))
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
+    others = list(plan.stated)[1:]
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
+        *((f"ε {whose}", f"about {words.epsilon(plan.stated[whose])}") for whose in others),
         ("bytes sent and received", f"about {words.size(plan.size)}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
@@ -313,6 +332,7 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     _print_grid(console, ("in all", ">"), rows)
     seen = [(one.who, one.sees, one.protected_by) for one in plan.sees]
     _print_grid(console, ("who", "sees", "protected by"), seen)
+    _print_grid(console, ("what you say yes to", "value"), _settled(plan))
     console.print(escape(f"guarantee: {plan.guarantee}"))
     console.print(escape(f"columns of your rows that it uses: {', '.join(plan.columns)}"))
     given = [f"{n} = {msgspec.json.encode(v).decode()}" for n, v in plan.reading.items()]
@@ -321,12 +341,64 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     said = ", ".join(given) or "what is decided from the file alone"
     console.print(escape(f"your text file is read with {said}"))
     for name, key in facts.get("keys", {}).items():
-        console.print(escape(f"key of {name}: {key}"))
+        shown = f"{fingerprint(b64decode(key))} ({known[name]})" if name in known else key
+        console.print(escape(f"key of {name}: {shown}"))
     if refusal:
         console.print(f"[bold red]refused:[/] {escape(refusal)}")
         return
     call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
     console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
+
+
+def _settled(plan: Plan) -> Iterator[tuple[str, str]]:
+    """All facts and settings of a study that an approval holds for, but for keys and messages."""
+    facts = plan.facts
+    yield "trust", plan.trust
+    least = "takes no sum over parties" if plan.smallest_cohort is None else plan.smallest_cohort
+    yield "smallest_cohort: parties of a sum, at least", str(least)
+    for name, value in (*plan.budget.items(), *plan.settings.items()):
+        yield name, _value(value)
+    for name in ("parties", "alignment", "learn", "seed"):
+        yield name, _value(facts[name])
+    for name, value in facts["study"].items():
+        yield f"study.{name}", _value(value)
+    columns = facts["schema"]["columns"]
+    digest = blake2b(msgspec.json.encode(facts["schema"], order="sorted"), digest_size=8)
+    yield "schema", f"{count_of(len(columns), 'column', 'columns')}, {digest.hexdigest()}"
+
+
+def _value(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def print_account(found: AccountView, *, json: bool) -> None:
+    """What a party's studies may cost in all, line by line, and what its policy leaves."""
+    if json:
+        _print_json(found)
+        return
+    console = _out()
+    console.print(f"account of the party in {escape(found.folder)}, key {found.fingerprint}")
+    said = {"study": "", "more": ", which asked for more", "stated": "stated by the owner"}
+    lines = [
+        (one.time[:10], f"{one.study}{said[one.kind]}", words.epsilon(one.cost.epsilon),
+         words.small(one.delta) if one.delta else "0")
+        for one in found.entries
+    ]  # fmt: skip
+    total = words.epsilon(found.epsilon), words.small(found.delta) if found.delta else "0"
+    _print_grid(console, ("date", "study", ">ε at most", ">δ"), [*lines, ("", "in all", *total)])
+    if found.epsilon_left is not None and found.delta_left is not None:
+        left = words.epsilon(found.epsilon_left), words.small(found.delta_left)
+        console.print(f"policy.toml leaves ε = {left[0]} of a row at δ = {left[1]}")
+    if not found.trouble:
+        return
+    print_warning(found.trouble)
+    if found.proposal is not None:
+        epsilon, delta = found.proposal
+        console.print(
+            "By what is known here, this was spent besides: "
+            f"[bold]--spent-since {epsilon:g} --delta {delta:g}[/]. State more if rows were used "
+            "elsewhere."
+        )
 
 
 def _whom_in(facts: Mapping[str, Any]) -> str:

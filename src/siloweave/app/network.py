@@ -8,14 +8,15 @@ studies has a folder with its key and policy, and the studies' folders in it:
 ``schema.json``     its columns
 ``roster.json``     who takes part, by which keys; signed by the coordinator
 ``policy.toml``     at a party: what its owner allows, whatever a study asks for
+``account.jsonl``   at a party, beside its key: what each study that it started may cost
 ``coordinator.pub`` at a party: the coordinator's public key, which its owner has compared
 ``party.key``       a party's private key, or ``coordinator.key``: never leaves the folder
 ``engine``          certificates and keys by which the engine's processes meet, over a network
 ``ledger.jsonl``    what a party has released, and beside it all it needs to continue
 ``results``         at a party: the study's table and public report, if its policy takes them
 ``synthetic.csv``   at a party: its synthetic columns, where they stay with their parties
-``begun``           at a party: its signature, by which it knows that all this is its own, and the
-                    first line of its ledger, once there is one
+``begun``           at a party: its signature, by which it knows that all this is its own, what its
+                    ledger is known by, and the ledger's first line, once there is one
 ==================  ==========================================================================
 
 **Guarantee**: none of its own; see core/party.py, federation/frames.py, and the method.
@@ -29,26 +30,57 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from msgspec.structs import replace
+import msgspec
 
+from siloweave.app.account import (
+    ACCOUNT_FILE,
+    Account,
+    AccountEntry,
+    Charged,
+    added_up,
+    lines_of,
+    load_or_create_home,
+    open_account,
+    read_account,
+    read_record,
+    require_file,
+)
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
 from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
 from siloweave.core.run import Parties, lost_ledger
-from siloweave.errors import InputError, RosterError, SiloweaveError, StudyError, naming_party
+from siloweave.errors import (
+    InputError,
+    LedgerError,
+    RosterError,
+    SiloweaveError,
+    StudyError,
+    naming_party,
+)
 from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
 from siloweave.federation.exchanges import NONCES, Nonces
 from siloweave.federation.masking import KEY
 from siloweave.federation.session import Part
-from siloweave.privacy.budget import Budget
+from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.journal import write_whole
-from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger, spelled_key
+from siloweave.privacy.ledger import (
+    KEY_FILE,
+    LEDGER_FILE,
+    Entry,
+    Identity,
+    Ledger,
+    fingerprint,
+    spelled_key,
+    verify,
+)
+from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.tables.cells import moved_note
 from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew, listed_instead
@@ -66,9 +98,11 @@ RESULTS = "results"
 """In a party's folder: the synthetic table and the public report, if its policy takes them."""
 MOST_SENT = 64 * 2**20
 """Bytes of both that a coordinator sends to parties at the end; larger ones it keeps."""
-_BEGUN, _SIGNED = "begun", 64  # bytes of a signature, after which the ledger's first line stands
+_BEGUN = "begun"
+_SIGNED, _NUMBER = 64, 32  # bytes of a signature in it, then those of the ledger's number
 _POLICY, _LEDGER = (f"its {one} does not allow this study" for one in ("policy", "ledger"))
 _ROWS = "its rows do not fit this study"
+_PURPOSE = b"siloweave begun"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
 _log = logging.getLogger("siloweave")
 
@@ -151,7 +185,7 @@ def provision(
         if name in keys:
             public[name] = keys_in(keys[name])
         else:
-            own = Identity.load_or_create(folders[name] / KEY_FILE)
+            own = load_or_create_home(folders[name])
             public[name] = frames.keys_for(study.study.name, own)
     roster = frames.signed_roster(study.study.name, office, public, COORDINATOR)
     for name, folder in folders.items():
@@ -193,6 +227,12 @@ def public_key_in(path: Path) -> bytes:
         ) from error
 
 
+def fingerprints_in(folder: Path) -> dict[str, str]:
+    """Every end's key as people read it to each other, from the coordinator's folder."""
+    keys = office_in(folder).seals.roster.keys
+    return {name: fingerprint(end.signing) for name, end in keys.items()}
+
+
 # The ends
 
 
@@ -216,6 +256,7 @@ def party_in(
     """
     study, home, roster, identity, entry = member(folder)
     name, policy = entry.name, read_policy(home)
+    read_account(home, identity)  # what is wrong with it is the owner's to mend before anyone knows
     if data is None:
         raise InputError(
             f"party {name!r}: say where its rows are: --data FILE, or --data ADDRESS#TABLE of a "
@@ -223,11 +264,12 @@ def party_in(
         )
     setup, job = study.setup(), study.job(noise=noise, identity=identity)
     with _declining(_LEDGER):
-        broken = refusal_in(folder)
+        require_known_ledger(folder, study, identity)
+        broken = _refusal(folder)
     with _declining(_POLICY):
         if broken:
             raise StudyError(broken)
-    own = _begun(folder, study, identity)
+    begun = _begin(folder, study, identity)
     seals = frames.Seals(name, identity, roster, Nonces(folder / NONCES))
     source, plan = source_of(data), plan_in(folder, data)
     if policy.studies.approval == "by hand":  # before the coordinator could learn anything of rows
@@ -243,8 +285,10 @@ def party_in(
     if moved:
         _log.warning("%s", moved_note(moved))
 
+    used = setup.held.get(name, ())
+
     def allow(ledger: Ledger) -> None:
-        used, others = setup.held.get(name, ()), other_studies(home, folder)
+        others = _beside(read_account(home, identity), begun.number, study)
         policy.check(study, setup.declared, setup.synth, ledger.entries, used, others)
 
     facts, common = agreed(study.facts()), None
@@ -266,11 +310,20 @@ def party_in(
         if policy.studies.results:
             _store_results(folder / RESULTS, message)
 
+    with open_account(home, identity) as opened:  # no other study of this party starts meanwhile
+        spent = _entries_in(folder)
+        others = _beside(opened.account, begun.number, study)
+        with _declining(_POLICY):
+            policy.check(study, setup.declared, setup.synth, spent, used, others)
+        opened.require(
+            begun.number, _most_spent(study, spent), study=study.study.name,
+            coordinator=roster.keys[roster.coordinator].signing, parties=roster.parties,
+        )  # fmt: skip
     with _declining(_LEDGER):
         held = folder, roster.parties, allow, common, most, keep, seals.end, part
         host = Host(name, setup, facts, table, job, *held)
     try:
-        write_whole(folder / _BEGUN, own + host.ledger.header)
+        write_whole(folder / _BEGUN, begun.mark + host.ledger.header)
         yield host, seals
     finally:
         host.close()
@@ -327,35 +380,83 @@ def _declining(why: str) -> Iterator[None]:
         raise
 
 
-def _begun(folder: Path, study: Study, identity: Identity) -> bytes:
-    """The party's signature, which is in its folder from now on.
+class StudyMark(NamedTuple):
+    """How a party knows a study's folder as its own.
 
-    InputError if the party did not begin the study there, and the folder comes with what a party
-    remembers, such as its secret for masks.
+    Attributes:
+        mark: Its signature of the study's name and of the number, and the number.
+        number: What the study's ledger is known by in the party's account; drawn at random.
+        header: The first line of the ledger that it began with; empty before there is one.
     """
-    mark, own = folder / _BEGUN, identity.sign(b"siloweave begun", study.study.name.encode())
-    if not (mark.is_file() and mark.read_bytes().startswith(own)):
+
+    mark: bytes
+    number: str
+    header: bytes
+
+
+def begun_in(folder: Path, study: Study, identity: Identity) -> StudyMark | None:
+    """What a party noted in a study's folder when it began the study; None where it did not."""
+    try:
+        noted = (folder / _BEGUN).read_bytes()
+    except FileNotFoundError:
+        return None
+    signature, number = noted[:_SIGNED], noted[_SIGNED : _SIGNED + _NUMBER]
+    if not verify(identity.public, _PURPOSE, _begun_message(study, number), signature):
+        return None
+    header = noted[_SIGNED + _NUMBER :]
+    return StudyMark(signature + number, number.decode(), header)
+
+
+def _begun_message(study: Study, number: bytes) -> bytes:
+    return study.study.name.encode() + b"\0" + number
+
+
+def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
+    """Begin the study in a folder, or continue it; the party's signature is there from now on.
+
+    Raises:
+        InputError: The party did not begin the study there, and the folder comes with what a party
+            remembers, such as its secret for masks.
+    """
+    begun = begun_in(folder, study, identity)
+    if begun is None:
         if came := [one.name for what in _REMEMBERED for one in folder.glob(what)]:
             raise InputError(
                 f"{folder}: has {', '.join(came)}, and this party never began study "
                 f"{study.study.name!r} there. Whoever wrote that would know what protects the "
                 "rows. Ask the coordinator for the folder again, and use a new one"
             )
-        write_whole(mark, own)
-    with _declining(_LEDGER):
-        require_ledger(folder)
-    return own
+        number = OSEntropy().bytes(_NUMBER // 2).hex().encode()
+        mark = identity.sign(_PURPOSE, _begun_message(study, number)) + number
+        write_whole(folder / _BEGUN, mark)
+        begun = StudyMark(mark, number.decode(), b"")
+    return begun
 
 
-def require_ledger(folder: Path) -> None:
-    """Refuse a party's folder whose ledger is gone, or is another than it began with.
+def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None:
+    """Refuse a party's folder whose ledger is gone, or is unknown to its account.
 
     Its first line is noted once it is on disk, and before a question is answered: a party that was
     killed earlier starts anew.
     """
-    ledger, first = folder / LEDGER_FILE, _first_line(folder)
-    if first and not (ledger.is_file() and ledger.read_bytes().startswith(first)):
-        raise lost_ledger(ledger, "is gone, or is another than this party began with")
+    ledger, begun = folder / LEDGER_FILE, begun_in(folder, study, identity)
+    there = ledger.is_file() and ledger.stat().st_size > 0
+    if begun is not None and begun.header:
+        if not (there and ledger.read_bytes().startswith(begun.header)):
+            raise lost_ledger(ledger, "is gone, or is another than this party began with")
+    elif begun is None and not there:
+        return
+    account = read_account(home_of(folder), identity)
+    unknown = begun is None or not account.knows(begun.number)
+    # Before the account has the study there is no ledger, so one that is there is somebody else's.
+    if there and unknown:
+        raise LedgerError(
+            f"{ledger}: this party's account, {account.folder / ACCOUNT_FILE}, does not know it: "
+            "it was begun before there were accounts, or with another copy of the account. "
+            "Nothing was released. Use a new folder of the study, whose budget is then entered "
+            "anew; if this ledger's releases are not in the account yet, state them with "
+            "`siloweave party account --spent-since EPSILON --delta DELTA`"
+        )
 
 
 def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTable]:
@@ -373,18 +474,67 @@ def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTab
     return study, home, roster, identity, entry
 
 
-def refusal_in(folder: Path) -> str:
-    """What the policy in a party's folder says against its study; empty where it allows it."""
-    study, home, _, _, entry = member(folder)
-    ledger, others = folder / LEDGER_FILE, other_studies(home, folder)
-    begun, setup = ledger.exists() and ledger.stat().st_size, study.setup()
-    entries = Ledger.read(ledger).entries if begun else ()
-    used = setup.held.get(entry.name, ())
+def known_keys(folder: Path) -> dict[str, str]:
+    """Say of every end of the study in a party's folder whether an earlier study had its key.
+
+    Studies are those of the party's account but for this one, also if it cannot be used at present.
+    """
+    study, home, roster, identity, entry = member(folder)
     try:
-        read_policy(home).check(study, setup.declared, setup.synth, entries, used, others)
+        account = lines_of(require_file(home), home, identity.public)
+    except LedgerError:
+        return dict.fromkeys(roster.keys, "its account cannot be read")
+    begun = begun_in(folder, study, identity)
+    number = begun.number if begun else ""
+    said = {
+        name: account.seen_key(name, keys.signing, number) for name, keys in roster.keys.items()
+    }
+    return said | {entry.name: "this party's own"}
+
+
+def refusal_in(folder: Path) -> str:
+    """What policy or account of a party say against the study in a folder; empty for nothing."""
+    try:
+        return _refusal(folder)
+    except LedgerError as error:
+        return str(error)
+
+
+def _refusal(folder: Path) -> str:
+    study, home, _, identity, entry = member(folder)
+    setup, account = study.setup(), read_account(home, identity)
+    used = setup.held.get(entry.name, ())
+    begun = begun_in(folder, study, identity)
+    others = _beside(account, begun.number if begun else "", study)
+    try:
+        read_policy(home).check(
+            study, setup.declared, setup.synth, _entries_in(folder), used, others
+        )
     except InputError as error:
         return str(error)
     return ""
+
+
+def _entries_in(folder: Path) -> tuple[Entry, ...]:
+    """The entries of a study's ledger; none before it was begun."""
+    ledger = folder / LEDGER_FILE
+    begun = ledger.exists() and ledger.stat().st_size
+    return Ledger.read(ledger).entries if begun else ()
+
+
+def _most_spent(study: Study, entries: Sequence[Entry]) -> Charged:
+    """What a study may cost, or what its ledger holds where that is more."""
+    budget = promised(study)
+    spent = epsilon([entry.event for entry in entries], budget.delta) if entries else 0.0
+    return Charged(max(budget.epsilon, spent), budget.delta)
+
+
+def _beside(account: Account, number: str, study: Study) -> list[Charged]:
+    """What counts beside a study: all other studies, and what it asked for itself before."""
+    others, budget, own = account.others(number), promised(study), account.charged(number)
+    epsilon_before = 0.0 if isinf(budget.epsilon) else own.epsilon - budget.epsilon
+    before = Charged(max(0.0, epsilon_before), max(0.0, own.delta - budget.delta))
+    return [*others, before] if max(before) > 0 else others
 
 
 def plan_in(folder: Path, data: str | Path | None = None) -> Plan:
@@ -410,10 +560,12 @@ def home_of(folder: Path) -> Path:
     """
     own, above = folder / KEY_FILE, folder.absolute().parent
     if (above / KEY_FILE).exists():
-        if brought := [one for one in (own, folder / POLICY_FILE) if one.exists()]:
+        brought = [own, folder / POLICY_FILE, folder / ACCOUNT_FILE]
+        if brought := [file for file in brought if file.exists()]:
             raise InputError(
-                f"{brought[0]}: this party has its key and policy in {above}, and a study's folder "
-                "may bring no others. Ask whoever made the folder, and remove the file"
+                f"{brought[0]}: this party has its key, policy and account in {above}, and a "
+                "study's folder may bring no others. Ask whoever made the folder, and remove the "
+                "file"
             )
         return above
     if own.exists():
@@ -424,29 +576,75 @@ def home_of(folder: Path) -> Path:
     )
 
 
-def other_studies(home: Path, folder: Path) -> list[Budget]:
-    """What each other study that a party has started may spend.
+def studies_below(home: Path) -> list[Charged]:
+    """Add up what ledgers in a party's folder, and in those below it, hold or may still cost.
 
-    Every study has a ledger of its own, so that no coordinator is sent what others have asked for.
-    It counts with all of its budget, since it may still continue, or with what its ledger holds if
-    that is more: its file may have asked for more before.
+    That is a proposal for an owner whose account is missing, and no bound: folders that were moved
+    or removed are not seen.
     """
-    found = [one for one in sorted(home.iterdir()) if one.is_dir()] if home != folder else []
-    found = [one for one in found if (one / LEDGER_FILE).exists() or _first_line(one)]
-    return [_reserved(one) for one in found if one.absolute() != folder.absolute()]
+    files = sorted(home.rglob(LEDGER_FILE))
+    # A study that aligns rows has a ledger of that in a folder of its own, without a budget.
+    return [_reserved(file.parent) for file in files if (file.parent / STUDY_FILE).exists()]
 
 
-def _first_line(folder: Path) -> bytes:
-    """That of the ledger that a party began with in a study's folder; empty if it did not."""
-    mark = folder / _BEGUN
-    return mark.read_bytes()[_SIGNED:] if mark.is_file() else b""
+def _reserved(folder: Path) -> Charged:
+    return _most_spent(Study.load(folder), _entries_in(folder))
 
 
-def _reserved(folder: Path) -> Budget:
-    budget, ledger = promised(Study.load(folder)), folder / LEDGER_FILE
-    begun = ledger.exists() and ledger.stat().st_size
-    spent = Ledger.read(ledger).epsilon(budget.delta) if begun else 0.0
-    return replace(budget, epsilon=max(budget.epsilon, spent))
+class AccountView(msgspec.Struct, frozen=True):
+    """What a party's account holds, for its owner.
+
+    Attributes:
+        folder: The party's.
+        fingerprint: Of its key.
+        entries: All lines but the first.
+        epsilon: What they add up to, of a unit of each study.
+        delta: The same of delta.
+        epsilon_left: What `policy.toml` leaves for further studies, of a row; None without one.
+        delta_left: The same of delta.
+        trouble: Why the account cannot be used, and what to do; empty if it can.
+        proposal: Where there is trouble: what may have been spent besides, by what this machine
+            knows of the account, or else by the studies' folders below the party's.
+    """
+
+    folder: str
+    fingerprint: str
+    entries: tuple[AccountEntry, ...]
+    epsilon: float
+    delta: float
+    epsilon_left: float | None
+    delta_left: float | None
+    trouble: str
+    proposal: Charged | None
+
+
+def account_in(home: Path) -> AccountView:
+    """Show the account of a party, and what is wrong with it.
+
+    Raises:
+        InputError: There is no key, or the policy is wrong.
+        LedgerError: The account was edited, or belongs to another key.
+    """
+    identity, trouble, proposal = Identity.load(home / KEY_FILE), "", None
+    there = (home / ACCOUNT_FILE).exists()
+    account = lines_of(home / ACCOUNT_FILE, home, identity.public) if there else None
+    total = account.total if account else Charged(0.0, 0.0)
+    try:
+        read_account(home, identity)
+    except LedgerError as error:
+        trouble, record = str(error), read_record(identity.public)
+        known = added_up(studies_below(home)) if record is None else record.cost
+        missing = 0.0 if isinf(total.epsilon) else known.epsilon - total.epsilon
+        proposal = Charged(max(0.0, missing), max(0.0, known.delta - total.delta))
+    left: tuple[float | None, float | None] = None, None
+    if (home / POLICY_FILE).exists():
+        limit = read_policy(home).limit
+        spent = 0.0 if isinf(limit.epsilon) else total.epsilon
+        left = max(0.0, limit.epsilon - spent), max(0.0, limit.delta - total.delta)
+    return AccountView(
+        str(home), fingerprint(identity.public), account.entries if account else (),
+        *total, *left, trouble, proposal,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -75,14 +75,20 @@ def key(
     folder: Annotated[Path, typer.Option(help="This party's folder.")] = Path(),
     json: AsJson = False,
 ) -> None:
-    """Make this party's key, and print its public half for the coordinator."""
+    """Make this party's key and account, and print the key's public half for the coordinator.
+
+    The fingerprint, on standard error, is what others compare with theirs by telephone.
+    """
+    from siloweave.app.account import load_or_create_home
     from siloweave.app.console import print_result
     from siloweave.app.network import spelled_keys
     from siloweave.federation.frames import keys_for
-    from siloweave.privacy.ledger import KEY_FILE, Identity
+    from siloweave.privacy.ledger import fingerprint
 
-    word = spelled_keys(keys_for(name, Identity.load_or_create(folder / KEY_FILE)))
-    print_result({"study": name, "key": word}, word, json=json)
+    identity = load_or_create_home(folder)
+    word, shown = spelled_keys(keys_for(name, identity)), fingerprint(identity.public)
+    print_result({"study": name, "key": word, "fingerprint": shown}, word, json=json)
+    typer.echo(f"fingerprint: {shown}", err=True)
 
 
 @party.command("start")
@@ -260,13 +266,17 @@ def provision(
 ) -> None:
     """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
     from siloweave.app.console import print_result
+    from siloweave.app.network import COORDINATOR, fingerprints_in
     from siloweave.app.network import provision as make
     from siloweave.errors import InputError
 
     if address and authority:
         raise InputError("give --address, or --authority where a SuperLink is joined, not both")
     folders = make(study, out, _named(key or []), addresses=address or (), authority=authority)
+    keys = fingerprints_in(folders[COORDINATOR])
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
+    shown += "\nKeys, to compare by telephone:"
+    shown += "".join(f"\n{name}: {word}" for name, word in keys.items())
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
         "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "

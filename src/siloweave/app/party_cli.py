@@ -35,10 +35,54 @@ def policy(folder: PartyFolder = Path(), json: AsJson = False) -> None:
 
 @party.command()
 @reported()
+def account(
+    folder: PartyFolder = Path(),
+    backup: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a copy of it here.")
+    ] = None,
+    restore: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Put a copy back, where none or a shorter one is."),
+    ] = None,
+    spent_since: Annotated[
+        float | None,
+        typer.Option(
+            metavar="EPSILON",
+            help="Say what was spent besides, where that is not known: 0 for nothing, or inf.",
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The delta of that.")] = 0.0,
+    json: AsJson = False,
+) -> None:
+    """Show what all studies of this party may cost, and what its policy leaves for others.
+
+    Its key and account lie in one folder. An account that is gone, or may be an old copy, is not
+    used until its owner says what was spent besides, by --spent-since.
+    """
+    from siloweave.app import account as accounts
+    from siloweave.app.console import print_account
+    from siloweave.app.network import account_in
+    from siloweave.errors import InputError
+    from siloweave.privacy.ledger import KEY_FILE, Identity
+
+    if sum(one is not None for one in (backup, restore, spent_since)) > 1:
+        raise InputError("give --backup, --restore or --spent-since, one at a time")
+    identity = Identity.load(folder / KEY_FILE)
+    if backup is not None:
+        accounts.back_up(folder, identity, backup)
+    elif restore is not None:
+        accounts.restore(folder, identity, restore)
+    elif spent_since is not None:
+        accounts.state_spent(folder, identity, spent_since, delta)
+    print_account(account_in(folder), json=json)
+
+
+@party.command()
+@reported()
 def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
-    from siloweave.app.network import plan_in, refusal_in
+    from siloweave.app.network import known_keys, plan_in, refusal_in
     from siloweave.tables.database import Database, source_of
     from siloweave.tables.queries import query_warnings
 
@@ -47,7 +91,8 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
     elif isinstance(source := source_of(data), Database):
         for sentence in query_warnings(source):
             print_warning(sentence)
-    print_plan(plan_in(folder, data), folder, refusal_in(folder), json=json)
+    plan = plan_in(folder, data)
+    print_plan(plan, folder, refusal_in(folder), known_keys(folder), json=json)
 
 
 @party.command()

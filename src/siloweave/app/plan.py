@@ -26,7 +26,7 @@ import msgspec
 
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
-from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views
+from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views, smallest_sum
 from siloweave.core.party import agreed
 from siloweave.core.run import differences
 from siloweave.errors import InputError
@@ -34,6 +34,8 @@ from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster
 from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
 from siloweave.federation.session import Close
+from siloweave.privacy.accountants import epsilon_of_rho
+from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Identity, spelled_key, verify
 from siloweave.protocols.columns import DecodeColumns, KeepColumns, most_decoded
@@ -56,6 +58,8 @@ _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
 _PURPOSE = b"siloweave approval"
+_ROWS = (2, 1_000, 30_000, 1_000_000)  # of a party, for what depends on it a little
+_STATED: dict[bytes, float] = {}  # by a study's facts: a forecast takes a fifth of a second
 
 
 class PlannedField(msgspec.Struct, frozen=True):
@@ -108,6 +112,11 @@ class Plan(msgspec.Struct, frozen=True):
         sees: Who sees what, and what protects that.
         messages: In the order of the stages.
         epsilon: Most that a unit will have cost at the end, at `delta`.
+        stated: Every epsilon that the study states, by whom it is for; see `statements_of`.
+        budget: What a unit may cost, and what a unit is, in full.
+        trust: The method's trust model.
+        smallest_cohort: Fewest parties of a masked sum; None for a method that takes none.
+        settings: All settings of the method, those that the study leaves out, too.
         size: Bytes that the party sends and receives, roughly.
         rounds: Questions of the whole run, one after the other, at most.
         seconds: That it computes, roughly; None where that is not known.
@@ -127,6 +136,11 @@ class Plan(msgspec.Struct, frozen=True):
     rounds: int
     seconds: float | None
     every_step: bool
+    stated: dict[str, float]
+    budget: dict[str, Any]
+    trust: str
+    smallest_cohort: int | None
+    settings: dict[str, Any]
 
     @property
     def count(self) -> int:
@@ -240,7 +254,51 @@ def plan_of(
         rounds=aligning.rounds + before + found.rounds,
         seconds=found.seconds,
         every_step=method.every_step,
+        stated=statements_of(study, setup),
+        budget=msgspec.to_builtins(study.terms()),
+        trust=info.trust,
+        smallest_cohort=smallest_sum(synth, len(study.names)),
+        settings=synth.settings(),
     )
+
+
+def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
+    """Return every epsilon that a study states of a unit, by whom it is for; infinite without "dp".
+
+    That of one ledger is the budget's. Another party that knows whose rows are in the table may
+    learn more, and so may everyone about a unit with rows at several parties. The first depends a
+    little on the number of rows, which no party knows beforehand, and is the largest of a few.
+
+    Args:
+        study: The party's own copy.
+        setup: What is known of it before it begins; from the study alone if None.
+
+    Raises:
+        SiloweaveError: The study cannot run; the message names what is wrong.
+    """
+    budget, synth, parties = study.terms(), study.synthesizer(), len(study.names)
+    if synth.info.guarantee != "dp":
+        return {"of a row": inf}
+    stated = {f"of a {budget.unit}": budget.epsilon}
+    together = min(budget.parties_per_unit, parties)
+    if synth.method.split == "rows" and together > 1:
+        # A sum moves as many times as far, see `accountants.epsilon_at_parties`.
+        most = epsilon_of_rho(together**2 * rho_for(budget), budget.delta)
+        stated[f"of a {budget.unit} with rows at {together} parties"] = most
+    if synth.info.same_people and budget.relation is Relation.ADD_REMOVE and parties > 1:
+        stated["of a row towards another party"] = _to_parties(study, setup or study.setup())
+    return stated
+
+
+def _to_parties(study: Study, setup: Setup) -> float:
+    """The epsilon towards another party, which knows whose rows these are."""
+    facts = agreed({**study.facts(), "columns": setup.columns})
+    if facts not in _STATED:
+        parties = len(study.names)
+        found = (forecast_of(setup, study.schema.learn, [rows] * parties) for rows in _ROWS)
+        stated = [one.epsilon_to_parties for one in found if one.epsilon_to_parties is not None]
+        _STATED[facts] = max(stated, default=study.terms().epsilon)
+    return _STATED[facts]
 
 
 class AlignmentForecast(msgspec.Struct, frozen=True):

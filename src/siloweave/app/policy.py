@@ -4,7 +4,9 @@ The file lies in the party's folder and never leaves it. A study beyond it is re
 begins and at every stage. Every field has a default; `write_policy` writes a file in which each is
 explained. A key that is not known is refused, never ignored.
 
-A study promises an epsilon of one row, and a policy bounds that of one person, who may have several
+A study promises an epsilon of one row to everyone who sees the result. It states a larger one where
+another party knows whose rows these are, or where one person has rows at several parties. A policy
+is held against the largest of these. It bounds the epsilon of one person, who may have several
 rows. What holds for a row at (e, d) holds for k rows at (k e, d (exp(k e) - 1) / (exp(e) - 1))
 (Vadhan 2017, "The complexity of differential privacy", lemma 2.2); the policy is converted once, by
 this formula, into the bound of a row, and all that follows is compared with that.
@@ -15,9 +17,10 @@ still continue, epsilons add up and deltas add up, whatever their mechanisms are
 "The algorithmic foundations of differential privacy", theorem 3.16; for studies at the same time
 Vadhan & Zhang 2023, "Concurrent composition theorems for differential privacy"). `check` refuses a
 study that would pass the bound, before anything of it is released. A study whose guarantee is not
-"dp" counts as infinite. Neighbours are those of each study. Assumed: nobody has more rows here than
-`rows_per_person`, and all studies lie in folders below the one of the party's key and policy: a
-study's folder with a key of its own counts alone.
+"dp" counts as infinite. Neighbours are those of each study. What other studies may cost is read
+from the party's account, which is written before a study begins (app/account.py). Assumed: nobody
+has more rows here than `rows_per_person`, and all studies of these rows are run with one key: a
+study's folder with a key of its own has an account of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from siloweave.app.account import Charged
+from siloweave.app.plan import statements_of
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
-from siloweave.core.method import GUARANTEES
+from siloweave.core.method import GUARANTEES, smallest_sum
 from siloweave.core.run import Job, Synthesizer
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.registry import METHODS
@@ -45,6 +50,14 @@ from siloweave.tables.schema import Schema
 POLICY_FILE = "policy.toml"
 """What the file is called in a party's folder."""
 
+TRUST = ("secure-sum", "mpc", "local")
+"""Trust models that a policy may accept.
+
+Where a method has a curator, that is the one party which holds all rows, or the method promises
+nothing, which `guarantees` allows or not.
+"""
+
+_BOUNDS = ("epsilon_per_study", "epsilon_in_all")
 _LARGEST = 100.0  # a finite epsilon beyond it promises nothing
 
 
@@ -64,15 +77,21 @@ class Spending(Section, frozen=True):
 class Allowed(Section, frozen=True):
     """``[studies]``: which are allowed; empty `methods` and `columns` allow all.
 
+    `trust` are the trust models: "secure-sum" and "local" hold whatever the coordinator sends,
+    "mpc" only if it follows the protocol. `smallest_cohort` is the fewest parties of any sum that a
+    study may ask for; two at least hide a party's own counts from the coordinator.
+
     `alignment` lets a study find the rows that parties have in common, `shared_columns` lets
     synthetic columns of this party be put together with those of others. With `results` the
     synthetic table and the public report are stored here when the study has ended.
     """
 
     guarantees: tuple[str, ...] = ("dp",)
+    trust: tuple[str, ...] = ("secure-sum", "local")
     methods: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     smallest_roster: int = 2
+    smallest_cohort: int = 2
     alignment: bool = False
     shared_columns: bool = True
     results: bool = False
@@ -94,13 +113,15 @@ class Policy(Section, frozen=True):
     studies: Allowed = Allowed()
 
     def __post_init__(self) -> None:
-        for name in ("epsilon_per_study", "epsilon_in_all"):
+        for name in _BOUNDS:
             if getattr(self.budget, name) != inf:
                 number(f"[budget] {name}", getattr(self.budget, name), 0, _LARGEST, "(]")
         number("[budget] delta", self.budget.delta, 0, 1, "()")
         whole("[budget] rows_per_person", self.budget.rows_per_person, 1)
         whole("[studies] smallest_roster", self.studies.smallest_roster, 1)
-        for name, known in (("guarantees", GUARANTEES), ("methods", tuple(METHODS))):
+        whole("[studies] smallest_cohort", self.studies.smallest_cohort, 1)
+        known_words = {"guarantees": GUARANTEES, "trust": TRUST, "methods": tuple(METHODS)}
+        for name, known in known_words.items():
             for one in getattr(self.studies, name):
                 if one not in known:
                     near = close_match(one, known)
@@ -108,6 +129,39 @@ class Policy(Section, frozen=True):
                         f"[studies] {name} names {one!r}, which is unknown{near} Use some of "
                         f"{', '.join(known)}."
                     )
+        if impossible := next(self._impossible(), ""):
+            raise InputError(f"{impossible}, so no study can meet this policy.")
+
+    def _impossible(self) -> Iterator[str]:
+        """What no study can meet, whatever it asks for."""
+        budget, allowed = self.budget, self.studies
+        for name in ("guarantees", "trust"):
+            if not getattr(allowed, name):
+                yield f"[studies] {name} = [] allows none: name some"
+        bounds = {name: getattr(budget, name) for name in _BOUNDS}
+        bound = next((name for name, value in bounds.items() if value != inf), None)
+        if "dp" not in allowed.guarantees and bound is not None:
+            yield (
+                f"[studies] guarantees = {_few(allowed.guarantees)} leaves out 'dp', and [budget] "
+                f"{bound} = {bounds[bound]} is finite, which only 'dp' keeps: give inf, or add 'dp'"
+            )
+        # A roster of one takes no sum with others, so the default of two does not speak of it.
+        if allowed.smallest_cohort > max(allowed.smallest_roster, 2):
+            yield (
+                f"[studies] smallest_cohort = {allowed.smallest_cohort} is more than "
+                f"smallest_roster = {allowed.smallest_roster}, and a sum has no more parties than "
+                f"the roster: raise smallest_roster to {allowed.smallest_cohort}"
+            )
+        if allowed.methods and not any(self._may_run(name) for name in allowed.methods):
+            yield (
+                f"[studies] methods = {_few(allowed.methods)} have other trust models than trust = "
+                f"{_few(allowed.trust)}: add one of theirs"
+            )
+
+    def _may_run(self, name: str) -> bool:
+        """Whether a method's trust model is allowed, at its usual settings."""
+        trust = METHODS[name].method.trust
+        return trust == "curator" or trust in self.studies.trust
 
     @property
     def limit(self) -> Budget:
@@ -128,7 +182,7 @@ class Policy(Section, frozen=True):
         synth: Synthesizer,
         entries: Sequence[Entry] = (),
         columns: Sequence[str] = (),
-        others: Sequence[Budget] = (),
+        others: Sequence[Budget | Charged] = (),
     ) -> None:
         """Refuse a study that this policy does not allow, before it begins and at every stage.
 
@@ -138,7 +192,7 @@ class Policy(Section, frozen=True):
             synth: Its method.
             entries: All entries of the study's ledger.
             columns: What the study takes of this party, where parties hold different columns.
-            others: What each other study of this party may spend.
+            others: What each other study of this party may spend, by its account.
 
         Raises:
             InputError: Naming every rule that is broken, the value and the bound.
@@ -156,7 +210,7 @@ class Policy(Section, frozen=True):
         synth: Any,
         entries: Sequence[Entry],
         used: Sequence[str],
-        others: Sequence[Budget],
+        others: Sequence[Budget | Charged],
     ) -> Iterator[str]:
         allowed, method = self.studies, synth.method
         if allowed.methods and method.name not in allowed.methods:
@@ -165,6 +219,11 @@ class Policy(Section, frozen=True):
             yield (
                 f"[studies] guarantees = {_few(allowed.guarantees)}: {synth.info.title} has the "
                 f"guarantee {kind!r}."
+            )
+        if (trust := synth.info.trust) in TRUST and trust not in allowed.trust:
+            yield (
+                f"[studies] trust = {_few(allowed.trust)}: {synth.info.title} has the trust model "
+                f"{trust!r}, {_TRUSTED[trust]}."
             )
         split = method.split == "columns"
         names = list(used) if split and used else [c.name for c in schema.coded]
@@ -177,6 +236,13 @@ class Policy(Section, frozen=True):
                 f"[studies] smallest_roster = {allowed.smallest_roster}: it has "
                 f"{len(study.names)}, {', '.join(study.names)}."
             )
+        least = smallest_sum(synth, len(study.names))
+        if least is not None and least < allowed.smallest_cohort:
+            parties = "party" if least == 1 else "parties"
+            yield (
+                f"[studies] smallest_cohort = {allowed.smallest_cohort}: at its settings a sum may "
+                f"be over {least} {parties}."
+            )
         if study.alignment is not None and not allowed.alignment:
             yield f"[studies] alignment = false: it compares {_few(study.alignment.on)} of rows."
         if split and not allowed.shared_columns and getattr(synth, "shared", True):
@@ -187,15 +253,17 @@ class Policy(Section, frozen=True):
         yield from self._beyond(study, entries, others)
 
     def _beyond(
-        self, study: Study, entries: Sequence[Entry], others: Sequence[Budget]
+        self, study: Study, entries: Sequence[Entry], others: Sequence[Budget | Charged]
     ) -> Iterator[str]:
         """What is too dear: the study's own budget, and that beside all others."""
         asked, runs = promised(study), Job(study.terms(), run=study.run_name).runs
         each, all_ = self._of_a_row(self.budget.epsilon_per_study), self.limit
         own = [one.event for one in entries if one.run in runs]
         if each.private and asked.epsilon > each.epsilon:
+            stated = statements_of(study)
+            whose = max(stated, key=lambda name: stated[name])
             yield self._too_much(
-                "epsilon_per_study", f"its epsilon of a row is {asked.epsilon}", each
+                "epsilon_per_study", f"its epsilon {whose} is {asked.epsilon}", each
             )
         if (each.private or all_.private) and asked.delta > each.delta:
             yield self._too_much("delta", f"its delta is {asked.delta}", each)
@@ -205,7 +273,7 @@ class Policy(Section, frozen=True):
             yield self._too_much("epsilon_per_study", f"it has spent {spent} of a row", each)
 
     def _beside(
-        self, asked: Budget, others: Sequence[Budget], events: Sequence[Event]
+        self, asked: Budget, others: Sequence[Budget | Charged], events: Sequence[Event]
     ) -> Iterator[str]:
         """What the bound in all forbids, by adding up; `events` stand in the study's own ledger."""
         left = self.limit.delta - sum(one.delta for one in (asked, *others))
@@ -231,9 +299,15 @@ class Policy(Section, frozen=True):
 
 
 def promised(study: Study) -> Budget:
-    """What a study may cost a row: its budget, or without bound where its guarantee is not "dp"."""
-    budget, sound = study.terms(), study.synthesizer().info.guarantee == "dp"
-    return budget if sound else structs.replace(budget, epsilon=inf)
+    """What a study may cost a row: its largest statement, to whomever; see `plan.statements_of`."""
+    return structs.replace(study.terms(), epsilon=max(statements_of(study).values()))
+
+
+_TRUSTED = {
+    "secure-sum": "in which the coordinator sees sums over parties alone",
+    "mpc": "which hides rows from a coordinator only if it follows the protocol",
+    "local": "in which all that leaves a party is noisy",
+}
 
 
 def _few(names: Sequence[str]) -> str:
@@ -292,7 +366,9 @@ epsilon_in_all = {budget.epsilon}
 delta = {budget.delta}
 [studies]
 guarantees = ["{kind}"]
+trust = ["secure-sum", "mpc", "local"]
 smallest_roster = 1
+smallest_cohort = 1
 alignment = true
 approval = "auto"
 """
@@ -311,9 +387,11 @@ rows_per_person = 1        # the most rows that one person has here: two rows ma
 
 [studies]
 guarantees = ["dp"]        # also "partial", "refuted", "none": see `siloweave list`
+trust = ["secure-sum", "local"]  # also "mpc", for a coordinator that follows the protocol
 methods = []               # names that `siloweave list` shows; all that have such a guarantee if []
 columns = []               # of this party's tables that may be used; all of the study's if []
 smallest_roster = 2        # fewest parties
+smallest_cohort = 2        # fewest parties of any sum that a study may ask for
 alignment = false          # whether rows may be compared by ids to find those that all have
 shared_columns = true      # whether synthetic columns may be put together with those of others,
 #                          # where parties hold different columns

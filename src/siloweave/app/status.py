@@ -33,6 +33,7 @@ from siloweave.errors import of_system
 from siloweave.federation import course
 from siloweave.federation.exchanges import LAST, NONCES, PARTING, REFUSAL, exchanges_in
 from siloweave.privacy.journal import for_its_owner, write_whole
+from siloweave.tables.display import printable
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
@@ -91,8 +92,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
     """How far a study is at a party.
 
     Attributes:
-        state: "its ledger is gone", "not approved", "refused by the policy", "waiting for
-            questions", "answering", "refused a question" or "finished".
+        state: "its account cannot be used", "its ledger is gone", "not approved", "refused by the
+            policy", "waiting for questions", "answering", "refused a question" or "finished".
         why: What is refused, or where that stands; empty otherwise.
         ended: When it answered with a refusal or to the study's end, if that was the last answer.
         answered, at_most: Questions; None where that follows from rows that are not given.
@@ -190,8 +191,8 @@ def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:
     """
     above = folder.absolute().parent
     files = [one for one in folder.glob("*") if one.name not in _CHANGING]
-    for pattern in ("*.toml", "*.key", "*/*.toml", "*/*.json", "*/ledger.jsonl", "*/begun"):
-        files += above.glob(pattern)  # of the party's key and policy, and of its other studies
+    for pattern in ("*.toml", "*.key", "*/*.toml", "*/*.json", "account.jsonl"):
+        files += above.glob(pattern)  # of the party's key, policy and account
     files += [Path(run) / "run.json"] if run else []
     files += [Path(data)] if data is not None else []
     digest = blake2b(f"{__version__} {data}".encode(), digest_size=16)
@@ -336,12 +337,12 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
     )
 
 
-class _OneLine(logging.Formatter):
+class OneLine(logging.Formatter):
     """A line for each record, whatever names in it came from another end."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        """The record's text, with what is not printable escaped."""
+        return printable(super().format(record), lines=False)
 
 
 _STUDY: ContextVar[Path | None] = ContextVar("folder of the study at work", default=None)
@@ -389,11 +390,11 @@ def log_into(folder: Path) -> logging.Handler:
     refuses, are shown in the terminal too.
     """
     log, handler = logging.getLogger("siloweave"), _Log(folder)
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     if not any(getattr(one, "siloweave_terminal", False) for one in log.handlers):
         shown = logging.StreamHandler()
-        shown.setFormatter(_OneLine())
+        shown.setFormatter(OneLine())
         shown.setLevel(logging.WARNING)
         shown.siloweave_terminal = True  # type: ignore[attr-defined]
         log.addHandler(shown)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from siloweave.app import network
+from siloweave.app.account import read_account
 from siloweave.app.ledgers import find_run
 from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
@@ -100,8 +101,13 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
 
 def _hindrance(folder: Path) -> tuple[str, str]:
     """What keeps a party from taking part, and why; empty for nothing."""
+    study, home, _, identity, _ = network.member(folder)
     try:
-        network.require_ledger(folder)
+        read_account(home, identity)
+    except LedgerError as error:
+        return "its account cannot be used", str(error)
+    try:
+        network.require_known_ledger(folder, study, identity)
     except LedgerError as error:
         return "its ledger is gone", str(error)
     if why := network.refusal_in(folder):

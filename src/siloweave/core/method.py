@@ -182,6 +182,11 @@ class Setup:
         return self.synth.method.counts and self.modelled is None
 
     @property
+    def smallest_cohort(self) -> int:
+        """Fewest parties of a masked sum that an honest coordinator asks for in this stage."""
+        return smallest_cohort(self.synth, len(self.roster), self.stage)
+
+    @property
     def declared(self) -> Schema:
         """The schema as the study declares it."""
         return self.schema if self.modelled is None else self.modelled.declared
@@ -191,6 +196,23 @@ class Setup:
         """With split columns, every party's columns as the study declares them."""
         parts = None if self.modelled is None else self.modelled.parts
         return self.columns if parts is None else dict(zip(self.columns, parts, strict=True))
+
+
+def smallest_cohort(synth: Synthesizer, parties: int, stage: str = "method") -> int:
+    """Return the fewest parties of a masked sum that an honest coordinator asks for in a stage."""
+    if stage == "method" and synth.method.smallest_cohort is not None:
+        return synth.method.smallest_cohort(synth, parties)
+    return max(1, parties - int(getattr(synth, "dropouts", 0)))
+
+
+def smallest_sum(synth: Synthesizer, parties: int) -> int | None:
+    """Return the fewest parties of a sum in all stages; None for a method that takes no such sums.
+
+    There parties hold different columns, or one holds all rows.
+    """
+    if synth.method.split != "rows" or synth.info.trust not in ("secure-sum", "mpc"):
+        return None
+    return min(smallest_cohort(synth, parties, stage) for stage in ("before", "method"))
 
 
 Keep = Callable[[Table, int], None]
@@ -318,6 +340,8 @@ class Method:
         transcribed: Whether the coordinator stores the replies, where there is a folder.
         every_step: Whether parties are asked something at every gradient step, so that it is for
             parties in one machine room.
+        smallest_cohort: Fewest parties of a sum that its coordinator asks for, from settings and
+            the number of parties; if not given, all but those that may vanish.
         counts: Whether a party only counts its rows, so that `prepare` takes a table that is not
             read; for any other method it is loaded.
 
@@ -360,6 +384,7 @@ class Method:
     transcribed: bool = True
     every_step: bool = False
     counts: bool = False
+    smallest_cohort: Callable[[Any, int], int] | None = None
 
     @property
     def learns(self) -> bool:
@@ -540,6 +565,8 @@ class Forecast:
         closes: Whether the last question closes the run, which else takes one more.
         error: How far the table will be from the rows; None where that is not forecast, or where
             the case has no number of rows.
+        epsilon_to_parties: About the epsilon towards another party, where that knows whose rows are
+            in the table, and it is a larger one.
     """
 
     asked: Asked
@@ -556,6 +583,7 @@ class Forecast:
     closes: bool = False
     by_rows: tuple[type[Request[Any]], ...] = ()
     error: ErrorForecast | None = None
+    epsilon_to_parties: float | None = None
 
     @property
     def rounds(self) -> int:

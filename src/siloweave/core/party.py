@@ -270,7 +270,9 @@ class Host:
         place = replace(runs.place_of(setup, side, job, self.name, self._home), keep=keep)
         rows = side.prepare(self._rows(), setup, place)
         most, told = self._most_asked(facts.stage), side.facts(setup)
-        terms = Terms(self._roster, job.tolerated, told, job.dropouts, job.run, most)
+        terms = Terms(
+            self._roster, job.tolerated, told, job.dropouts, job.run, most, setup.smallest_cohort
+        )
         index = setup.roster.index(self.name)
         site = runs.site_of(self.name, rows, job, index, self._stores, terms)
         return site, with_closing(side.handlers(setup.synth))

@@ -1173,6 +1173,7 @@ def _opened(
     given = in_process(
         held, side.handlers(setup.synth), job, run,
         facts=side.facts(setup), transcribed=method.transcribed,
+        smallest_cohort=setup.smallest_cohort,
     )  # fmt: skip
     with given as (session, sites):
         yield session, task, lambda name, key: sites[name].recall(key, run)
@@ -1219,6 +1220,7 @@ def in_process(
     *,
     facts: Mapping[str, Any] | None = None,
     transcribed: bool = True,
+    smallest_cohort: int = 1,
 ) -> Iterator[tuple[Session, dict[str, Site[Data]]]]:
     """Open a site for every party and a session with them; ledgers are closed at the end.
 
@@ -1228,6 +1230,7 @@ def in_process(
         job: Budget, folder and noise.
         run: Name under which it releases, one of `job.runs`.
         facts: What every party is given of the study, see `Terms`.
+        smallest_cohort: The same.
         transcribed: Whether the coordinator stores the replies in the folder; those of thousands of
             rounds would fill a disk.
 
@@ -1241,7 +1244,10 @@ def in_process(
         for i, name in enumerate(held):
             stores[name] = open_stores(name, job, _home(job, i))
         keys = {name: ledger.key for name, (ledger, _) in stores.items()}
-        terms = Terms(keys, job.tolerated, facts or {}, job.dropouts, job.run)
+        terms = Terms(
+            keys, job.tolerated, facts or {}, job.dropouts, job.run,
+            smallest_cohort=smallest_cohort,
+        )  # fmt: skip
         sites = {
             name: site_of(name, data, job, i, stores[name], terms)
             for i, (name, data) in enumerate(held.items())

@@ -10,7 +10,8 @@ one. A step that failed after it was paid for is answered with the same refusal 
 would be a second release under one entry.
 
 **Guarantee**: a masked sum is taken only over parties of the roster, whose keys for masks they
-signed themselves, and only with as much noise left as the study promises. A coordinator can neither
+signed themselves, over no fewer of them than the study's settings make an honest coordinator ask
+for, and only with as much noise left as the study promises. A coordinator can neither
 replace a party's key by one of its own, nor lower the number of colluders that the noise
 withstands. Assumed: the roster's own keys reached the party unaltered.
 """
@@ -84,6 +85,8 @@ class Terms:
             empty, it has one in each.
         dropouts: Parties of a sum that may vanish; in a small one fewer, see dropouts.py.
         asked: How often it answers each question of a run at most, by its tag; None for no bound.
+        smallest_cohort: Fewest parties of a sum, also once some have vanished from it: what an
+            honest coordinator asks for at the study's settings.
 
     Raises:
         InputError: `tolerated` is too low, or no whole number, or so many parties of this roster
@@ -101,6 +104,7 @@ class Terms:
     dropouts: int = 0
     study: str = ""
     asked: Mapping[str, float] | None = None
+    smallest_cohort: int = 1
 
     def __post_init__(self) -> None:
         whole("tolerated", self.tolerated, 1 if len(self.roster) > 1 else 0)
@@ -115,18 +119,31 @@ class Terms:
         return MaskPlan.for_size(size, self.tolerated, self.dropouts).missing
 
     def check_cohort(self, party: str, cohort: Mapping[str, bytes], tolerated: int) -> None:
-        """Raise WireError for a sum over other parties, or with less noise than promised."""
+        """Raise WireError for a sum over others, over too few, or with too little noise."""
         strangers = [name for name in cohort if name not in self.roster]
         if strangers or party not in cohort:
             raise WireError(
                 f"party {party!r} was asked for a sum over {_short(list(cohort))}; the roster of "
                 f"the study is {_short(list(self.roster))}. Nothing was released"
             )
+        self._check_size(party, "was asked for a sum over", len(cohort), "released")
         if tolerated != (wanted := self.missing(len(cohort))):
             whom = "colluders and dropouts" if self.dropouts else "colluders"
             raise WireError(
                 f"party {party!r} was asked for a sum of {len(cohort)} parties that withstands "
                 f"{tolerated} {whom}; the study says {wanted}. Nothing was released"
+            )
+
+    def check_active(self, party: str, active: Sequence[str]) -> None:
+        """Raise WireError where a sum would open over too few parties."""
+        self._check_size(party, "was asked to open a sum over", len(active), "opened")
+
+    def _check_size(self, party: str, what: str, size: int, done: str) -> None:
+        if size < self.smallest_cohort:
+            parties = "party" if size == 1 else "parties"
+            raise WireError(
+                f"party {party!r} {what} {size} {parties}; by the study's settings none is over "
+                f"fewer than {self.smallest_cohort}. Nothing was {done}"
             )
 
     def require(self, party: str, **stated: Any) -> None:
@@ -599,6 +616,7 @@ class Site(Generic[Rows]):
             )
         plan = self.terms.plan(sum_.cohort)
         plan.check_lists(self.name, active, dead)
+        self.terms.check_active(self.name, active)
         lists = messages.encode(_Lists(step, messages.body_digest(_packed(sorted(active)))))
         before = self.recall("lists") or b""
         if before and messages.decode(before, _Lists).step == step and before != lists:

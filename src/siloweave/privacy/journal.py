@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,8 @@ except ImportError:  # not on Windows; a lock file stands in
     fcntl = None
 
 _log = logging.getLogger("siloweave")
+
+_LOOK_S = 0.05  # between two looks at a file that another process has open
 
 NEW = ".new"
 """How the name of a file ends that is still being written."""
@@ -69,11 +72,17 @@ class Journal:
 
     **Guarantee**: when :meth:`append` returns, the line and its newline are on disk. So a last line
     without its newline was never acknowledged, and :meth:`recover` cuts it off or completes it, see
-    :func:`read_lines`. After a failed write nothing is written until the file is opened again.
+    :func:`read_lines`. After a failed write nothing is written until the file is opened again; what
+    was written of the line is cut off at once, where the system can.
+
+    Args:
+        path: The file.
+        wait_s: Seconds to wait for another process that has it open.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait_s: float = 0.0) -> None:
         self.path = path
+        self._until = time.monotonic() + wait_s
         self._lock: Path | None = None
         self._descriptor = -1
         try:
@@ -100,7 +109,7 @@ class Journal:
         descriptor = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
         if fcntl is not None:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._flock(descriptor)
             except BlockingIOError as error:
                 os.close(descriptor)
                 raise LedgerError(
@@ -109,12 +118,39 @@ class Journal:
                 ) from error
         return descriptor
 
+    def _flock(self, descriptor: int) -> None:
+        """Lock the open file; BlockingIOError if another process has it for too long."""
+        assert fcntl is not None
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait_or_raise()
+            else:
+                return
+
+    def _wait_or_raise(self) -> None:
+        """Sleep a little, where there is time left to wait; else raise what is being handled."""
+        if time.monotonic() >= self._until:
+            raise
+        time.sleep(_LOOK_S)
+
+    def _lock_file(self, lock: Path) -> None:
+        """Make the lock file; FileExistsError if another process has it for too long."""
+        while True:
+            try:
+                os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
+            except FileExistsError:
+                self._wait_or_raise()
+            else:
+                return
+
     def _take_lock(self) -> None:
         if fcntl is not None:
             return
         lock = self.path.with_name(self.path.name + ".lock")
         try:
-            os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
+            self._lock_file(lock)
         except FileExistsError as error:
             raise LedgerError(
                 f"{self.path}: is open in another process. If none is running, remove {lock}."
@@ -132,9 +168,12 @@ class Journal:
 
     def append(self, line: bytes) -> None:
         """Write one line and force it to disk; where that fails, raise LedgerError and close."""
+        before = os.fstat(self._descriptor).st_size
         try:
             self._write(line + b"\n")
         except OSError as error:
+            with suppress(OSError):  # else `recover` cuts it off
+                os.ftruncate(self._descriptor, before)
             self.close()
             raise LedgerError(
                 f"{self.path}: could not be written ({error.strerror}). Nothing was released. Free "

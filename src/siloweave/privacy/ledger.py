@@ -200,6 +200,20 @@ def spelled_key(public: bytes) -> str:
     return b64encode(public).decode()
 
 
+def fingerprint(public: bytes) -> str:
+    """Return a digest of a public key as people read it to each other: eight groups of four digits.
+
+    A second key with the fingerprint of a given one cannot be found: it is 128 bits of BLAKE2b (RFC
+    7693).
+
+    Example:
+        >>> fingerprint(bytes(32))
+        '6bcc 8476 7e28 c80b 3737 2417 94f1 e0ed'
+    """
+    digest = hashlib.blake2b(public, digest_size=16, person=b"siloweave key").hexdigest()
+    return " ".join(digest[place : place + 4] for place in range(0, len(digest), 4))
+
+
 def _bound(purpose: bytes, message: bytes) -> bytes:
     """Purpose and message as one text, from which both can be read in one way only."""
     if not 1 <= len(purpose) <= 255:

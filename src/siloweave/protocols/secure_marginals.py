@@ -1088,8 +1088,10 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         spread = plan.rho_tables / plan.unit**2, synth.pairs_share, synth.shrinkage
         bought = two_round_buys(encoder.domain, *spread)
         error = error_forecast(encoder.schema, encoder.domain, case.rows, bought)
+    to_parties: float | None = None
     if case.parties > 1 and plan.bound is not None:
-        notes.append(same_people_note(epsilon_of_rho(2 * plan.rho, case.budget.delta)))
+        to_parties = epsilon_of_rho(2 * plan.rho, case.budget.delta)
+        notes.append(same_people_note(to_parties))
     return replace(
         base,
         asked=asked,
@@ -1097,6 +1099,7 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         by_rows=(ShareRows,),
         closes=True,
         error=error,
+        epsilon_to_parties=to_parties,
         memory_mb=base.memory_mb
         + 1e-6 * (_COPIES * width + _WIDE_COPIES * wide + _COIN_COPIES * coins),
         bytes_per_party=crossed + 4 * (2 * dealt // case.parties) + wide * named,

@@ -15,7 +15,7 @@ all the noise itself. Assumed public: domain, cliques, roster and cohort, and wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
@@ -440,13 +440,30 @@ def sizes_of(party: str, reply: MaskKey) -> dict[str, int]:
     return dict(zip(names, sizes, strict=True))
 
 
-def drawn_cohort(roster: Sequence[str], participation: float, key: Key) -> list[str]:
-    """Every party by itself with probability `participation`; drawn again while nobody joins."""
+def smallest_drawn(participation: float, parties: int) -> int:
+    """Return the fewest parties that `drawn_cohort` draws: two where there are two."""
+    return parties if participation == 1 else min(2, parties)
+
+
+def drawn_cohort(
+    roster: Sequence[str], participation: float, key: Key, *, gone: Set[str] = frozenset()
+) -> list[str]:
+    """Draw every party by itself with probability `participation`; again while fewer than two join.
+
+    Of a cohort of one, the coordinator would see that party's own noisy counts. Parties that are
+    gone are drawn with the others, so that these join as they would without them, and left out.
+    """
+    least = min(2, len(set(roster) - gone))
     for attempt in range(1000):
         joins = generator(fold_in(key, attempt)).random(len(roster)) < participation
-        if joins.any():
-            return [name for name, join in zip(roster, joins, strict=True) if join]
-    raise InputError(f"participation={participation} leaves every round empty")
+        drawn = [name for name, join in zip(roster, joins, strict=True) if join]
+        cohort = [name for name in drawn if name not in gone]
+        if len(cohort) >= least > 0:
+            return cohort
+    raise InputError(
+        f"participation={participation} leaves fewer than {least} of {len(roster)} parties in "
+        "every round; give more"
+    )
 
 
 def noisy_sums(

@@ -68,7 +68,7 @@ from siloweave.methods.distaim.messages import OpenTables, ShareCounts
 from siloweave.methods.distaim.party import HANDLERS, places_of
 from siloweave.privacy.budget import refuse_several_rows, rho_for
 from siloweave.protocols.marginals import cuts_columns, guessed, marginal_forecast, marginal_method
-from siloweave.protocols.secure_sums import CountExactly, KeyRequest
+from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_drawn
 from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.codes import Encoder
@@ -217,5 +217,6 @@ class DistAIM(Synthesizer, TwoRoundSettings):
         check=_check,
         affordable=_affordable,
         bounded=lambda synth: True,
+        smallest_cohort=lambda synth, parties: smallest_drawn(synth.participation, parties),
         trains_at=("coordinator",),
     )

@@ -105,6 +105,10 @@ def open_tables(request: OpenTables, site: Site[CountedRows]) -> ServerWords:
     asked = len(request.cliques) == len(request.coins) and set(request.cliques) <= places.keys()
     if site.name not in (first, last) or not asked or not request.joined:
         raise _refused(site, "was asked to open tables that are not its to open")
+    if len(request.joined) < site.terms.smallest_cohort:
+        least = site.terms.smallest_cohort
+        what = f"was asked to open tables of {len(request.joined)} parties; the study's smallest"
+        raise _refused(site, f"{what} sum is of {least}")
     checked_queries(request.cliques, site)
     pairs = zip(request.cliques, request.coins, strict=True)
     if (coins := sum(domain.size(q) * one.number for q, one in pairs)) > _MOST_COINS:

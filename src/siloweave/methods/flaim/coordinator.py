@@ -46,6 +46,7 @@ from siloweave.protocols.secure_sums import (
     drawn_cohort,
     exchange_keys,
     noisy_marginals,
+    smallest_drawn,
 )
 from siloweave.protocols.workload import check_capacity, expected_l1, fits, fitting, weights_of
 from siloweave.tables.arrays import Floats
@@ -62,6 +63,26 @@ def chosen_by(party: str, reply: Chosen, request: Select) -> set[Clique]:
     sent = checked.items("indices", reply.indices, count=request.steps)
     places = [checked.number("indices", one.value, least=0, most=last) for one in sent]
     return {request.candidates[i] for i in places}
+
+
+def rounds_joined(cap: int, rounds: int) -> set[int]:
+    """Return the rounds that the first party joins, of a cap; each next one joins a round later."""
+    return {(i * rounds) // cap for i in range(cap)}
+
+
+def smallest_cohort(synth: FLAIM, parties: int) -> int:
+    """Return the fewest parties of a sum: of those drawn, or by the schedule of a cap."""
+    drawn = smallest_drawn(synth.participation, parties)
+    if synth.participation == 1:
+        drawn -= synth.dropouts
+    if synth.cap is None or synth.rounds is None:
+        return drawn
+    turns = rounds_joined(synth.cap, synth.rounds)
+    sizes = (
+        sum((t - i) % synth.rounds in turns for i in range(parties)) for t in range(synth.rounds)
+    )
+    scheduled = min(size for size in sizes if size) - synth.dropouts
+    return max(1, min(drawn, scheduled))
 
 
 def chooses(synth: FLAIM) -> bool:
@@ -99,14 +120,15 @@ class _Run:
         if cap is None or rounds is None:
             return self.cohort(t)
         order = generator(fold_in(self.key, "schedule")).permutation(len(roster))
-        turns = {(i * rounds) // cap for i in range(cap)}
+        turns = rounds_joined(cap, rounds)
         joins = {int(p) for i, p in enumerate(order) if (t - i) % rounds in turns}
         return [name for p, name in enumerate(roster) if p in joins]
 
     def cohort(self, *path: int | str) -> list[str]:
         """Parties that join by themselves with probability p."""
         key = fold_in(self.key, "cohort", *path)
-        return drawn_cohort(self.session.roster, self.settings.participation, key)
+        session = self.session
+        return drawn_cohort(session.roster, self.settings.participation, key, gone=session.gone)
 
     @property
     def offered(self) -> dict[Clique, float]:

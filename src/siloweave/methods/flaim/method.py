@@ -49,7 +49,7 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.flaim.coordinator import chooses, flaim, tree_of_noise
+from siloweave.methods.flaim.coordinator import chooses, flaim, smallest_cohort, tree_of_noise
 from siloweave.methods.flaim.messages import MeasureQueries, Select
 from siloweave.methods.flaim.party import HANDLERS
 from siloweave.protocols.marginals import (
@@ -190,4 +190,5 @@ class FLAIM(Synthesizer, MarginalSettings):
         ),
         check=_check,
         bounded=lambda synth: True,
+        smallest_cohort=smallest_cohort,
     )

@@ -160,6 +160,7 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
         lambda weights, width: sent, numeric="modes", private=synth.private,
     )  # fmt: skip
     waits, notes = int(synth.private and case.parties > 1), found.notes
+    to_parties: float | None = None
     if waits and case.columns and case.budget.relation is Relation.ADD_REMOVE:
         schema: Any = case.schema
         parts = {name: schema.select(list(own)) for name, own in case.columns.items()}
@@ -167,8 +168,9 @@ def _forecast(synth: VertiGAN, case: Case) -> Forecast:
             plan = VertiGANPlan.of(synth, parts, case.budget)
             one = plan.begin(0, case.rows, 1)  # how many numbers a step has hardly matters here
             ledgers = plan.ledgers(one, synth.steps).values()
-            notes = (*notes, same_people_note(epsilon_to_parties(ledgers, case.budget.delta)))
-    return replace(found, waits=waits, notes=notes)
+            to_parties = epsilon_to_parties(ledgers, case.budget.delta)
+            notes = (*notes, same_people_note(to_parties))
+    return replace(found, waits=waits, notes=notes, epsilon_to_parties=to_parties)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,614 @@
+"""A party's account: every study that it has started, with all that each may cost.
+
+The file lies beside the party's key. It only grows; each line has the hash of the line before and
+the signature of the party's key, which covers all lines before it, too. A study is entered with its
+whole budget, forced to disk, before its ledger is made. So what a party has spent follows from this
+one file, wherever studies' folders lie, and whether they are still there.
+
+A file cannot show that it is an old copy of itself. So this user's state folder has a small record
+of every account, by the party's key: where it lies, how many lines it has, and the last one's hash.
+An account that the record contradicts, or that has studies and no record here, is not used until
+its owner has said what was spent besides (`state_spent`).
+
+**Guarantee**: without the private key nobody can add, change, remove or reorder lines unnoticed,
+except for whole lines at the end (see privacy/ledger.py for what a chain of signed lines shows).
+Lines that are gone from the end are noticed where the record is newer. Whoever puts both files back
+from one backup is not noticed. What is entered is an upper bound: the study's largest statement, as
+`policy.promised` has it, whether it was spent or not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import blake2b
+from math import inf, isinf
+from pathlib import Path
+from shlex import quote
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from siloweave.errors import InputError, LedgerError, number
+from siloweave.privacy.journal import NEW, Journal, read_lines, sync_folder, write_whole
+from siloweave.privacy.ledger import KEY_FILE, Identity, fingerprint, verify
+
+ACCOUNT_FILE = "account.jsonl"
+"""What the file is called, beside a party's key."""
+STATE_FOLDER = "SILOWEAVE_STATE"
+"""The environment variable that names the folder of records, where the usual one is not right."""
+
+_VERSION = 1
+_PURPOSE = b"siloweave account line"
+_WAIT_S = 20.0  # for another process of the same party that is writing a line
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+
+
+class Charged(NamedTuple):
+    """What studies may cost a unit: epsilons added up, and deltas."""
+
+    epsilon: float
+    delta: float
+
+
+def added_up(costs: Iterable[Charged]) -> Charged:
+    """Add up what studies may cost, whatever their mechanisms are (see app/policy.py).
+
+    Example:
+        >>> added_up([Charged(1.0, 1e-6), Charged(0.5, 1e-6)])
+        Charged(epsilon=1.5, delta=2e-06)
+    """
+    listed = list(costs)
+    return Charged(sum(cost.epsilon for cost in listed), sum(cost.delta for cost in listed))
+
+
+class AccountHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """First line of an account; `key` is the party's public key, and signs this line too."""
+
+    siloweave_account: int
+    created: str
+    key: bytes
+    signature: bytes = b""
+
+
+class AccountEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of an account.
+
+    Attributes:
+        index: Position among the entries, from 0.
+        time: When, UTC, ISO 8601.
+        kind: "study" where one is started; "more" where it may cost more than was entered before;
+            "stated" where the owner says what was spent besides.
+        study: The study's name; empty for what the owner stated.
+        ledger: What the study's ledger is known by, see `network.StudyMark`.
+        coordinator: The coordinator's public key.
+        parties: Public keys of all parties of the study, by name.
+        epsilon: What this line adds; None where nothing bounds it.
+        delta: The same of delta.
+        previous: Hash of the line before.
+        signature: The party's.
+    """
+
+    index: int
+    time: str
+    kind: Literal["study", "more", "stated"]
+    study: str
+    ledger: str
+    coordinator: bytes
+    parties: dict[str, bytes]
+    epsilon: float | None
+    delta: float
+    previous: str
+    signature: bytes = b""
+
+    @property
+    def cost(self) -> Charged:
+        """What this line adds."""
+        return Charged(inf if self.epsilon is None else self.epsilon, self.delta)
+
+
+class AccountRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What this user's machine knows of an account.
+
+    Attributes:
+        folder: Where the account lies.
+        lines: How many lines it had when it was written last.
+        head: Hash of the last of them.
+        epsilon: All that was entered by then; None for no bound.
+        delta: The same of delta.
+    """
+
+    folder: str
+    lines: int
+    head: str
+    epsilon: float | None
+    delta: float
+
+    @property
+    def cost(self) -> Charged:
+        """All that was entered by then."""
+        return Charged(inf if self.epsilon is None else self.epsilon, self.delta)
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _digest(line: bytes) -> str:
+    return blake2b(line, digest_size=32, person=b"siloweave accnt").hexdigest()
+
+
+def _signed_line(line: AccountHeader | AccountEntry, identity: Identity) -> bytes:
+    bare = _encoder.encode(msgspec.structs.replace(line, signature=b""))
+    signature = identity.sign(_PURPOSE, bare)
+    return _encoder.encode(msgspec.structs.replace(line, signature=signature))
+
+
+def _is_signed(line: AccountHeader | AccountEntry, key: bytes) -> bool:
+    bare = _encoder.encode(msgspec.structs.replace(line, signature=b""))
+    return verify(key, _PURPOSE, bare, line.signature)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Account:
+    """The lines of one account, checked; see `read_account` and `open_account`."""
+
+    def __init__(self, folder: Path, lines: Sequence[bytes], key: bytes) -> None:
+        self.folder = folder
+        self.key = key
+        self.entries: tuple[AccountEntry, ...] = ()
+        self._digests: list[str] = []
+        path = folder / ACCOUNT_FILE
+        header = _read_header(lines[0], path)
+        if header.key != key:
+            raise LedgerError(
+                f"{path}: is the account of the key {fingerprint(header.key)}, and {KEY_FILE} "
+                f"beside it is {fingerprint(key)}. Nothing was released. Put back the file of the "
+                "pair that is wrong: both belong to one party"
+            )
+        self._digests.append(_digest(lines[0]))
+        for number_, line in enumerate(lines[1:], start=2):
+            self._add(_read_entry(line, number_, path, key, self), line)
+
+    def _add(self, entry: AccountEntry, line: bytes) -> None:
+        self.entries += (entry,)
+        self._digests.append(_digest(line))
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are, with the first."""
+        return len(self._digests)
+
+    @property
+    def head(self) -> str:
+        """Hash of the last line."""
+        return self._digests[-1]
+
+    @property
+    def total(self) -> Charged:
+        """All that was entered."""
+        return added_up(entry.cost for entry in self.entries)
+
+    def knows(self, ledger: str) -> bool:
+        """Whether a study with this ledger was entered."""
+        return any(entry.ledger == ledger for entry in self.entries if entry.ledger)
+
+    def charged(self, ledger: str) -> Charged:
+        """What was entered for the study with this ledger."""
+        return added_up(entry.cost for entry in self.entries if entry.ledger == ledger)
+
+    def others(self, ledger: str) -> list[Charged]:
+        """What was entered for everything but the study with this ledger, study by study."""
+        costs: dict[str, list[Charged]] = {}
+        for entry in self.entries:
+            # What the owner stated has no ledger, and each such line counts by itself.
+            name = entry.ledger or f"stated {entry.index}"
+            costs.setdefault(name, []).append(entry.cost)
+        return [added_up(lines) for name, lines in costs.items() if name != ledger]
+
+    def seen_key(self, name: str, key: bytes, ledger: str = "") -> str:
+        """Say whether an end of a study is known by its key from a study with another ledger.
+
+        Returns:
+            A clause for people: that it is new, or known, or that the name had another key.
+        """
+        earlier_entries = [entry for entry in reversed(self.entries) if entry.ledger != ledger]
+        for entry in earlier_entries:
+            if key == entry.coordinator or key in entry.parties.values():
+                return f"known from study {entry.study!r} of {entry.time[:10]}"
+        for entry in earlier_entries:
+            earlier = entry.parties.get(name)
+            if earlier is not None:
+                return (
+                    f"CHANGED: in study {entry.study!r} of {entry.time[:10]} {name!r} had "
+                    f"{fingerprint(earlier)}. Ask by telephone why"
+                )
+        return "new here: compare it by telephone"
+
+    def has_at(self, lines: int, head: str) -> bool:
+        """Whether its line of this number, from 1, has this hash."""
+        return 1 <= lines <= self.lines and self._digests[lines - 1] == head
+
+
+def _read_header(line: bytes, path: Path) -> AccountHeader:
+    try:
+        header = msgspec.json.decode(line, type=AccountHeader)
+    except _UNREADABLE as error:
+        raise LedgerError(
+            f"{path}, line 1: is not the start of an account ({error}). Nothing was released. "
+            f"{_restore(path.parent)}"
+        ) from error
+    if header.siloweave_account != _VERSION:
+        raise LedgerError(
+            f"{path}, line 1: version {header.siloweave_account} of the format is not known; this "
+            f"version of siloweave reads {_VERSION}. Nothing was released"
+        )
+    if not _is_signed(header, header.key):
+        raise LedgerError(f"{path}, line 1: {_altered(path.parent)}")
+    return header
+
+
+def _read_entry(
+    line: bytes, line_number: int, path: Path, key: bytes, before: Account
+) -> AccountEntry:
+    try:
+        entry = msgspec.json.decode(line, type=AccountEntry)
+    except _UNREADABLE as error:
+        raise LedgerError(
+            f"{path}, line {line_number}: is no line of an account ({error}). Nothing was "
+            f"released. {_restore(path.parent)}"
+        ) from error
+    follows = (entry.index, entry.previous) == (len(before.entries), before.head)
+    # The bytes are compared, too: a line that was only written otherwise has another hash.
+    if not follows or _encoder.encode(entry) != line or not _is_signed(entry, key):
+        raise LedgerError(f"{path}, line {line_number}: {_altered(path.parent)}")
+    return entry
+
+
+def _altered(folder: Path) -> str:
+    return (
+        "was edited, or lines before it were removed or moved, by someone without the party's "
+        f"key. Nothing was released. {_restore(folder)}"
+    )
+
+
+def _restore(folder: Path) -> str:
+    call = f"siloweave party account --folder {quote(str(folder))} --restore FILE"
+    return f"Move it away and put back its last backup: `{call}`"
+
+
+def _decide(folder: Path) -> str:
+    call = f"siloweave party account --folder {quote(str(folder))}"
+    return (
+        f"Nothing was released. `{call}` shows what is known; its owner says what was spent "
+        f"besides: `{call} --spent-since EPSILON --delta DELTA`, 0 for nothing"
+    )
+
+
+# The record in the user's state folder
+
+
+def state_folder() -> Path:
+    """Return the folder of records: SILOWEAVE_STATE, or where this system keeps state of a user."""
+    if named := os.environ.get(STATE_FOLDER):
+        return Path(named)
+    windows = os.name == "nt"
+    if base := os.environ.get("LOCALAPPDATA" if windows else "XDG_STATE_HOME"):
+        return Path(base) / "siloweave" / ("state" if windows else "")
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise LedgerError(
+            "this user has no home folder, where a record of a party's account is kept. Nothing "
+            f"was released. Name a folder that stays in the environment variable {STATE_FOLDER}"
+        ) from error
+    return home.joinpath("AppData/Local/siloweave/state" if windows else ".local/state/siloweave")
+
+
+def _record_file(key: bytes) -> Path:
+    return state_folder() / "accounts" / f"{fingerprint(key).replace(' ', '')}.json"
+
+
+def read_record(key: bytes) -> AccountRecord | None:
+    """Read what this machine knows of the account of a key; None for nothing.
+
+    Raises:
+        LedgerError: The record cannot be read, so that nothing can be compared.
+    """
+    file = _record_file(key)
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=AccountRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, *_UNREADABLE) as error:
+        why = getattr(error, "strerror", None) or error
+        raise LedgerError(
+            f"{file}: what this machine knows of a party's account cannot be read ({why}). "
+            "Nothing was released. See that this user may read it; if it is damaged, remove it, "
+            "and say what was spent besides with `siloweave party account --spent-since EPSILON`"
+        ) from error
+
+
+def _write_record(account: Account) -> None:
+    file, total = _record_file(account.key), account.total
+    epsilon = None if isinf(total.epsilon) else total.epsilon
+    record = AccountRecord(
+        str(account.folder.resolve()), account.lines, account.head, epsilon, total.delta
+    )
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(file, msgspec.json.encode(record))
+    except OSError as error:
+        raise LedgerError(
+            f"{file}: what this machine knows of a party's account cannot be written "
+            f"({error.strerror}). Nothing was released. Make room or make the folder writable, or "
+            f"name another in {STATE_FOLDER}; then start again"
+        ) from error
+
+
+def _check_homes(folder: Path, key: bytes, record: AccountRecord | None) -> None:
+    """Refuse a second folder with the account of one key, while the first is still there."""
+    if record is None or Path(record.folder) == folder.resolve():
+        return
+    elsewhere = Path(record.folder) / ACCOUNT_FILE
+    try:
+        with elsewhere.open("rb") as file:
+            header = msgspec.json.decode(file.readline(), type=AccountHeader)
+    except (OSError, *_UNREADABLE):
+        return  # it was moved from there
+    if header.key == key:
+        raise LedgerError(
+            f"{folder}: is a second home of one party: {record.folder} has the account of the same "
+            f"key, {fingerprint(key)}, and neither would see what the other spends. Nothing was "
+            "released. Use one folder for all studies of a party, and remove the other"
+        )
+
+
+def _check_record(account: Account, record: AccountRecord | None) -> None:
+    """Refuse an account that is older than what this machine knows, or that it does not know."""
+    _check_homes(account.folder, account.key, record)
+    file = account.folder / ACCOUNT_FILE
+    if record is None:
+        if account.entries:
+            raise LedgerError(
+                f"{file}: this machine has no record of it, so it may be an old copy: what was "
+                f"spent since is unknown. {_decide(account.folder)}"
+            )
+        return
+    if not account.has_at(record.lines, record.head):
+        raise LedgerError(
+            f"{file}: is from a backup: it has {account.lines} lines, and this machine knows of "
+            f"{record.lines} that are other ones at the end. What was spent since is unknown. "
+            f"{_decide(account.folder)}"
+        )
+
+
+# Reading and writing
+
+
+def require_file(folder: Path) -> Path:
+    """Return the account's file beside a party's key; LedgerError if it is missing."""
+    file = folder / ACCOUNT_FILE
+    if not file.is_file():
+        raise LedgerError(
+            f"{file}: the party's account is gone, or its key is older than accounts are, so what "
+            f"it has spent is not known. {_decide(folder)}. Or put back its last backup with "
+            "`--restore FILE`"
+        )
+    return file
+
+
+def _follows(lines: list[bytes], line: bytes) -> bool:
+    """Whether a line without its newline is whole, for a write that was cut short."""
+    kind = AccountEntry if lines else AccountHeader
+    try:
+        msgspec.json.decode(line, type=kind)
+    except _UNREADABLE:
+        return False
+    return True
+
+
+def lines_of(file: Path, folder: Path, key: bytes) -> Account:
+    """Read the account in a file as that of a party's folder; LedgerError where it is damaged."""
+    lines = read_lines(file, follows=_follows).lines
+    if not lines:
+        raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
+    return Account(folder, lines, key)
+
+
+def read_account(folder: Path, identity: Identity) -> Account:
+    """Read the account of a party whose key and policy lie in `folder`.
+
+    Raises:
+        LedgerError: It is missing, was changed, is of another key, is older than this machine
+            knows, is not known here, or is one of two; says what to do.
+    """
+    # The record first: another process may add a line in between, and writes the record last.
+    record = read_record(identity.public)
+    account = lines_of(require_file(folder), folder, identity.public)
+    _check_record(account, record)
+    return account
+
+
+class OpenAccount:
+    """An account while its file is locked, so that no other process adds a line."""
+
+    def __init__(self, account: Account, journal: Journal, identity: Identity) -> None:
+        self.account = account
+        self._journal = journal
+        self._identity = identity
+
+    def append(
+        self,
+        kind: Literal["study", "more", "stated"],
+        cost: Charged,
+        *,
+        study: str = "",
+        ledger: str = "",
+        coordinator: bytes = b"",
+        parties: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Add a line, force it to disk, and note it in the record.
+
+        Raises:
+            LedgerError: The disk is full, or cannot be written; no part of the line is left.
+        """
+        epsilon = None if isinf(cost.epsilon) else cost.epsilon
+        entry = AccountEntry(
+            len(self.account.entries), _now(), kind, study, ledger, coordinator,
+            dict(parties or {}), epsilon, cost.delta, self.account.head,
+        )  # fmt: skip
+        line = _signed_line(entry, self._identity)
+        self._journal.append(line)
+        self.account._add(msgspec.json.decode(line, type=AccountEntry), line)
+        _write_record(self.account)
+
+    def require(self, ledger: str, cost: Charged, **facts: object) -> None:
+        """Enter what a study with this ledger may cost, so far as it was not entered before."""
+        known = self.account.charged(ledger)
+        more = Charged(
+            0.0 if isinf(known.epsilon) else max(0.0, cost.epsilon - known.epsilon),
+            max(0.0, cost.delta - known.delta),
+        )
+        kind: Literal["study", "more"] = "more" if self.account.knows(ledger) else "study"
+        if kind == "study" or more.epsilon > 0 or more.delta > 0:
+            self.append(kind, more, ledger=ledger, **facts)  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_account(
+    folder: Path, identity: Identity, *, compared: bool = True
+) -> Iterator[OpenAccount]:
+    """Lock a party's account for as long as the block runs; errors are those of `read_account`.
+
+    With `compared=False` the record of this machine is not asked, but for a second home: its owner
+    is deciding just that.
+    """
+    record = read_record(identity.public)
+    journal = Journal(require_file(folder), wait_s=_WAIT_S)
+    try:
+        lines = journal.recover(follows=_follows).lines
+        if not lines:
+            raise LedgerError(
+                f"{folder / ACCOUNT_FILE}: is empty. Nothing was released. {_restore(folder)}"
+            )
+        account = Account(folder, lines, identity.public)
+        if compared:
+            _check_record(account, record)
+        else:
+            _check_homes(folder, identity.public, record)
+        yield OpenAccount(account, journal, identity)
+    finally:
+        journal.close()
+
+
+def create_account(folder: Path, identity: Identity) -> Path:
+    """Begin the account of a party's new key.
+
+    Raises:
+        LedgerError: There is an account, or it cannot be written.
+    """
+    file = folder / ACCOUNT_FILE
+    line = _signed_line(AccountHeader(_VERSION, _now(), identity.public), identity)
+    temporary = folder / f".{ACCOUNT_FILE}.{os.getpid()}{NEW}"
+    try:
+        write_whole(temporary, line + b"\n")
+        os.link(temporary, file)  # unlike a renaming, it replaces nothing
+        sync_folder(folder)
+    except FileExistsError as error:
+        raise LedgerError(f"{file}: is there already; nothing was changed") from error
+    except OSError as error:
+        raise LedgerError(
+            f"{file}: cannot be written ({error.strerror}). Make room, or make the folder writable"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+    _write_record(Account(folder, [line], identity.public))
+    return file
+
+
+def load_or_create_home(folder: Path) -> Identity:
+    """Return the key in a party's folder; make it with its account if it is missing.
+
+    Raises:
+        InputError: The key cannot be read or written.
+        LedgerError: There is an account without its key, whose past a new key would forget.
+    """
+    if (folder / KEY_FILE).exists():
+        return Identity.load(folder / KEY_FILE)
+    if (file := folder / ACCOUNT_FILE).exists():
+        raise LedgerError(
+            f"{file}: is a party's account, and its {KEY_FILE} is gone. With a new key, what was "
+            f"spent would be forgotten. Put {KEY_FILE} back from a backup. If it is lost, move the "
+            "account to another place, make the key, and state what the account holds with "
+            "`siloweave party account --spent-since EPSILON --delta DELTA`"
+        )
+    identity = Identity.load_or_create(folder / KEY_FILE)
+    create_account(folder, identity)
+    return identity
+
+
+# What an owner decides
+
+
+def back_up(folder: Path, identity: Identity, file: Path) -> None:
+    """Write a copy of an account; LedgerError where `file` is anything but an older copy of it."""
+    lines_of(require_file(folder), folder, identity.public)  # a damaged one is no backup
+    data = (folder / ACCOUNT_FILE).read_bytes()
+    if file.exists() and not data.startswith(file.read_bytes()):
+        raise InputError(
+            f"--backup {file}: is there, and is no older copy of this account. Give another name"
+        )
+    try:
+        write_whole(file, data)
+    except OSError as error:
+        raise InputError(f"--backup {file}: cannot be written ({error.strerror})") from error
+
+
+def restore(folder: Path, identity: Identity, file: Path) -> None:
+    """Put a copy of an account back, where none or a shorter one is.
+
+    Whether it can be used is decided as ever: where this machine knows of later lines, or of none,
+    its owner says what was spent since.
+
+    Raises:
+        InputError: There is no such file.
+        LedgerError: It is no account of this key, or what is there is not its beginning.
+    """
+    if not file.is_file():
+        raise InputError(f"--restore {file}: there is no such file")
+    lines_of(file, folder, identity.public)
+    data, there = file.read_bytes(), folder / ACCOUNT_FILE
+    if there.exists() and not data.startswith(there.read_bytes()):
+        raise LedgerError(
+            f"{there}: is not the beginning of {file}: it is newer, or has other lines. Nothing "
+            "was changed. If it is damaged, move it away first"
+        )
+    try:
+        write_whole(there, data)
+    except OSError as error:
+        raise LedgerError(f"{there}: cannot be written ({error.strerror})") from error
+
+
+def state_spent(folder: Path, identity: Identity, epsilon: float, delta: float) -> None:
+    """Enter what the owner says was spent besides, after which the account can be used.
+
+    An account that is missing is begun. Epsilon may be infinite.
+
+    Raises:
+        InputError: A number is out of bounds.
+        LedgerError: There is a second home of this party, or the account is damaged.
+    """
+    if epsilon != inf:
+        number("--spent-since", epsilon, 0, 1e6)
+    number("--delta", delta, 0, 1, "[)")
+    _check_homes(folder, identity.public, read_record(identity.public))
+    if not (folder / ACCOUNT_FILE).exists():
+        create_account(folder, identity)
+    with open_account(folder, identity, compared=False) as account:
+        account.append("stated", Charged(epsilon, delta))
