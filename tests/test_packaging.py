@@ -84,7 +84,7 @@ def test_the_engines_tests_have_the_numerical_packages_of_the_others():
     engine, test = lock_file("requirements-flower.lock"), lock_file("requirements-test.lock")
     for name in ("jax", "jaxlib", "numpy", "scipy", "optax", "equinox", "opendp"):
         assert engine[name][0] == test[name][0]
-    assert engine["flwr"][0] == "1.41.0"
+    assert engine["flwr"][0] == "1.42.0"
 
 
 def test_every_dependency_is_used():

@@ -38,7 +38,7 @@ from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_a
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, Host, agreed, parties_over
-from siloweave.core.run import Parties, lost_ledger
+from siloweave.core.run import SEEDED, Parties, lost_ledger
 from siloweave.errors import InputError, RosterError, SiloweaveError, StudyError, naming_party
 from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
@@ -65,6 +65,8 @@ _BEGUN, _SIGNED = "begun", 64  # bytes of a signature, after which the ledger's 
 _POLICY, _LEDGER = (f"its {one} does not allow this study" for one in ("policy", "ledger"))
 _ROWS = "its rows do not fit this study"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
+OWN_FILES = (NONCES, KEPT, _BEGUN, SEEDED)
+"""Files that a party writes into a study's folder for itself; the key, policy and ledger apart."""
 _log = logging.getLogger("siloweave")
 
 

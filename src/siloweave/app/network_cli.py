@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,6 +40,20 @@ Plaintext = Annotated[
     bool,
     typer.Option(
         "--plaintext-on-this-machine", help="No TLS: for trials on one machine, and refused else."
+    ),
+]
+Socket = Annotated[
+    Path | None,
+    typer.Option(
+        "--socket",
+        help="In place of --superlink: where the node of another user, or a container, connects.",
+    ),
+]
+NodeUser = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --socket: the user whose node is answered, by name or number; else this one.",
     ),
 ]
 _SECONDS, _SENT_S = 3600.0, 10.0  # for an answer; for a coordinator to end by a refusal
@@ -92,6 +105,8 @@ def start(
     data: Rows = None,
     spool: Spool = None,
     superlink: Superlink = None,
+    socket: Socket = None,
+    node_user: NodeUser = None,
     plaintext: Plaintext = False,
     wait: Wait = _SECONDS,
     seeded_noise: Seeded = False,
@@ -104,21 +119,24 @@ def start(
     """
     from siloweave.app.console import print_error
     from siloweave.app.network import answers_in, member
+    from siloweave.app.party_files import require_known_files
     from siloweave.app.status import log_into
     from siloweave.errors import InputError
     from siloweave.federation import engine
     from siloweave.federation import spool as files
 
-    _check_way(spool, superlink, wait)
+    _check_way(spool, superlink, wait, socket)
+    user = _user_number(node_user, socket)
     _end_with_starter(attached)
     member(folder)  # nothing is written into a folder that is not a party's
+    require_known_files(folder, data)  # and nothing is started beside what others put there
     log_into(folder)
     noise = "seeded" if seeded_noise else "os"
     with answers_in(folder, data, noise=noise) as (seals, reply, declined):
         if declined:
             print_error(declined)
         what = "does not take part, and says so once" if declined else "answers"
-        where, most = spool or superlink, wait if declined else inf
+        where, most = spool or superlink or socket, wait if declined else inf
         typer.echo(f"party {seals.name!r} {what} over {where}; Ctrl-C stops it", err=True)
         if spool is not None:
             files.serve(spool, seals, reply, seconds=most)
@@ -127,20 +145,67 @@ def start(
                 folder, seals, reply, superlink, plaintext=plaintext, seconds=wait
             ) as server:
                 server.serve(most)
+        elif socket is not None:
+            with engine.awaiting_node(seals, reply, socket, user) as server:
+                server.serve(most)
     if declined:
         raise InputError(f"party {seals.name!r} was asked nothing for {wait:g} s, and ends")
 
 
-def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:
+@party.command("node")
+@reported()
+def node(
+    folder: Annotated[
+        Path, typer.Argument(help="The node's: the folder `engine` that came with the party's.")
+    ],
+    socket: Annotated[Path, typer.Option("--socket", help="The party's, see `party start`.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator's address.")],
+    plaintext: Plaintext = False,
+    wait: Wait = _SECONDS,
+    attached: Attached = False,
+) -> None:
+    """Connect a party to its coordinator, as a user or in a container without the party's files."""
+    from siloweave.federation import engine
+
+    _end_with_starter(attached)
+    typer.echo(f"node at {socket} connects to {superlink}; Ctrl-C stops it", err=True)
+    engine.carrying_to(socket, folder, superlink, plaintext=plaintext, seconds=wait)
+
+
+def _check_way(
+    spool: Path | None, superlink: str | None, wait: float, socket: Path | None = None
+) -> None:
     """Refuse an end whose questions travel in no way, or in two, or are awaited for no time."""
     from siloweave.errors import InputError, number
 
     number("--wait", wait, 0, 1e9, "(]")
-    if (spool is None) == (superlink is None):
+    if sum(way is not None for way in (spool, superlink, socket)) != 1:
         raise InputError(
             "say how questions travel: --spool FOLDER, of files that something carries, or "
-            "--superlink HOST:PORT, over a network"
+            "--superlink HOST:PORT, over a network; at a party also --socket PATH, for a node that "
+            "another user runs"
         )
+
+
+def _user_number(name: str | None, socket: Path | None) -> int | None:
+    """Return the number of the user who runs a party's node; None for this one."""
+    from siloweave.errors import InputError
+
+    if name is None:
+        return None
+    if socket is None:
+        raise InputError(f"--node-user {name} goes with --socket PATH, where that user connects")
+    if name.isdecimal():
+        return int(name)
+    try:
+        from pwd import getpwnam
+
+        return getpwnam(name).pw_uid
+    except (ImportError, KeyError):
+        raise InputError(
+            f"--node-user {name}: this machine has no such user; give the number (`id -u`) that it "
+            "has, or that its container runs as"
+        ) from None
 
 
 @reported()
@@ -283,8 +348,13 @@ def _free_port(host: str) -> int:
 @contextmanager
 def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A command of ours in a process of its own, which ends with the block."""
-    command = [sys.executable, "-m", "siloweave", *words, "--attached"]
-    running = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
+    from siloweave.federation import processes
+
+    running = subprocess.Popen(  # noqa: S603
+        processes.command("siloweave", *words, "--attached"),
+        stdin=subprocess.PIPE,
+        env=processes.environment(),
+    )
     try:
         yield running
     finally:

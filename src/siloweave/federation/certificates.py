@@ -20,7 +20,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -54,7 +55,26 @@ def node_key(path: Path) -> str:
 
     It admits the node to the coordinator's link, and nothing else: no frame is signed by it.
     """
-    public = _key(path).public_key()
+    return _spelled(_key(path).public_key())
+
+
+def public_node_key(path: Path) -> str:
+    """The public key in a file of OpenSSH's as a word, for a node whose key the party made itself.
+
+    Raises:
+        InputError: It is no such file, or a key of another curve.
+    """
+    remedy = "make one with: ssh-keygen -t ecdsa -b 384 -N '' -f node, and give node.pub"
+    try:
+        public = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: is no public key of OpenSSH ({error}); {remedy}") from error
+    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name != "secp384r1":
+        raise InputError(f"{path}: is no key of the curve P-384; {remedy}")
+    return _spelled(public)
+
+
+def _spelled(public: ec.EllipticCurvePublicKey) -> str:
     return b64encode(public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)).decode()
 
 

@@ -19,11 +19,9 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import logging
-import os
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,13 +32,15 @@ from pathlib import Path
 import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import certificates, flower, local
+from siloweave.federation import certificates, flower, local, processes
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.privacy.journal import for_its_owner, write_whole
 
 HOME = "engine"
 """In an end's folder: the engine's own."""
+FLOWER_HOME = "home"
+"""In the engine's folder: where Flower would look for settings and store programs; it has none."""
 SOCKET, PARTY_SOCKET = "engine.sock", "party.sock"
 """In the coordinator's engine folder, and in a party's folder."""
 NODES = "nodes.json"
@@ -146,20 +146,20 @@ class _Supervised:
 
     def _run(self) -> int:
         """Start the process and wait for its end; its exit code."""
-        environment = os.environ | _SETTINGS
-        environment["FLWR_HOME"] = str(self._folder / "home")
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        environment = processes.environment(self._folder.parent) | _SETTINGS
+        environment["FLWR_HOME"] = str(self._folder / FLOWER_HOME)
         if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.old"))
         with open(self.log, "ab", opener=for_its_owner) as log, self._lock:
             if self._stopped.is_set():
                 return 0
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", flower.__name__],
+                processes.command(flower.__name__),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env=environment,
+                cwd=processes.WORKING,
                 start_new_session=True,  # an interrupt from the keyboard is for its supervisor
             )
         assert self._process.stdin is not None
@@ -232,7 +232,7 @@ class Engine:
         joined: bool = False,
     ) -> None:
         _need_flower()
-        folder = folder / HOME
+        folder = folder.absolute() / HOME  # the engine's processes have another working folder
         nodes = _nodes_in(folder / NODES)
         if lacking := sorted(set(seals.roster.parties) - set(nodes)):
             raise InputError(
@@ -432,6 +432,7 @@ def provision(
     parties: Mapping[str, Path],
     names: Sequence[str],
     authority: Path | None = None,
+    nodes: Mapping[str, Path] | None = None,
 ) -> None:
     """Make what the engine needs in the folders of a study's ends.
 
@@ -441,22 +442,25 @@ def provision(
         names: DNS names and IP addresses by which parties reach the coordinator.
         authority: The certificate of the authority of a SuperLink that others run, and that the
             coordinator joins; by default the study gets an authority of its own.
+        nodes: Files with the public keys of nodes that parties made themselves, by party; for all
+            others a key is made here.
 
     Raises:
-        InputError: A name or the authority's certificate is malformed.
+        InputError: A name, a key or the authority's certificate is malformed.
     """
+    sent = {name: certificates.public_node_key(path) for name, path in (nodes or {}).items()}
     if authority is None:
         certificates.make_certificates(office / HOME, names)
     else:
         certificates.trust(office / HOME, authority)
     trusted = (office / HOME / certificates.AUTHORITY).read_bytes()
-    nodes = {}
+    keys = {}
     for name, folder in parties.items():
         home = folder / HOME
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(home / certificates.AUTHORITY, trusted)
-        nodes[name] = certificates.node_key(home / certificates.NODE_KEY)
-    write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(nodes)) + b"\n")
+        keys[name] = sent.get(name) or certificates.node_key(home / certificates.NODE_KEY)
+    write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(keys)) + b"\n")
 
 
 def _nodes_in(path: Path) -> dict[str, str]:
@@ -512,25 +516,12 @@ def answering(
         StudyError: What the study was refused with, once the coordinator was sent that.
     """
     _need_flower()
-    host, port = _parted(address)
-    _check_plaintext(host, plaintext=plaintext)
-    home = folder / HOME
-    key, authority = home / certificates.NODE_KEY, home / certificates.AUTHORITY
-    certificates.node_key(key)
-    if not plaintext:
-        _await_server(host, port, authority, seconds, "the coordinator")
-
-    def answer(frame: bytes) -> bytes:
-        with seals.answered(frame, reply) as answer:
-            if seals.refused is not None:
-                server.stop()  # the node carries this answer before it ends
-            return answer
-
-    server = local.Server(folder / PARTY_SOCKET, answer)
-    socket_, trusted = str(folder / PARTY_SOCKET), "" if plaintext else str(authority)
-    node = _Supervised(
-        flower.NodeFacts(address, trusted, socket_, str(key)), home, "node", server.stop
-    )
+    folder = folder.absolute()
+    home, path = folder / HOME, folder / PARTY_SOCKET
+    certificates.node_key(home / certificates.NODE_KEY)
+    facts = _node_facts(home, path, address, plaintext=plaintext, seconds=seconds)
+    server = _party_server(seals, reply, path, None)
+    node = _Supervised(facts, home, "node", server.stop)
     try:
         yield server
     finally:
@@ -540,6 +531,99 @@ def answering(
         raise seals.refused
     if node.fatal:
         raise InputError(node.fatal)
+
+
+@contextmanager
+def awaiting_node(
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
+    path: Path,
+    node_user: int | None = None,
+) -> Iterator[local.Server]:
+    """A party's end whose node another user or a container runs: its socket, and no process.
+
+    The node is `carrying_to` this socket, or a SuperNode of Flower's own with the application in
+    federation/clientapp.py.
+
+    Args:
+        seals: The party's, with the study's roster and a file for its nonces.
+        reply: Answers a question that was opened.
+        path: Of the socket, in a folder with nothing else.
+        node_user: The number of the node's user, by default this one.
+
+    Raises:
+        InputError: No socket can be made there, or others could use it; or an answer cannot be
+            stored.
+        StudyError: What the study was refused with, once the node was given that.
+    """
+    server = _party_server(seals, reply, path.absolute(), node_user)
+    try:
+        yield server
+    finally:
+        server.close()
+    if seals.refused is not None:
+        raise seals.refused
+
+
+def carrying_to(
+    path: Path, home: Path, address: str, *, plaintext: bool = False, seconds: float = 600.0
+) -> None:
+    """Be a party's node, beside a party that is `awaiting_node`; until an interrupt.
+
+    Args:
+        path: The party's socket.
+        home: A folder of the node's own, with `node.key`, and `ca.crt` of the study's authority;
+            its log is written there.
+        address: ``HOST:PORT`` of the coordinator.
+        plaintext: No TLS; on this machine alone, for trials.
+        seconds: For which the coordinator is awaited, if nobody answers there.
+
+    Raises:
+        InputError: As of `answering`; or the folder has no key.
+    """
+    _need_flower()
+    home = home.absolute()
+    key = home / certificates.NODE_KEY
+    if not key.is_file():
+        raise InputError(
+            f"{key}: is not there. Give the node the folder `engine` of the party's, with its files"
+        )
+    facts = _node_facts(home, path.absolute(), address, plaintext=plaintext, seconds=seconds)
+    ended = threading.Event()
+    node = _Supervised(facts, home, "node", ended.set)
+    try:
+        ended.wait()
+    finally:
+        node.stop()
+    raise InputError(node.fatal)
+
+
+def _node_facts(
+    home: Path, path: Path, address: str, *, plaintext: bool, seconds: float
+) -> flower.NodeFacts:
+    """What a node is to be, once the coordinator's server was seen to be the study's."""
+    host, port = _parted(address)
+    _check_plaintext(host, plaintext=plaintext)
+    authority = home / certificates.AUTHORITY
+    if not plaintext:
+        _await_server(host, port, authority, seconds, "the coordinator")
+    trusted = "" if plaintext else str(authority)
+    return flower.NodeFacts(address, trusted, str(path), str(home / certificates.NODE_KEY))
+
+
+def _party_server(
+    seals: Seals, reply: Callable[[Opened], bytes], path: Path, node_user: int | None
+) -> local.Server:
+    """A party's socket; it ends after the answer that refuses the study."""
+
+    def answer(frame: bytes) -> bytes:
+        with seals.answered(frame, reply) as answer:
+            if seals.refused is not None:
+                server.stop()  # the node carries this answer before it ends
+            return answer
+
+    server = local.Server(path, answer, node_user=node_user)
+    return server
 
 
 def _await_server(host: str, port: int, authority: Path | None, seconds: float, who: str) -> None:

@@ -88,7 +88,7 @@ dependencies = []
 publisher = "siloweave"
 [tool.flwr.app.components]
 serverapp = "nothing.here:runs"
-clientapp = "nothing.here:runs"
+clientapp = "siloweave.federation.clientapp:app"
 """
 
 
@@ -604,6 +604,29 @@ class _Waits:
         return response
 
 
+def handed_over(message: Any, socket: Path) -> Any:
+    """Return the reply to a message of Flower's, once the party's socket was given its frame."""
+    kind, frame = REFUSED, b""
+    try:
+        frame = local.ask(socket, _frame(message), message.metadata.ttl)
+        kind = ANSWERED
+    except (WireError, KeyError, TypeError, ValueError) as error:  # or a stranger's message
+        _log.warning("refused: %r", error)
+    except RosterError as error:
+        kind = ABSENT
+        _log.warning("%s", error)
+    return _message(frame, kind, reply_to=message)
+
+
+def application_of(answer: Callable[[Any, Any], Any]) -> Any:
+    """Return what a SuperNode of Flower's own runs, see federation/clientapp.py."""
+    from flwr.clientapp import ClientApp
+
+    application = ClientApp()
+    application.query()(answer)  # messages of the kind that `_KIND` names
+    return application
+
+
 class _Carrying:
     """A party's node at work."""
 
@@ -727,16 +750,7 @@ class _Carrying:
             return_type=Message,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
-        kind, frame = REFUSED, b""
-        try:
-            asked = Path(self._facts.socket), _frame(message), message.metadata.ttl
-            kind, frame = ANSWERED, local.ask(*asked)
-        except (WireError, KeyError, TypeError, ValueError) as error:  # or a stranger's message
-            _log.warning("refused: %r", error)
-        except RosterError as error:
-            kind = ABSENT
-            _log.warning("%s", error)
-        self._push(run, _message(frame, kind, reply_to=message))
+        self._push(run, handed_over(message, Path(self._facts.socket)))
 
     def _push(self, run: int, reply: Any) -> None:
         from flwr.app.message import remove_content_from_message
