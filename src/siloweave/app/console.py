@@ -320,6 +320,12 @@ def print_plan(plan: Plan, folder: Path, refusal: str, *, json: bool) -> None:
     console.print(escape(f"your text file is read with {said}"))
     for name, key in facts.get("keys", {}).items():
         console.print(escape(f"key of {name}: {key}"))
+    if names := facts.get("keys_made_here"):
+        console.print(f"[bold red]the coordinator made the keys of {escape(', '.join(names))}:[/] ")
+        console.print(
+            "it can sign as they do, read what is sealed to them, and take off the masks that hide "
+            "your sums behind theirs"
+        )
     if refusal:
         console.print(f"[bold red]refused:[/] {escape(refusal)}")
         return

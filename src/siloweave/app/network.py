@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from msgspec.structs import replace
@@ -106,6 +107,8 @@ def provision(
     trial: bool = False,
     addresses: Sequence[str] = (),
     authority: Path | None = None,
+    nodes: Mapping[str, Path] | None = None,
+    keys_made_here: bool = False,
 ) -> dict[str, Path]:
     """Make a folder for the coordinator and for each party, with keys, the study and its roster.
 
@@ -113,25 +116,39 @@ def provision(
         path: The study's file, or its folder.
         out: Where the folders are made. Keys that are there are kept.
         keys: What `siloweave party key` printed at parties, which then keep their private keys to
-            themselves; keys are made here for all others, whose folders must travel in safety.
+            themselves.
         trial: Whether all ends stay on this machine, and policies allow the study as it is.
         addresses: Names and IP addresses by which parties reach the coordinator over a network;
             certificates are made for these. Without any, frames travel as files.
         authority: The certificate of the authority of a SuperLink that others run, in place of
             addresses: the coordinator joins it, and all ends trust it.
+        nodes: Files with the public keys of engine nodes that parties made, by party.
+        keys_made_here: Whether keys are made here for parties without one, as in a trial. Whoever
+            has them can sign as these parties and read what they are sent, which the roster says;
+            and their folders must travel in safety.
 
     Returns:
         Every end's folder, by name.
 
     Raises:
-        InputError: The study cannot run over a network, or a key is malformed.
+        InputError: The study cannot run over a network, or a key is malformed, or is missing.
         RosterError: A key is of no party, or two parties have one.
     """
     study, keys = Study.load(path), keys or {}
     source = path / STUDY_FILE if path.is_dir() else path
-    if strangers := [name for name in keys if name not in study.names]:
+    nodes = nodes or {}
+    if strangers := [name for name in (*keys, *nodes) if name not in study.names]:
+        option = "--key" if strangers[0] in keys else "--node"
         raise RosterError(
-            f"--key {strangers[0]}: the study has the parties {', '.join(study.names)}"
+            f"{option} {strangers[0]}: the study has the parties {', '.join(study.names)}"
+        )
+    without = [name for name in study.names if name not in keys]
+    if without and not (trial or keys_made_here):
+        raise InputError(
+            f"--key is missing for {', '.join(without)}. Let each party run `siloweave party key "
+            f"{quote(study.study.name)}` and give what that prints as --key {without[0]}=KEY. Or "
+            "say --keys-made-here: whoever has this folder can then sign as these parties, read "
+            "what is sealed to them and take off their masks"
         )
     schema = Path(study.schema.file)
     if schema.is_absolute() or len(schema.parts) > 1:
@@ -150,7 +167,7 @@ def provision(
         else:
             own = Identity.load_or_create(folders[name] / KEY_FILE)
             public[name] = frames.keys_for(study.study.name, own)
-    roster = frames.signed_roster(study.study.name, office, public, COORDINATOR)
+    roster = frames.signed_roster(study.study.name, office, public, COORDINATOR, without)
     for name, folder in folders.items():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         roster.store(folder / frames.ROSTER_FILE)
@@ -162,7 +179,7 @@ def provision(
                 write_policy(folder, study if trial else None)
     if addresses or authority is not None:
         parties = {name: folders[name] for name in study.names}
-        engine.provision(folders[COORDINATOR], parties, addresses, authority=authority)
+        engine.provision(folders[COORDINATOR], parties, addresses, authority, nodes)
     return folders
 
 

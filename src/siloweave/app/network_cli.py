@@ -258,7 +258,21 @@ def provision(
     out: Annotated[Path, typer.Option(help="Where the folders are made.")] = Path("ends"),
     key: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=KEY, as `siloweave party key` printed it; for each such party."),
+        typer.Option(help="NAME=KEY, as `siloweave party key` printed it there; for each party."),
+    ] = None,
+    keys_made_here: Annotated[
+        bool,
+        typer.Option(
+            "--keys-made-here",
+            help="Make private keys of parties without --key: who has them can sign as they do.",
+        ),
+    ] = False,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="A public key of OpenSSH, of a node whose private key the party made.",
+        ),
     ] = None,
     address: Annotated[
         list[str] | None,
@@ -274,28 +288,45 @@ def provision(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
-    from siloweave.app.console import print_result
+    """Make the folders of all ends of a study: the signed roster, certificates, and the study."""
+    from siloweave.app.console import print_result, print_warning
+    from siloweave.app.network import COORDINATOR
     from siloweave.app.network import provision as make
     from siloweave.errors import InputError
 
     if address and authority:
         raise InputError("give --address, or --authority where a SuperLink is joined, not both")
-    folders = make(study, out, _named(key or []), addresses=address or (), authority=authority)
+    keys = _named(key or [], "--key", "KEY")
+    folders = make(
+        study,
+        out,
+        keys,
+        addresses=address or (),
+        authority=authority,
+        nodes={name: Path(file) for name, file in _named(node or [], "--node", "FILE").items()},
+        keys_made_here=keys_made_here,
+    )
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
         "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "
         f"{quote(str(folders['coordinator']))}"
     )
+    made_here = [name for name in folders if name not in (*keys, COORDINATOR)]
+    if made_here:
+        print_warning(
+            f"the private keys of {', '.join(made_here)} are made here: whoever has {out} can sign "
+            "as these parties, read what is sealed to them and take off their masks. The plan at "
+            "every party says so"
+        )
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
 
 
-def _named(words: list[str]) -> dict[str, str]:
+def _named(words: list[str], option: str, what: str) -> dict[str, str]:
     from siloweave.errors import InputError
 
     if odd := [word for word in words if "=" not in word]:
-        raise InputError(f"--key {odd[0]!r} must be NAME=KEY")
+        raise InputError(f"{option} {odd[0]!r} must be NAME={what}")
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 

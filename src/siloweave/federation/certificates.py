@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_ssh_private_key,
     load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -44,6 +45,7 @@ NODE_KEY = "node.key"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 """Names by which a server is reached from its own machine; every certificate has them."""
 
+_OPENSSH = b"BEGIN OPENSSH PRIVATE KEY"
 _EARLY = timedelta(days=30)  # before the end of a certificate, from when it is said
 _CONNECT_S = 10.0  # until a server must answer
 _SLACK = timedelta(hours=1)  # for clocks that are late
@@ -174,15 +176,26 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         made = ec.generate_private_key(ec.SECP384R1())
         text = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         write_whole(path, text)
+    return private_key(path)
+
+
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key in a file of ours or of OpenSSH's, without a passphrase.
+
+    Raises:
+        InputError: There is none, or it is of another kind.
+    """
     try:
-        found = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
+        text = path.read_bytes()
+        load = load_ssh_private_key if _OPENSSH in text else load_pem_private_key
+        key = load(text, None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path}: cannot be read as a key ({error})") from error
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(
             f"{path}: is not a key of an elliptic curve; move it away to get a new one"
         )
-    return found
+    return key
 
 
 def _read(path: Path) -> x509.Certificate:
