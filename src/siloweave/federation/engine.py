@@ -2,8 +2,10 @@
 
 At the coordinator, `Engine` starts Flower's SuperLink, or joins one that others run, and what pairs
 it with the session; at a party, `answering` starts the node that connects to it, outwards only.
-federation/flower.py says what these processes do; they hold no key of the study and no row, and may
-crash, restart, or be hostile.
+federation/flower.py says what these processes do. They hold no key of the study and no row, and may
+crash, restart, or carry what a hostile SuperLink sends. They run as the end's own user, but from
+another folder than the study's, without its modules (federation/processes.py). A node of another
+user, or in a container, connects to a socket of its own (`awaiting_node`, `carrying_to`).
 A message that is lost with one of them is sealed anew and asked again, and a party answers it with
 the stored bytes.
 

@@ -13,10 +13,15 @@ input, and ends when that closes. They hold no key of a study, no row and no led
 
 Flower's own executors are not used, since they run whatever program the SuperLink names: at the
 coordinator, anyone who reaches the port could start one; at a party, the SuperLink could. Here the
-application that Flower asks for is a few lines of text which nobody runs. All that the network
-reaches of a SuperLink of ours is the part that nodes talk to, see `_guarded`.
+application that Flower asks for is a few lines of text. No process of ours runs it; a site that
+runs Flower's own SuperNode has it start federation/clientapp.py, which it has installed. All that
+the network reaches of a SuperLink of ours is the part that nodes talk to, see `_guarded`.
 
-**Guarantee**: none of its own, see federation/frames.py.
+What is used of Flower, most of it no public interface, is listed in federation/flower_parts.py.
+
+**Guarantee**: none of its own, see federation/frames.py. These processes run as the user who starts
+them: beside a party, whoever takes one over by a fault in Flower could read the party's files. Of a
+node of another user, or in a container, that does not hold.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def _require_shared_folder(path: Path, node_user: int) -> None:
         )
     folder = path.parent
     remedy = (
-        f"run as the party's user: mkdir {quote(str(folder))}; and as root: chgrp GROUP "
-        f"{quote(str(folder))} && chmod 710 {quote(str(folder))}, with a group of the node's user"
+        f"let the party's user make it, and as root: chgrp GROUP {quote(str(folder))} && "
+        f"chmod 2710 {quote(str(folder))}, with a group that has the node's user alone"
     )
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder that the node's user can enter; {remedy}")
