@@ -656,7 +656,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
     ends, folder, monkeypatch, name, place, spoil
 ):
     spoil(ends[name] / place, monkeypatch)
-    words = ["party", "start", ends[name], "--data", "north.csv"]
+    words = ["party", "start", ends[name], "--data", ends["north"] / "north.csv"]
     words = ["coordinator", ends[name], "--wait", "1"] if name == "coordinator" else words
     monkeypatch.setattr(status, "log_into", lambda end: (end / "log.txt").touch())
     code, _, said = folder.call(*words, "--spool", folder.path / "s")
@@ -721,7 +721,7 @@ def test_ends_of_a_study_trust_the_authority_of_others_and_get_no_key(folder):
     (home / "ca.crt").write_text("no certificate")
     code, _, said = folder.call(*words[:-1], str(home / "ca.crt"))
     assert (code, "cannot be read as a certificate" in said) == (2, True)
-    assert folder.call(*words[:2], "--address", "office.example.org")[0] == 0
+    assert folder.call(*words[:3], "--address", "office.example.org")[0] == 0
     office = folder.path / "ends" / "coordinator" / "engine"
     certificates.check_own(office, "office.example.org")  # by an authority of its own again
     north = folder.path / "ends" / "north" / "engine" / "ca.crt"

@@ -103,3 +103,18 @@ def test_a_node_of_nobody_in_the_study_is_named(folder):
         provision(
             folder.path, folder.path / "ends", trial=True, nodes={"west": folder.path / "w.pub"}
         )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--node-user", "1001", "--spool", "s"], "--node-user 1001 goes with --socket PATH"),
+        (["--socket", "s/p", "--node-user", "no one"], "this machine has no such user; give the"),
+        (["--socket", "s/p", "--spool", "s"], "say how questions travel"),
+        ([], "at a party also --socket PATH"),
+    ],
+)
+def test_a_way_of_questions_that_cannot_be_meant_is_refused(words, said, folder, north):
+    code, _, text = folder.call("party", "start", north, "--data", "north.csv", *words)
+    assert code == 2
+    assert said in " ".join(text.split())

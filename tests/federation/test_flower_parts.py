@@ -26,6 +26,11 @@ def imported(text):
     return found
 
 
+def there(module, name):
+    """What has a name in a module of the installed version."""
+    return reduce(getattr, name.split("."), import_module(module))
+
+
 def test_every_import_is_listed_and_nothing_else():
     used = set().union(*(imported(path.read_text()) for path in SOURCE.glob("*.py")))
     listed = {f"{part.module}.{name}" for part in IMPORTED for name in part.names}
@@ -53,22 +58,19 @@ def test_the_test_that_fails_first_is_there(part):
 def test_every_part_is_there_in_the_installed_version(part):
     pytest.importorskip("flwr", reason="needs the flower extra: make engine")
     assert util.find_spec(part.module) is not None
-    module = import_module(part.module)
     for name in part.names:
         if name != "HttpGrid._client":  # of an instance, below
-            reduce(getattr, name.split("."), module)
+            there(part.module, name)
 
 
 @pytest.mark.engine
 def test_what_is_patched_is_there_in_the_installed_version():
     pytest.importorskip("flwr", reason="needs the flower extra: make engine")
-    from flwr.app import Message, RecordDict
-    from flwr.supercore.task_identity import TaskIdentity
-    from flwr.superlink.grid import HttpGrid
-
-    grid = HttpGrid("127.0.0.1:9", token="none")
+    grid = there("flwr.superlink.grid", "HttpGrid")("127.0.0.1:9", token="none")
     assert "_client" in vars(grid)
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 2, 3
-    message = Message(RecordDict(), dst_node_id=4, message_type="query")
+    identity = there("flwr.supercore.task_identity", "TaskIdentity")
+    identity.task_id, identity.run_id, identity.node_id = 1, 2, 3
+    content = there("flwr.app", "RecordDict")()
+    message = there("flwr.app", "Message")(content, dst_node_id=4, message_type="query")
     assert "_message_id" in vars(message.metadata)
     assert all(flower_parts.RELIED_ON.values())

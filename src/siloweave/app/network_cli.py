@@ -129,7 +129,8 @@ def start(
     user = _user_number(node_user, socket)
     _end_with_starter(attached)
     member(folder)  # nothing is written into a folder that is not a party's
-    require_known_files(folder, data)  # and nothing is started beside what others put there
+    if data is not None:  # else `answers_in` says so, before it opens anything
+        require_known_files(folder, data)  # nothing is started beside what others put there
     log_into(folder)
     noise = "seeded" if seeded_noise else "os"
     with answers_in(folder, data, noise=noise) as (seals, reply, declined):

@@ -183,7 +183,7 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     """Return the private key in a file of ours or of OpenSSH's, without a passphrase.
 
     Raises:
-        InputError: There is none, or it is of another kind.
+        InputError: The file has no such key.
     """
     try:
         text = path.read_bytes()
