@@ -36,7 +36,8 @@ def test_a_party_that_refuses_the_study_ends_once_it_has_said_so(tmp_path):
     with (
         pytest.raises(StudyError, match="its policy"),
         engine.awaiting_node(seals_of("lab"), reply, path) as server,
-        server,pytest.raises(StudyError, match="its policy")
+        server,
+        pytest.raises(StudyError, match="its policy"),
     ):
         asked(path).envelope()
 
