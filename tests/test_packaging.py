@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import siloweave
 from siloweave.app.cli import app
+from siloweave.federation import clientapp
 from tests.architecture.import_rules import declared
 from tests.architecture.source import ROOT, all_sources
 
@@ -84,7 +85,7 @@ def test_the_engines_tests_have_the_numerical_packages_of_the_others():
     engine, test = lock_file("requirements-flower.lock"), lock_file("requirements-test.lock")
     for name in ("jax", "jaxlib", "numpy", "scipy", "optax", "equinox", "opendp"):
         assert engine[name][0] == test[name][0]
-    assert engine["flwr"][0] == "1.41.0"
+    assert engine["flwr"][0] == "1.42.0"
 
 
 def test_every_dependency_is_used():
@@ -195,6 +196,21 @@ def test_every_command_of_the_containers_is_one():
         rows = f"./{name}.csv:/siloweave/study/rows.csv:ro"
         assert json.loads(seen.pop(name)) == ([own] if name == "office" else [own, rows])
     assert not seen
+
+
+def test_a_node_in_a_container_has_a_socket_and_nothing_of_the_partys():
+    text = (ROOT / "deploy" / "party-node" / "compose.yaml").read_text(encoding="utf-8")
+    (started,) = re.findall(r"^    command: (.+)$", text, re.M)
+    (typed,) = re.findall(r"^#   siloweave (.+)$", text, re.M)
+    for words in (started, typed):
+        shown = CliRunner().invoke(app, [*words.split(), "--help"])
+        assert shown.exit_code == 0, f"{words}: {shown.output}"
+    (volumes,) = re.findall(r"^ +volumes: (.+)$", text, re.M)
+    assert json.loads(volumes) == ["./socket:/run/siloweave:ro", "./node:/siloweave/node"]
+    assert f"--node-config={clientapp.SOCKET}='/run/siloweave/party.sock'" in text
+    (user,) = re.findall(r'^  user: "(\d+):\d+"$', text, re.M)
+    assert f"--node-user {user}" in typed
+    assert text.count("<<: *node") == 2
 
 
 def test_the_citation_names_this_version():

@@ -49,7 +49,8 @@ class Ends:
         words = ["coordinator"] if name == "coordinator" else ["party", "start"]
         words += [str(self.made[name]), *self.way(name), "--wait", str(self.wait)]
         if name != "coordinator":
-            words += ["--data", str(self.path / f"{name}.csv")]
+            own = Path(self.made[name]) / f"{name}.csv"
+            words += ["--data", str(own if own.exists() else self.path / f"{name}.csv")]
         command = [sys.executable, "-m", "siloweave", *words, "--seeded-noise", "--attached"]
         with self.log(name).open("ab") as log:
             self.running[name] = subprocess.Popen(

@@ -190,7 +190,7 @@ def test_a_party_with_another_coordinators_public_key_is_told_and_the_coordinato
     addresses = ["127.0.0.1"] if network else []
     made = provision(folder.path, folder.path / "ends", trial=True, addresses=addresses)
     own = (made["north"] / "coordinator.pub").read_text().strip()
-    other = provision(folder.path, folder.path / "others")["north"] / "coordinator.pub"
+    other = provision(folder.path, folder.path / "others", trial=True)["north"] / "coordinator.pub"
     (made["north"] / "coordinator.pub").write_bytes(other.read_bytes())
     files = lambda name: ["--spool", str(folder.path / "spool")]  # noqa: E731
     way = over_network(free_port()) if network else files

@@ -181,7 +181,7 @@ def test_init(folder, capsys):
 
 def test_provision_and_what_a_partys_owner_runs(folder, capsys):
     out, home = folder.path / "ends", folder.path / "home"
-    words = "provision", "study.toml", "--out", out, "--address", "127.0.0.1"
+    words = "provision", "study.toml", "--keys-made-here", "--out", out, "--address", "127.0.0.1"
     said = until_written(Disk(out), capsys, *words)
     assert not unnamed(said, out)
     home.mkdir()

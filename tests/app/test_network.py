@@ -146,7 +146,7 @@ def test_a_party_makes_its_own_key_and_keeps_it(folder):
     )
     own = Identity.load_or_create(folder.path / "home" / "party.key")
     word = spelled_keys(keys_for("small", own))
-    ends = provision(folder.path, folder.path / "ends", {"north": word})
+    ends = provision(folder.path, folder.path / "ends", {"north": word}, keys_made_here=True)
     assert not (ends["north"] / "party.key").exists()
     assert (ends["south"] / "party.key").exists()
     with pytest.raises(InputError, match=r"no party\.key"), party_at(ends["north"]):
@@ -331,7 +331,7 @@ def test_what_was_seen_in_rows_stays_with_who_saw_it(folder):
     folder.replace(
         "study.toml", 'name = "flaim"\nrounds = 2\nparticipation = 1.0', 'name = "two_round"'
     )
-    for end in provision(folder.path, folder.path / "ends").values():
+    for end in provision(folder.path, folder.path / "ends", keys_made_here=True).values():
         assert "37 different" not in (end / "schema.json").read_text()
 
 
@@ -461,12 +461,12 @@ def test_the_ledger_of_an_alignment_is_missed_too(folder):
 def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provisioned(folder):
     with_columns(folder, HALVES, [PAIRS], shared=False)
     with pytest.raises(InputError, match=r"fixed combinations of sex, job: .* stay apart"):
-        provision(folder.path, folder.path / "ends")
+        provision(folder.path, folder.path / "ends", keys_made_here=True)
     folder.write("schema.json", (folder.path / "schema.json").read_text().replace(
         json.dumps(PAIRS), json.dumps(RANGE)
     ))  # fmt: skip
     with pytest.raises(InputError, match=r"range of age by sex: .* cannot be drawn again"):
-        provision(folder.path, folder.path / "ends")
+        provision(folder.path, folder.path / "ends", keys_made_here=True)
 
 
 def test_columns_that_stay_apart_are_at_their_parties_alone(folder):
@@ -525,7 +525,7 @@ def test_versions_that_differ_are_named(ends, monkeypatch):
 
 
 def test_a_roster_of_another_coordinator_or_study_is_refused(ends, folder):
-    other = provision(folder.path, folder.path / "others")
+    other = provision(folder.path, folder.path / "others", keys_made_here=True)
     (ends["north"] / "roster.json").write_bytes((other["north"] / "roster.json").read_bytes())
     with (
         pytest.raises(RosterError, match="not signed by the coordinator's key"),
@@ -646,7 +646,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
     ends, folder, monkeypatch, name, place, spoil
 ):
     spoil(ends[name] / place, monkeypatch)
-    words = ["party", "start", ends[name], "--data", "north.csv"]
+    words = ["party", "start", ends[name], "--data", ends["north"] / "north.csv"]
     words = ["coordinator", ends[name], "--wait", "1"] if name == "coordinator" else words
     monkeypatch.setattr(status, "log_into", lambda end: (end / "log.txt").touch())
     code, _, said = folder.call(*words, "--spool", folder.path / "s")
@@ -700,7 +700,7 @@ def test_ends_of_a_study_trust_the_authority_of_others_and_get_no_key(folder):
     whole = (home / "ca.crt").read_bytes()
     both = home / "both.pem"
     both.write_bytes((home / "ca.key").read_bytes() + whole)
-    words = ["provision", "study.toml", "--authority", str(both)]
+    words = ["provision", "study.toml", "--keys-made-here", "--authority", str(both)]
     assert folder.call(*words)[0] == 0
     for name in ("coordinator", "north", "south"):
         engine = folder.path / "ends" / name / "engine"
@@ -711,7 +711,7 @@ def test_ends_of_a_study_trust_the_authority_of_others_and_get_no_key(folder):
     (home / "ca.crt").write_text("no certificate")
     code, _, said = folder.call(*words[:-1], str(home / "ca.crt"))
     assert (code, "cannot be read as a certificate" in said) == (2, True)
-    assert folder.call(*words[:2], "--address", "office.example.org")[0] == 0
+    assert folder.call(*words[:3], "--address", "office.example.org")[0] == 0
     office = folder.path / "ends" / "coordinator" / "engine"
     certificates.check_own(office, "office.example.org")  # by an authority of its own again
     north = folder.path / "ends" / "north" / "engine" / "ca.crt"

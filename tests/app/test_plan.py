@@ -38,7 +38,7 @@ columns = ["job"]
 @pytest.fixture
 def ends(folder):
     """Folders of a study of two parties."""
-    made = provision(folder.path, folder.path / "ends")
+    made = provision(folder.path, folder.path / "ends", keys_made_here=True)
     for name in ("north", "south"):
         (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
     return made
@@ -110,7 +110,7 @@ def test_another_roster_needs_a_new_yes(folder, ends, capsys):
     printed(capsys, "party", "approve", north, plan_in(north).digest)
     for name in ("party.key", "account.jsonl"):
         (ends["south"] / name).unlink()
-    provision(folder.path, folder.path / "ends")
+    provision(folder.path, folder.path / "ends", keys_made_here=True)
     assert "facts.keys.south" in started(north)
 
 
@@ -194,7 +194,9 @@ def test_commands_that_are_advised_quote_a_folder_with_spaces(folder, ends, caps
     assert f"`siloweave party policy --folder {written}`" in started(Path(place.name), place / "x")
     (place / "party.key").chmod(0o644)
     assert f"chmod 600 {shlex.quote(place.name + '/party.key')}" in started(Path(place.name))
-    shown = printed(capsys, "provision", folder.path, "--out", "all ends").split("siloweave ")[-1]
+    shown = printed(
+        capsys, "provision", folder.path, "--keys-made-here", "--out", "all ends"
+    ).split("siloweave ")[-1]
     assert shlex.split(shown) == ["coordinator", "all ends/coordinator"]
 
 

@@ -13,6 +13,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/app/console.py": "what commands print; cli.py is what they take",
     "src/siloweave/app/door.py": "what a party's process does; network_cli.py is what it takes",
     "src/siloweave/app/party_cli.py": "the commands of a party's owner; cli.py adds them",
+    "src/siloweave/app/party_files.py": "the names that all of a party's files may have",
     "src/siloweave/app/policy.py": "one file of a party's folder, whoever reads it",
     "src/siloweave/app/network.py": "the ends of a network; network_cli.py is what commands take",
     "src/siloweave/app/network_cli.py": "commands of a network; cli.py has those of one machine",

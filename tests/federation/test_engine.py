@@ -543,9 +543,9 @@ def answers(folder, found):
 def test_another_version_and_a_superlink_with_accounts_are_named(tmp_path):
     provisioned(tmp_path)
     home = tmp_path / "office" / "engine"
-    this = {"/openapi.json": (200, b'{"version":"1.41.0"}')}
+    this = {"/openapi.json": (200, b'{"version":"1.42.0"}')}
     for found, match in (
-        ({"/openapi.json": (200, b'{"version":"1.40.0"}')}, r"1\.41\.0: .*1\.40\.0"),
+        ({"/openapi.json": (200, b'{"version":"1.40.0"}')}, r"1\.42\.0: .*1\.40\.0"),
         ({}, "openapi.json is "),
         (this | {"/v1/fleet/register-node": (412, b""), "/v1/control/list-nodes": (401, b"")},
          "takes orders from accounts alone"),

@@ -97,6 +97,108 @@ print(end.recv(1))
         assert still_answers(path)
 
 
+PARTY, NODE, OTHER, GROUP = 65534, 65533, 65532, 65533
+ASKS = """
+import os, sys
+from pathlib import Path
+from siloweave.federation import local
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[3]))
+try:
+    print(local.ask(Path(sys.argv[1]), b"frame", 5.0))
+except Exception as error:
+    print(type(error).__name__)
+"""
+SHARES = """
+import os, sys
+from pathlib import Path
+from siloweave.federation import local
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+local.Server(Path(sys.argv[1]), bytes.upper, node_user=65533).serve()
+"""
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A folder as the superuser makes it for a party and a node of two other users."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    os.chown(folder, PARTY, GROUP)
+    folder.chmod(0o2710)
+    above = [one for one in folder.parents if one.stat().st_mode & 0o001 == 0]
+    for one in above:
+        one.chmod(0o711)
+    return folder
+
+
+@pytest.mark.skipif(
+    not hasattr(socket, "SO_PEERCRED") or os.geteuid() != 0,
+    reason="only the superuser of a Linux can become somebody else",
+)
+def test_a_node_of_another_user_is_answered_and_nobody_else(shared):
+    """Not another user of its group, who can enter, nor the party's own, nor the superuser."""
+    path = shared / "party.sock"
+    server = subprocess.Popen([sys.executable, "-c", SHARES, str(path)], stderr=subprocess.PIPE)
+
+    def asked(user, group):
+        words = [sys.executable, "-c", ASKS, str(path), str(group), str(user)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        while not path.exists():
+            assert server.poll() is None, server.stderr.read()
+            time.sleep(0.01)
+        time.sleep(0.2)
+        facts = path.stat()
+        assert (facts.st_uid, facts.st_gid, facts.st_mode & 0o777) == (PARTY, GROUP, 0o660)
+        assert asked(NODE, GROUP) == "b'FRAME'"
+        assert asked(NODE, GROUP) == "b'FRAME'"
+        for user, group in ((OTHER, GROUP), (PARTY, PARTY), (OTHER, OTHER), (0, 0)):
+            assert asked(user, group) == "RosterError"
+        assert asked(NODE, GROUP) == "b'FRAME'"
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="only Linux says who connects")
+@pytest.mark.parametrize(
+    ("mode", "match"),
+    [
+        (0o711, "used by nobody else"),
+        (0o714, "used by nobody else"),
+        (0o730, "written by its owner"),
+        (0o700, "the node cannot enter it.*chgrp GROUP .*chmod 2710"),
+    ],
+)
+def test_a_folder_for_a_node_of_another_user_is_for_it_alone(mode, match, tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(InputError, match=match):
+        local.Server(folder / "party.sock", bytes.upper, node_user=os.geteuid() + 1)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="only Linux says who connects")
+def test_a_folder_with_more_than_the_socket_is_not_shared(tmp_path):
+    folder = tmp_path / "shared"
+    with pytest.raises(InputError, match="is no folder that the node's user can enter"):
+        local.Server(folder / "party.sock", bytes.upper, node_user=os.geteuid() + 1)
+    folder.mkdir(mode=0o710)
+    (folder / "party.key").touch()
+    with pytest.raises(InputError, match=r"has party\.key beside the socket.*of its own"):
+        local.Server(folder / "party.sock", bytes.upper, node_user=os.geteuid() + 1)
+
+
+def test_a_system_that_says_not_who_connects_shares_no_socket(tmp_path, monkeypatch):
+    monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
+    tmp_path.chmod(0o710)
+    with pytest.raises(InputError, match="only Linux says which user connects"):
+        local.Server(tmp_path / "party.sock", bytes.upper, node_user=os.geteuid() + 1)
+
+
 def test_a_length_over_the_limit_is_refused_before_a_byte_is_read(path):
     with local.Server(path, bytes.upper), connected(path) as end:
         end.sendall(head(1, local.LIMIT + 1))
@@ -262,7 +364,12 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(path):
 
 
 def test_a_path_too_long_for_a_socket(tmp_path, monkeypatch):
+    """Linux takes it by a descriptor of its folder; elsewhere one can start nearer to it."""
     folder = tmp_path / ("x" * 90)
+    if local._DESCRIPTORS.is_dir():
+        with local.Server(folder / "party.sock", bytes.upper):
+            assert still_answers(folder / "party.sock")
+    monkeypatch.setattr(local, "_DESCRIPTORS", tmp_path / "none")
     with pytest.raises(InputError, match="is too long for a socket, which may have 100 bytes"):
         local.Server(folder / "party.sock", bytes.upper)
     monkeypatch.chdir(folder)

@@ -343,6 +343,12 @@ def print_plan(
     for name, key in facts.get("keys", {}).items():
         shown = f"{fingerprint(b64decode(key))} ({known[name]})" if name in known else key
         console.print(escape(f"key of {name}: {shown}"))
+    if names := facts.get("keys_made_here"):
+        console.print(f"[bold red]the coordinator made the keys of {escape(', '.join(names))}:[/] ")
+        console.print(
+            "it can sign as they do, read what is sealed to them, and take off the masks that hide "
+            "your sums behind theirs"
+        )
     if refusal:
         console.print(f"[bold red]refused:[/] {escape(refusal)}")
         return

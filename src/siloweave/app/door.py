@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
@@ -26,7 +26,7 @@ from siloweave.app.network import answers_in
 from siloweave.app.status import known_status, logging_for
 from siloweave.app.status_facts import remembered
 from siloweave.errors import InputError, SiloweaveError, of_system
-from siloweave.federation import course, engine, spool
+from siloweave.federation import course, engine, local, spool
 from siloweave.federation.watch import Watch
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -82,7 +82,9 @@ class Door:
         folder: The party's, of this study.
         data: Its rows, as the owner names them.
         files: The spool folder; None over a network.
-        address: ``HOST:PORT`` of the coordinator; None over files.
+        address: ``HOST:PORT`` of the coordinator; None over files, or where others run the node.
+        socket: Where a node that another user runs connects; None otherwise.
+        node_user: That user's number; None for this one.
         proxy: On the way to it, as the owner gave it.
         plaintext: No TLS, for trials on one machine.
         wait: Seconds for which a coordinator is awaited; or a first question, if it is refused.
@@ -94,6 +96,8 @@ class Door:
     data: str | None
     files: Path | None
     address: str | None
+    socket: Path | None
+    node_user: int | None
     proxy: str | None
     plaintext: bool
     wait: float
@@ -140,13 +144,7 @@ class Door:
             stopped = self._stop.is_set
             spool.serve(self.files, seals, reply, seconds=seconds, stopped=stopped, watch=watch)
             return
-        assert self.address is not None
-        named: dict[str, Any] = {"proxy": self.proxy, "watch": watch}
-        awaited = min(self.wait, seconds)
-        with engine.answering(
-            self.folder, seals, reply, self.address, plaintext=self.plaintext, seconds=awaited,
-            **named,
-        ) as server:  # fmt: skip
+        with self._server(seals, reply, min(self.wait, seconds), watch) as server:
             looked = server.looked
 
             def look() -> None:
@@ -156,6 +154,18 @@ class Door:
 
             server.looked = look
             server.serve(seconds)
+
+    def _server(
+        self, seals: Any, reply: Any, awaited: float, watch: Watch
+    ) -> AbstractContextManager[local.Server]:
+        """The socket at which a node hands in questions, and the node where it is this party's."""
+        if self.socket is not None:
+            return engine.awaiting_node(seals, reply, self.socket, self.node_user, watch)
+        assert self.address is not None
+        return engine.answering(
+            self.folder, seals, reply, self.address, plaintext=self.plaintext, seconds=awaited,
+            proxy=self.proxy, watch=watch,
+        )  # fmt: skip
 
 
 def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:

@@ -32,6 +32,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
@@ -54,7 +55,7 @@ from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_a
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
-from siloweave.core.run import Parties, lost_ledger
+from siloweave.core.run import SEEDED, Parties, lost_ledger
 from siloweave.errors import (
     InputError,
     LedgerError,
@@ -104,6 +105,8 @@ _POLICY, _LEDGER = (f"its {one} does not allow this study" for one in ("policy",
 _ROWS = "its rows do not fit this study"
 _PURPOSE = b"siloweave begun"
 _REMEMBERED = ("store", ALIGNMENT, "training-*", KEPT)
+OWN_FILES = (NONCES, KEPT, _BEGUN, SEEDED)
+"""Files that a party writes into a study's folder for itself; the key, policy and ledger apart."""
 _log = logging.getLogger("siloweave")
 
 
@@ -143,6 +146,8 @@ def provision(
     trial: bool = False,
     addresses: Sequence[str] = (),
     authority: Path | None = None,
+    nodes: Mapping[str, Path] | None = None,
+    keys_made_here: bool = False,
 ) -> dict[str, Path]:
     """Make a folder for the coordinator and for each party, with keys, the study and its roster.
 
@@ -150,25 +155,39 @@ def provision(
         path: The study's file, or its folder.
         out: Where the folders are made. Keys that are there are kept.
         keys: What `siloweave party key` printed at parties, which then keep their private keys to
-            themselves; keys are made here for all others, whose folders must travel in safety.
+            themselves.
         trial: Whether all ends stay on this machine, and policies allow the study as it is.
         addresses: Names and IP addresses by which parties reach the coordinator over a network;
             certificates are made for these. Without any, frames travel as files.
         authority: The certificate of the authority of a SuperLink that others run, in place of
             addresses: the coordinator joins it, and all ends trust it.
+        nodes: Files with the public keys of engine nodes that parties made, by party.
+        keys_made_here: Whether keys are made here for parties without one, as in a trial. Whoever
+            has them can sign as these parties and read what they are sent, which the roster says;
+            and their folders must travel in safety.
 
     Returns:
         Every end's folder, by name.
 
     Raises:
-        InputError: The study cannot run over a network, or a key is malformed.
+        InputError: The study cannot run over a network, or a key is malformed, or is missing.
         RosterError: A key is of no party, or two parties have one.
     """
     study, keys = Study.load(path), keys or {}
     source = path / STUDY_FILE if path.is_dir() else path
-    if strangers := [name for name in keys if name not in study.names]:
+    nodes = nodes or {}
+    if strangers := [name for name in (*keys, *nodes) if name not in study.names]:
+        option = "--key" if strangers[0] in keys else "--node"
         raise RosterError(
-            f"--key {strangers[0]}: the study has the parties {', '.join(study.names)}"
+            f"{option} {strangers[0]}: the study has the parties {', '.join(study.names)}"
+        )
+    without = [name for name in study.names if name not in keys]
+    if without and not (trial or keys_made_here):
+        raise InputError(
+            f"--key is missing for {', '.join(without)}. Let each party run `siloweave party key "
+            f"{quote(study.study.name)}` and give what that prints as --key {without[0]}=KEY. Or "
+            "say --keys-made-here: whoever has this folder can then sign as these parties, read "
+            "what is sealed to them and take off their masks"
         )
     schema = Path(study.schema.file)
     if schema.is_absolute() or len(schema.parts) > 1:
@@ -187,7 +206,7 @@ def provision(
         else:
             own = load_or_create_home(folders[name])
             public[name] = frames.keys_for(study.study.name, own)
-    roster = frames.signed_roster(study.study.name, office, public, COORDINATOR)
+    roster = frames.signed_roster(study.study.name, office, public, COORDINATOR, without)
     for name, folder in folders.items():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         roster.store(folder / frames.ROSTER_FILE)
@@ -199,7 +218,7 @@ def provision(
                 write_policy(folder, study if trial else None)
     if addresses or authority is not None:
         parties = {name: folders[name] for name in study.names}
-        engine.provision(folders[COORDINATOR], parties, addresses, authority=authority)
+        engine.provision(folders[COORDINATOR], parties, addresses, authority, nodes)
     return folders
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,6 +40,20 @@ Plaintext = Annotated[
     bool,
     typer.Option(
         "--plaintext-on-this-machine", help="No TLS: for trials on one machine, and refused else."
+    ),
+]
+Proxy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="http://HOST:PORT on the way to the coordinator; by default HTTPS_PROXY.",
+    ),
+]
+NodeUser = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --socket: the user whose node is answered, by name or number; else this one.",
     ),
 ]
 _SECONDS, _SENT_S = 3600.0, 10.0  # for an answer; for a coordinator to end by a refusal
@@ -112,13 +125,14 @@ def start(
             help="The coordinator's address, over a network; one for all, or for each study.",
         ),
     ] = None,
-    proxy: Annotated[
-        str | None,
+    socket: Annotated[
+        list[Path] | None,
         typer.Option(
-            metavar="URL",
-            help="http://HOST:PORT on the way to the coordinator; by default HTTPS_PROXY.",
+            help="In place of --superlink, for each study: where the node of another user connects."
         ),
     ] = None,
+    node_user: NodeUser = None,
+    proxy: Proxy = None,
     until: Annotated[
         str | None,
         typer.Option(help="When to end: 8h, 45min, 18:30, or 2026-12-01T18:30. Else with Ctrl-C."),
@@ -138,26 +152,34 @@ def start(
     """
     from siloweave.app.door import Door, ends_at, open_doors
     from siloweave.app.network import member
+    from siloweave.app.party_files import require_known_files
     from siloweave.app.status import log_into
 
-    ways = _each("--spool", spool, folders), _each("--superlink", superlink, folders)
+    ways = (
+        _each("--spool", spool, folders),
+        _each("--superlink", superlink, folders),
+        _each("--socket", socket, folders, is_shared=False),
+    )
     rows = _each("--data", data, folders, is_shared=False)
-    for one, other in zip(*ways, strict=True):
-        _check_way(one, other, wait)
+    for files, address, path in zip(*ways, strict=True):
+        _check_way(files, address, wait, path)
+    user = _user_number(node_user, socket)
     if proxy and superlink is None:
         from siloweave.errors import InputError
 
         raise InputError("--proxy: files need none; it is for a party with --superlink")
     seconds = ends_at(until) if until else inf
     _end_with_starter(attached)
-    for folder in folders:
+    for folder, source in zip(folders, rows, strict=True):
         member(folder)  # nothing is written into a folder that is not a party's
+        if source is not None:  # else `answers_in` says so, before it opens anything
+            require_known_files(folder, source)  # nothing starts beside what others put there
     for folder in folders:
         log_into(folder)
     noise = "seeded" if seeded_noise else "os"
     doors = [
-        Door(folder, source, files, address, proxy, plaintext, wait, noise)
-        for folder, source, files, address in zip(folders, rows, *ways, strict=True)
+        Door(folder, source, files, address, path, user, proxy, plaintext, wait, noise)
+        for folder, source, files, address, path in zip(folders, rows, *ways, strict=True)
     ]
     open_doors(doors, seconds)
 
@@ -177,16 +199,64 @@ def _each(option: str, given: Any, folders: list[Path], *, is_shared: bool = Tru
     return values
 
 
-def _check_way(spool: Path | None, superlink: str | None, wait: float) -> None:
+@party.command("node")
+@reported()
+def node(
+    folder: Annotated[
+        Path, typer.Argument(help="The node's: the folder `engine` that came with the party's.")
+    ],
+    socket: Annotated[Path, typer.Option("--socket", help="The party's, see `party start`.")],
+    superlink: Annotated[str, typer.Option(metavar="HOST:PORT", help="The coordinator's address.")],
+    plaintext: Plaintext = False,
+    proxy: Proxy = None,
+    wait: Wait = _SECONDS,
+    attached: Attached = False,
+) -> None:
+    """Connect a party to its coordinator, as a user or in a container without the party's files."""
+    from siloweave.federation import engine
+    from siloweave.federation.watch import Watch
+
+    _end_with_starter(attached)
+    watch = Watch("node", lambda line: typer.echo(line, err=True))
+    engine.carrying_to(
+        socket, folder, superlink, plaintext=plaintext, seconds=wait, proxy=proxy, watch=watch
+    )
+
+
+def _check_way(
+    spool: Path | None, superlink: str | None, wait: float, socket: Path | None = None
+) -> None:
     """Refuse an end whose questions travel in no way, or in two, or are awaited for no time."""
     from siloweave.errors import InputError, number
 
     number("--wait", wait, 0, 1e9, "(]")
-    if (spool is None) == (superlink is None):
+    if sum(way is not None for way in (spool, superlink, socket)) != 1:
         raise InputError(
             "say how questions travel: --spool FOLDER, of files that something carries, or "
-            "--superlink HOST:PORT, over a network"
+            "--superlink HOST:PORT, over a network; at a party also --socket PATH, for a node that "
+            "another user runs"
         )
+
+
+def _user_number(name: str | None, socket: object) -> int | None:
+    """Return the number of the user who runs a party's node; None for this one."""
+    from siloweave.errors import InputError
+
+    if name is None:
+        return None
+    if socket is None:
+        raise InputError(f"--node-user {name} goes with --socket PATH, where that user connects")
+    if name.isdecimal():
+        return int(name)
+    try:
+        from pwd import getpwnam
+
+        return getpwnam(name).pw_uid
+    except (ImportError, KeyError):
+        raise InputError(
+            f"--node-user {name}: this machine has no such user; give the number (`id -u`) that it "
+            "has, or that its container runs as"
+        ) from None
 
 
 @reported()
@@ -248,7 +318,21 @@ def provision(
     out: Annotated[Path, typer.Option(help="Where the folders are made.")] = Path("ends"),
     key: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=KEY, as `siloweave party key` printed it; for each such party."),
+        typer.Option(help="NAME=KEY, as `siloweave party key` printed it there; for each party."),
+    ] = None,
+    keys_made_here: Annotated[
+        bool,
+        typer.Option(
+            "--keys-made-here",
+            help="Make private keys of parties without --key: who has them can sign as they do.",
+        ),
+    ] = False,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="A public key of OpenSSH, of a node whose private key the party made.",
+        ),
     ] = None,
     address: Annotated[
         list[str] | None,
@@ -264,32 +348,49 @@ def provision(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Make the folders of all ends of a study: keys, the signed roster, and the study itself."""
-    from siloweave.app.console import print_result
+    """Make the folders of all ends of a study: the signed roster, certificates, and the study."""
+    from siloweave.app.console import print_result, print_warning
     from siloweave.app.network import COORDINATOR, fingerprints_in
     from siloweave.app.network import provision as make
     from siloweave.errors import InputError
 
     if address and authority:
         raise InputError("give --address, or --authority where a SuperLink is joined, not both")
-    folders = make(study, out, _named(key or []), addresses=address or (), authority=authority)
-    keys = fingerprints_in(folders[COORDINATOR])
+    keys = _named(key or [], "--key", "KEY")
+    folders = make(
+        study,
+        out,
+        keys,
+        addresses=address or (),
+        authority=authority,
+        nodes={name: Path(file) for name, file in _named(node or [], "--node", "FILE").items()},
+        keys_made_here=keys_made_here,
+    )
     shown = "\n".join(f"{name}: {place}" for name, place in folders.items())
     shown += "\nKeys, to compare by telephone:"
-    shown += "".join(f"\n{name}: {word}" for name, word in keys.items())
+    shown += "".join(
+        f"\n{name}: {word}" for name, word in fingerprints_in(folders[COORDINATOR]).items()
+    )
     shown += (
         "\nThen: send each party its folder. There its owner approves what `siloweave party "
         "plan` shows, and runs `siloweave party start` with --data; here: siloweave coordinator "
         f"{quote(str(folders['coordinator']))}"
     )
+    made_here = [name for name in folders if name not in (*keys, COORDINATOR)]
+    if made_here:
+        print_warning(
+            f"the private keys of {', '.join(made_here)} are made here: whoever has {out} can sign "
+            "as these parties, read what is sealed to them and take off their masks. The plan at "
+            "every party says so"
+        )
     print_result({name: str(place) for name, place in folders.items()}, shown, json=json)
 
 
-def _named(words: list[str]) -> dict[str, str]:
+def _named(words: list[str], option: str, what: str) -> dict[str, str]:
     from siloweave.errors import InputError
 
     if odd := [word for word in words if "=" not in word]:
-        raise InputError(f"--key {odd[0]!r} must be NAME=KEY")
+        raise InputError(f"{option} {odd[0]!r} must be NAME={what}")
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
@@ -342,8 +443,13 @@ def _free_port(host: str) -> int:
 @contextmanager
 def _process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A command of ours in a process of its own, which ends with the block."""
-    command = [sys.executable, "-m", "siloweave", *words, "--attached"]
-    running = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: S603
+    from siloweave.federation import processes
+
+    running = subprocess.Popen(  # noqa: S603
+        processes.command("siloweave", *words, "--attached"),
+        stdin=subprocess.PIPE,
+        env=processes.environment(),
+    )
     try:
         yield running
     finally:

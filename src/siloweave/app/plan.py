@@ -231,6 +231,7 @@ def plan_of(
     facts = study.facts()
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
+        facts["keys_made_here"] = list(roster.keys_made_here)
     before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
     aligning, usual = aligned_by(study, rows), asdict(Dialect())
     (entry,) = (one for one in study.parties if one.name == party)

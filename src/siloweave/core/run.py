@@ -79,7 +79,8 @@ from siloweave.tables.read import Table, Unread, beside, digest_of, read, rows_o
 from siloweave.tables.schema import Schema, outline
 from siloweave.tables.units import bounded_rows, check_unit
 
-_SEEDED = "seeded"  # a file in a party's folder whose noise anyone can repeat
+SEEDED = "seeded"
+"""Noise that anyone can repeat; and in a party's folder the file that says so."""
 _FACTS = "facts"  # what a training began with, beside its checkpoints
 _BEGUN = "begun.mark"
 _UNITS = "units"  # there, too: what decides which rows of each unit take part
@@ -472,10 +473,10 @@ class Job:
         if not isinstance(self.budget, Budget):
             raise InputError(f"budget={self.budget!r} is no Budget; give Budget(epsilon, delta)")
         whole("seed", self.seed)
-        if self.noise not in ("os", _SEEDED):
+        if self.noise not in ("os", SEEDED):
             raise InputError(
                 f"noise={self.noise!r} must be 'os', the operating system's entropy, or "
-                f"{_SEEDED!r}, which protects nothing"
+                f"{SEEDED!r}, which protects nothing"
             )
         if self.folder is not None:
             object.__setattr__(self, "folder", Path(self.folder))
@@ -546,7 +547,7 @@ def run_method(
         for name, table in tables.items():
             required_rows(name, table.num_rows)
     counts = [table.num_rows for table in tables.values()]
-    for said in too_few("the data have", counts, synth, job.budget) if job.noise != _SEEDED else ():
+    for said in too_few("the data have", counts, synth, job.budget) if job.noise != SEEDED else ():
         warnings.warn(said, stacklevel=4)  # to whoever gave the rows, and nobody else
     tables = {name: _inside(name, table, setup) for name, table in tables.items()}
     coded = any(isinstance(table, Codes) for table in tables.values())
@@ -798,7 +799,7 @@ def rows_to_learn(
 
 def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
     """A party's own secret for a purpose; from its folder, so that it stays the same."""
-    if job.noise == _SEEDED:
+    if job.noise == SEEDED:
         return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(32)
     store = FolderStore(home / "store", job.secret) if home else MemoryStore()
     secret = store.get(purpose) or OSEntropy().bytes(32)
@@ -1146,7 +1147,7 @@ def task_of(setup: Setup, side: Method | Stage, job: Job, *, share: float = 0.0)
 
     trains = "coordinator" in side.trains_at if isinstance(side, Method) else False
     own = training_store(setup, job, job.folder / "coordinator") if trains and job.folder else None
-    entropy = SeededEntropy(f"{job.seed}/{run}".encode()) if job.noise == _SEEDED else OSEntropy()
+    entropy = SeededEntropy(f"{job.seed}/{run}".encode()) if job.noise == SEEDED else OSEntropy()
     at_once = min(len(setup.roster), job.at_once)
     return Task(setup, inf, job.seed, progress, own, at_once, entropy)
 
@@ -1298,7 +1299,7 @@ def site_of(
 ) -> Site[Data]:
     """A party, once its ledger is open and the roster is known."""
     entropy: Entropy = OSEntropy()
-    if job.noise == _SEEDED:
+    if job.noise == SEEDED:
         entropy = SeededEntropy(f"{job.seed}/{index}".encode())
     ledger, store = stores
     return Site(
@@ -1320,7 +1321,7 @@ def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
         found = job.stores.setdefault(name, fresh)
     else:
         store = FolderStore(home / "store", job.secret)
-        _mark(home / _SEEDED, name, job)
+        _mark(home / SEEDED, name, job)
         kept = (home / KEY_FILE).exists()  # of an earlier run with noise of the system's
         identity = job.identity or (None if kept else _seeded_identity(name, job))
         found = Ledger(name, path=home / LEDGER_FILE, limit=limit, identity=identity), store
@@ -1369,12 +1370,12 @@ def lost_ledger(file: Path, what: str) -> LedgerError:
 
 def _seeded_identity(name: str, job: Job) -> Identity | None:
     """With seeded noise a key that anyone can make again, else the party's own."""
-    return Identity.seeded(f"{job.seed}/{name}".encode()) if job.noise == _SEEDED else None
+    return Identity.seeded(f"{job.seed}/{name}".encode()) if job.noise == SEEDED else None
 
 
 def _mark(mark: Path, name: str, job: Job) -> None:
     """Record that replies in a party's folder have seeded noise; such a folder stays so marked."""
-    if job.noise == _SEEDED:
+    if job.noise == SEEDED:
         mark.touch(mode=0o600)
     elif mark.exists():
         raise InputError(

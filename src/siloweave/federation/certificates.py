@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -28,6 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -43,6 +45,7 @@ NODE_KEY = "node.key"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 """Names by which a server is reached from its own machine; every certificate has them."""
 
+_OPENSSH = b"BEGIN OPENSSH PRIVATE KEY"
 _EARLY = timedelta(days=30)  # before the end of a certificate, from when it is said
 _CONNECT_S = 10.0  # until a server must answer
 _SLACK = timedelta(hours=1)  # for clocks that are late
@@ -54,7 +57,26 @@ def node_key(path: Path) -> str:
 
     It admits the node to the coordinator's link, and nothing else: no frame is signed by it.
     """
-    public = _key(path).public_key()
+    return _spelled(_key(path).public_key())
+
+
+def public_node_key(path: Path) -> str:
+    """The public key in a file of OpenSSH's as a word, for a node whose key the party made itself.
+
+    Raises:
+        InputError: It is no such file, or a key of another curve.
+    """
+    remedy = "make one with: ssh-keygen -t ecdsa -b 384 -N '' -f node, and give node.pub"
+    try:
+        public = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: is no public key of OpenSSH ({error}); {remedy}") from error
+    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name != "secp384r1":
+        raise InputError(f"{path}: is no key of the curve P-384; {remedy}")
+    return _spelled(public)
+
+
+def _spelled(public: ec.EllipticCurvePublicKey) -> str:
     return b64encode(public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)).decode()
 
 
@@ -154,15 +176,26 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         made = ec.generate_private_key(ec.SECP384R1())
         text = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         write_whole(path, text)
+    return private_key(path)
+
+
+def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key in a file of ours or of OpenSSH's, without a passphrase.
+
+    Raises:
+        InputError: The file has no such key.
+    """
     try:
-        found = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
+        text = path.read_bytes()
+        load = load_ssh_private_key if _OPENSSH in text else load_pem_private_key
+        key = load(text, None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path}: cannot be read as a key ({error})") from error
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(
             f"{path}: is not a key of an elliptic curve; move it away to get a new one"
         )
-    return found
+    return key
 
 
 def _read(path: Path) -> x509.Certificate:

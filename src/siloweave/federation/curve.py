@@ -152,10 +152,17 @@ def _shared(task: bytes, data: bytes, size: int, scalar: bytes, workers: int) ->
 
 def _elsewhere(task: bytes, data: bytes, scalar: bytes) -> bytes:
     """The same in a process of its own; here if none can be started."""
+    from siloweave.federation import processes  # not while this file is loaded, see above
+
     command = [sys.executable, "-P", str(Path(__file__).resolve())]
     try:
         done = subprocess.run(  # noqa: S603  this very file, by this very interpreter
-            command, input=task + scalar + data, capture_output=True, check=True
+            command,
+            input=task + scalar + data,
+            capture_output=True,
+            check=True,
+            env=processes.environment(),
+            cwd=processes.WORKING,
         )
     except (OSError, subprocess.CalledProcessError):
         return _compute(task, data, scalar)

@@ -2,8 +2,10 @@
 
 At the coordinator, `Engine` starts Flower's SuperLink, or joins one that others run, and what pairs
 it with the session; at a party, `answering` starts the node that connects to it, outwards only.
-federation/flower.py says what these processes do; they hold no key of the study and no row, and may
-crash, restart, or be hostile.
+federation/flower.py says what these processes do. They hold no key of the study and no row, and may
+crash, restart, or carry what a hostile SuperLink sends. They run as the end's own user, but from
+another folder than the study's, without its modules (federation/processes.py). A node of another
+user, or in a container, connects to a socket of its own (`awaiting_node`, `carrying_to`).
 A message that is lost with one of them is sealed anew and asked again, and a party answers it with
 the stored bytes.
 
@@ -23,7 +25,6 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ from pathlib import Path
 import msgspec
 
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import certificates, flower, local
+from siloweave.federation import certificates, flower, local, processes
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.federation.proxies import Proxy, connected, proxy_for
@@ -43,6 +44,8 @@ from siloweave.privacy.journal import for_its_owner, write_whole
 
 HOME = "engine"
 """In an end's folder: the engine's own."""
+FLOWER_HOME = "home"
+"""In the engine's folder: where Flower would look for settings and store programs; it has none."""
 SOCKET, PARTY_SOCKET = "engine.sock", "party.sock"
 """In the coordinator's engine folder, and in a party's folder."""
 NODES = "nodes.json"
@@ -150,18 +153,18 @@ class _Supervised:
 
     def _run(self) -> int:
         """Start the process and wait for its end; its exit code."""
-        environment = os.environ | _SETTINGS
-        environment["FLWR_HOME"] = str(self._folder / "home")
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        environment = processes.environment(self._folder.parent) | _SETTINGS
+        environment["FLWR_HOME"] = str(self._folder / FLOWER_HOME)
         with open(self.log, "ab", opener=for_its_owner) as log, self._lock:
             if self._stopped.is_set():
                 return 0
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", flower.__name__],
+                processes.command(flower.__name__),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 env=environment,
+                cwd=processes.WORKING,
                 start_new_session=True,  # an interrupt from the keyboard is for its supervisor
             )
         assert self._process.stdin is not None
@@ -253,7 +256,7 @@ class Engine:
     ) -> None:
         _need_flower()
         watch = watch or Watch("coordinator")
-        folder = folder / HOME
+        folder = folder.absolute() / HOME  # the engine's processes have another working folder
         nodes = _nodes_in(folder / NODES)
         if lacking := sorted(set(seals.roster.parties) - set(nodes)):
             raise InputError(
@@ -467,6 +470,7 @@ def provision(
     parties: Mapping[str, Path],
     names: Sequence[str],
     authority: Path | None = None,
+    nodes: Mapping[str, Path] | None = None,
 ) -> None:
     """Make what the engine needs in the folders of a study's ends.
 
@@ -476,22 +480,25 @@ def provision(
         names: DNS names and IP addresses by which parties reach the coordinator.
         authority: The certificate of the authority of a SuperLink that others run, and that the
             coordinator joins; by default the study gets an authority of its own.
+        nodes: Files with the public keys of nodes that parties made themselves, by party; for all
+            others a key is made here.
 
     Raises:
-        InputError: A name or the authority's certificate is malformed.
+        InputError: A name, a key or the authority's certificate is malformed.
     """
+    sent = {name: certificates.public_node_key(path) for name, path in (nodes or {}).items()}
     if authority is None:
         certificates.make_certificates(office / HOME, names)
     else:
         certificates.trust(office / HOME, authority)
     trusted = (office / HOME / certificates.AUTHORITY).read_bytes()
-    nodes = {}
+    keys = {}
     for name, folder in parties.items():
         home = folder / HOME
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(home / certificates.AUTHORITY, trusted)
-        nodes[name] = certificates.node_key(home / certificates.NODE_KEY)
-    write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(nodes)) + b"\n")
+        keys[name] = sent.get(name) or certificates.node_key(home / certificates.NODE_KEY)
+    write_whole(office / HOME / NODES, msgspec.json.format(msgspec.json.encode(keys)) + b"\n")
 
 
 def _nodes_in(path: Path) -> dict[str, str]:
@@ -552,40 +559,15 @@ def answering(
         StudyError: What the study was refused with, once the coordinator was sent that.
     """
     _need_flower()
-    host, port = _parted(address)
-    _check_plaintext(host, plaintext=plaintext)
-    home = folder / HOME
-    key, authority = home / certificates.NODE_KEY, home / certificates.AUTHORITY
-    certificates.node_key(key)
+    folder = folder.absolute()
+    home, path = folder / HOME, folder / PARTY_SOCKET
     watch = watch or Watch(f"party {seals.name!r}")
-    way = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
-    if proxy and plaintext:
-        raise InputError(
-            "--proxy: a link without TLS stays on this machine, so leave the proxy out"
-        )
-    watch.waits(f"connecting to {address}{f' through {way.address}' if way else ''}")
-    if not plaintext:
-        _await_server(host, port, authority, seconds, "the coordinator", way, watch)
-    answered = 0
-
-    def answer(frame: bytes) -> bytes:
-        nonlocal answered
-        if frame.startswith(flower.NOTE):
-            _show_note(frame, watch, "the first question" if not answered else "a question")
-            return b""
-        watch.waits("answering a question", is_said=False)
-        with seals.answered(frame, reply) as answer:
-            if seals.refused is not None or seals.has_ended:
-                server.stop()  # the node carries this answer before it ends
-            answered += 1
-            watch.waits("waiting for the next question", is_said=False)
-            return answer
-
-    server = local.Server(folder / PARTY_SOCKET, answer)
-    socket_, trusted = str(folder / PARTY_SOCKET), "" if plaintext else str(authority)
-    facts = flower.NodeFacts(address, trusted, socket_, str(key), way.url if way else "")
+    certificates.node_key(home / certificates.NODE_KEY)
+    facts = _node_facts(
+        home, path, address, plaintext=plaintext, seconds=seconds, proxy=proxy, watch=watch
+    )
+    server = _party_server(seals, reply, path, watch)
     node = _Supervised(facts, home, "node", server.stop)
-    server.looked = watch.look
     try:
         yield server
     finally:
@@ -608,6 +590,142 @@ def _show_note(text: bytes, watch: Watch, awaited: str) -> None:
         watch.waits(f"waiting for {awaited}")
     else:
         watch.lost(note.why)
+
+
+@contextmanager
+def awaiting_node(
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
+    path: Path,
+    node_user: int | None = None,
+    watch: Watch | None = None,
+) -> Iterator[local.Server]:
+    """A party's end whose node another user or a container runs: its socket, and no process.
+
+    The node is `carrying_to` this socket, or a SuperNode of Flower's own with the application in
+    federation/clientapp.py.
+
+    Args:
+        seals: The party's, with the study's roster and a file for its nonces.
+        reply: Answers a question that was opened.
+        path: Of the socket, in a folder with nothing else.
+        node_user: The number of the node's user, by default this one.
+        watch: Says how the link is, and what the party waits for.
+
+    Raises:
+        InputError: No socket can be made there, or others could use it; or an answer cannot be
+            stored.
+        StudyError: What the study was refused with, once the node was given that.
+    """
+    watch = watch or Watch(f"party {seals.name!r}")
+    watch.waits(f"waiting for a node at {path}")
+    server = _party_server(seals, reply, path.absolute(), watch, node_user)
+    try:
+        yield server
+    finally:
+        server.close()
+    if seals.refused is not None:
+        raise seals.refused
+
+
+def carrying_to(
+    path: Path,
+    home: Path,
+    address: str,
+    *,
+    plaintext: bool = False,
+    seconds: float = 600.0,
+    proxy: str | None = None,
+    watch: Watch | None = None,
+) -> None:
+    """Be a party's node, beside a party that is `awaiting_node`; until an interrupt.
+
+    Args:
+        path: The party's socket.
+        home: A folder of the node's own, with `node.key`, and `ca.crt` of the study's authority;
+            its log is written there.
+        address: ``HOST:PORT`` of the coordinator.
+        plaintext: No TLS; on this machine alone, for trials.
+        seconds: For which the coordinator is awaited, if nobody answers there.
+        proxy: As of `answering`.
+        watch: Says what the node waits for until the coordinator answers.
+
+    Raises:
+        InputError: As of `answering`; or the folder has no key.
+    """
+    _need_flower()
+    home = home.absolute()
+    key = home / certificates.NODE_KEY
+    if not key.is_file():
+        raise InputError(
+            f"{key}: is not there. Give the node the folder `engine` of the party's, with its files"
+        )
+    watch = watch or Watch("node")
+    facts = _node_facts(
+        home, path.absolute(), address,
+        plaintext=plaintext, seconds=seconds, proxy=proxy, watch=watch,
+    )  # fmt: skip
+    ended = threading.Event()
+    node = _Supervised(facts, home, "node", ended.set)
+    try:
+        ended.wait()
+    finally:
+        node.stop()
+    raise InputError(node.fatal)
+
+
+def _node_facts(
+    home: Path,
+    path: Path,
+    address: str,
+    *,
+    plaintext: bool,
+    seconds: float,
+    proxy: str | None,
+    watch: Watch,
+) -> flower.NodeFacts:
+    """What a node is to be, once the coordinator's server was seen to be the study's."""
+    host, port = _parted(address)
+    _check_plaintext(host, plaintext=plaintext)
+    if proxy and plaintext:
+        raise InputError(
+            "--proxy: a link without TLS stays on this machine, so leave the proxy out"
+        )
+    way = None if plaintext else proxy_for(host, port, proxy, is_local=_on_this_machine(host))
+    authority = home / certificates.AUTHORITY
+    watch.waits(f"connecting to {address}{f' through {way.address}' if way else ''}")
+    if not plaintext:
+        _await_server(host, port, authority, seconds, "the coordinator", way, watch)
+    trusted, key = "" if plaintext else str(authority), str(home / certificates.NODE_KEY)
+    return flower.NodeFacts(address, trusted, str(path), key, way.url if way else "")
+
+
+def _party_server(
+    seals: Seals,
+    reply: Callable[[Opened], bytes],
+    path: Path,
+    watch: Watch,
+    node_user: int | None = None,
+) -> local.Server:
+    """A party's socket; it ends after the answer that refuses the study, or parts from it."""
+    answered = 0
+
+    def answer(frame: bytes) -> bytes:
+        nonlocal answered
+        if frame.startswith(flower.NOTE):
+            _show_note(frame, watch, "the first question" if not answered else "a question")
+            return b""
+        watch.waits("answering a question", is_said=False)
+        with seals.answered(frame, reply) as answer:
+            if seals.refused is not None or seals.has_ended:
+                server.stop()  # the node carries this answer before it ends
+            answered += 1
+            watch.waits("waiting for the next question", is_said=False)
+            return answer
+
+    server = local.Server(path, answer, node_user=node_user)
+    server.looked = watch.look
+    return server
 
 
 def _await_server(

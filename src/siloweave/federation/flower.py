@@ -13,10 +13,15 @@ input, and ends when that closes. They hold no key of a study, no row and no led
 
 Flower's own executors are not used, since they run whatever program the SuperLink names: at the
 coordinator, anyone who reaches the port could start one; at a party, the SuperLink could. Here the
-application that Flower asks for is a few lines of text which nobody runs. All that the network
-reaches of a SuperLink of ours is the part that nodes talk to, see `_guarded`.
+application that Flower asks for is a few lines of text. No process of ours runs it; a site that
+runs Flower's own SuperNode has it start federation/clientapp.py, which it has installed. All that
+the network reaches of a SuperLink of ours is the part that nodes talk to, see `_guarded`.
 
-**Guarantee**: none of its own, see federation/frames.py.
+What is used of Flower, most of it no public interface, is listed in federation/flower_parts.py.
+
+**Guarantee**: none of its own, see federation/frames.py. These processes run as the user who starts
+them: beside a party, whoever takes one over by a fault in Flower could read the party's files. Of a
+node of another user, or in a container, that does not hold.
 """
 
 from __future__ import annotations
@@ -37,14 +42,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
 
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import gate, local
-from siloweave.federation.certificates import node_key_in
+from siloweave.federation.certificates import node_key_in, private_key
 from siloweave.federation.messages import MAX_BYTES
 
 ANSWERED, REFUSED, ABSENT, AWAY, MALFORMED = range(5)
@@ -97,7 +111,7 @@ dependencies = []
 publisher = "siloweave"
 [tool.flwr.app.components]
 serverapp = "nothing.here:runs"
-clientapp = "nothing.here:runs"
+clientapp = "siloweave.federation.clientapp:app"
 """
 
 
@@ -305,11 +319,11 @@ class _Refusals:
 
 def _signed(headers: Mapping[bytes, bytes]) -> tuple[str, float]:
     """Whose key has signed the time of a node's request, and how far ahead that is."""
-    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
-
     key, signature, at = (headers.get(b"flwr-" + one, b"")[:_SIGNED_BYTES] for one in _SIGNED)
-    with suppress(ValueError, TypeError):
-        if verify_signature(bytes_to_public_key(b64decode(key)), at, b64decode(signature)):
+    with suppress(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        public = load_pem_public_key(b64decode(key))
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            public.verify(b64decode(signature), at, ec.ECDSA(SHA256()))
             ahead = datetime.fromisoformat(at.decode()) - datetime.now(UTC)
             return key.decode("ascii"), ahead.total_seconds()
     return "", 0.0
@@ -407,9 +421,12 @@ def _client(kind: Any, facts: PairingFacts | NodeFacts, *interceptors: Any) -> A
 
 def _public(word: str) -> bytes:
     """A node's public key, as Flower has it."""
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+    return _flower_key(node_key_in(word))
 
-    return bytes(public_key_to_bytes(node_key_in(word)))
+
+def _flower_key(public: ec.EllipticCurvePublicKey) -> bytes:
+    """A public key in the form in which Flower compares and sends it."""
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _admitted(client: Any, nodes: Mapping[str, str]) -> dict[str, int]:
@@ -444,24 +461,22 @@ def _shown(facts: PairingFacts) -> Any:
 def _check_joined(facts: PairingFacts) -> None:
     """InputError where a joined SuperLink is of another version, or lets in a node of a new key."""
     import httpx
-    from cryptography.hazmat.primitives.asymmetric import ec
     from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest, UnregisterNodeFleetRequest
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-    from flwr.supercore.version import package_version
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+    flower_version = version("flwr")
     where, trusted = facts.address, ssl.create_default_context(cafile=facts.authority)
     try:
         said = httpx.get(f"https://{where}/openapi.json", verify=trusted, timeout=_PUSHED_S).text
     except httpx.RemoteProtocolError as error:
         said = repr(error)
-    if f'"version":"{package_version}"' not in said:
+    if f'"version":"{flower_version}"' not in said:
         raise InputError(
-            f"{where}: is no SuperLink of Flower {package_version}: /openapi.json is {said[:99]!r}"
+            f"{where}: is no SuperLink of Flower {flower_version}: /openapi.json is {said[:99]!r}"
         )
     key = ec.generate_private_key(ec.SECP384R1())
-    public = bytes(public_key_to_bytes(key.public_key()))
+    public = _flower_key(key.public_key())
     with _client(FleetHttpClient, facts, NodeAuthHttpInterceptor(key, key.public_key())) as client:
         try:
             let = client.RegisterNode(RegisterNodeFleetRequest(public_key=public))
@@ -477,10 +492,10 @@ def _check_joined(facts: PairingFacts) -> None:
 
 def _grid(facts: PairingFacts, control: Any) -> Any:
     """The SuperLink's grid, for a new run whose task this process has taken, and no other task."""
-    from flwr.common.serde import fab_to_proto, run_from_proto
+    from flwr.common.serde import run_from_proto
     from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+    from flwr.proto.fab_pb2 import Fab
     from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest
-    from flwr.supercore.fab import Fab
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
     from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
     from flwr.supercore.runtime import RuntimeHttpClient
@@ -492,7 +507,7 @@ def _grid(facts: PairingFacts, control: Any) -> Any:
     for one in control.ListRuns(ListRunsRequest(limit=1000)).run_dict.values():
         if one.fab_hash == digest and one.status.status != "finished":
             _stop(control, one.run_id)
-    order = StartRunRequest(fab=fab_to_proto(Fab(digest, fab, {})))
+    order = StartRunRequest(fab=Fab(hash_str=digest, content=fab))
     wanted = AcquireTaskRequest(agentapp_fab_hashes=[digest])
     with _client(RuntimeHttpClient, facts, shown) as client:
         for _ in range(3):
@@ -694,12 +709,11 @@ def _frame(message: Any) -> bytes:
 
 def _node(facts: NodeFacts) -> None:
     """Hand questions to the party, one after the other, and send its answers."""
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
     _use_proxy(facts.proxy)
-    key: Any = load_pem_private_key(Path(facts.key).read_bytes(), None)
+    key = private_key(Path(facts.key))
     auth, waits = NodeAuthHttpInterceptor(key, key.public_key()), _Waits()
     with _client(FleetHttpClient, facts, auth, waits) as client:
         _Carrying(client, key.public_key(), facts, waits).go_on()
@@ -719,14 +733,35 @@ class _Waits:
         return response
 
 
+def handed_over(message: Any, socket: Path) -> Any:
+    """Return the reply to a message of Flower's, once the party's socket was given its frame."""
+    kind, frame = REFUSED, b""
+    try:
+        frame = local.ask(socket, _frame(message), message.metadata.ttl)
+        kind = ANSWERED
+    except (WireError, KeyError, TypeError, ValueError) as error:  # or a stranger's message
+        _log.warning("refused: %r", error)
+    except RosterError as error:
+        kind = ABSENT
+        _log.warning("%s", error)
+    return _message(frame, kind, reply_to=message)
+
+
+def application_of(answer: Callable[[Any, Any], Any]) -> Any:
+    """Return what a SuperNode of Flower's own runs, see federation/clientapp.py."""
+    from flwr.clientapp import ClientApp
+
+    application = ClientApp()
+    application.query()(answer)  # messages of the kind that `_KIND` names
+    return application
+
+
 class _Carrying:
     """A party's node at work."""
 
     def __init__(self, client: Any, public: Any, facts: NodeFacts, waits: _Waits) -> None:
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
         self._client, self._facts, self._waits = client, facts, waits
-        self._public = public_key_to_bytes(public)
+        self._public = _flower_key(public)
         self._node: Any = None
         self._missed = 0.0  # when the SuperLink was last not reached
         self._told: str | None = None  # why it is not reached, as the party was told last
@@ -862,16 +897,7 @@ class _Carrying:
             return_type=Message,
         )
         message.metadata.__dict__["_message_id"] = tree.object_id
-        kind, frame = REFUSED, b""
-        try:
-            asked = Path(self._facts.socket), _frame(message), message.metadata.ttl
-            kind, frame = ANSWERED, local.ask(*asked)
-        except (WireError, KeyError, TypeError, ValueError) as error:  # or a stranger's message
-            _log.warning("refused: %r", error)
-        except RosterError as error:
-            kind = ABSENT
-            _log.warning("%s", error)
-        self._push(run, _message(frame, kind, reply_to=message))
+        self._push(run, handed_over(message, Path(self._facts.socket)))
 
     def _push(self, run: int, reply: Any) -> None:
         from flwr.app.message import remove_content_from_message

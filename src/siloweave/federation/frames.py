@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -76,12 +76,15 @@ class Roster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         study: Name of the study.
         coordinator: Name of the coordinator, as envelopes have it.
         keys: Of the coordinator and of every party, in the study's order of parties.
+        keys_made_here: Parties whose private keys the coordinator made: it can sign as they do,
+            read what is sealed to them, and take off their masks.
         signature: The coordinator's, of all before.
     """
 
     study: str
     coordinator: str
     keys: dict[str, PublicKeys]
+    keys_made_here: tuple[str, ...] = ()
     signature: bytes = b""
 
     @property
@@ -124,9 +127,15 @@ def _secret(study: str, identity: Identity) -> bytes:
 
 
 def signed_roster(
-    study: str, identity: Identity, parties: Mapping[str, PublicKeys], name: str = "coordinator"
+    study: str,
+    identity: Identity,
+    parties: Mapping[str, PublicKeys],
+    name: str = "coordinator",
+    keys_made_here: Sequence[str] = (),
 ) -> Roster:
     """A roster, signed by the coordinator of this identity and name.
+
+    `keys_made_here` are the parties whose private keys the coordinator made.
 
     Raises:
         RosterError: There is no party, a party has the coordinator's name, two ends have one key,
@@ -137,7 +146,8 @@ def signed_roster(
             f"parties={list(parties)} must name one party or more, and not {name!r}, which is "
             "the coordinator's name"
         )
-    roster = Roster(study, name, {name: keys_for(study, identity), **parties})
+    keys = {name: keys_for(study, identity), **parties}
+    roster = Roster(study, name, keys, tuple(keys_made_here))
     _check_keys(roster)
     signature = identity.sign(_ROSTER, roster.unsigned())
     return msgspec.structs.replace(roster, signature=signature)

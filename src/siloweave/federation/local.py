@@ -1,4 +1,4 @@
-"""A socket of this machine: another process of the same user hands in a frame, and gets an answer.
+"""A socket of this machine: another process hands in a frame, and gets an answer.
 
 A network engine runs beside a party, in processes of its own that hold no key and no row. They
 hand sealed frames to the party here, and carry what comes back (federation/frames.py). A
@@ -6,10 +6,12 @@ connection carries one question and its answer: one byte for the kind, eight for
 the data. What an answer function refuses with WireError goes back as a code without a text, since
 whoever carries frames has no need of the reason; that stands in the party's log.
 
-**Guarantee**: none of its own, see federation/frames.py. Processes of other users are refused, by
-the folder's mode (0700) and, on Linux, by the identity that the kernel gives of a peer. A process
-of the same user can hold up a party, for as long as it keeps `AT_ONCE` connections open, and
-neither read nor forge a message.
+**Guarantee**: none of its own, see federation/frames.py. Processes of one user alone are answered,
+by default this process's own: others are refused by the folder's mode (0700, or for a node of
+another user at most 0750) and, on Linux, by the identity that the kernel gives of a peer. A process
+that is let in can hold up a party, for as long as it keeps `AT_ONCE` connections open, and neither
+read nor forge a message. One of the party's own user can read the party's files, too; one of
+another user, or in a container, cannot.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from math import inf
 from pathlib import Path
@@ -46,6 +48,8 @@ _HEAD = 9  # bytes before the data: its kind, and its length
 _PIECE = 2**20
 _WAIT_S = 0.1  # between two looks whether to stop
 _LONGEST = 100  # bytes of a socket's path that every system takes
+_DESCRIPTORS = Path("/proc/self/fd")  # by which Linux names an open folder in a few bytes
+_OTHERS, _GROUP_WRITES, _GROUP_ENTERS = 0o007, 0o020, 0o010  # bits of a folder's mode
 
 _log = logging.getLogger("siloweave")
 
@@ -92,24 +96,27 @@ def _received(end: socket.socket, kinds: bytes, until: float) -> tuple[bytes, by
     return kind, _exactly(end, size, until)
 
 
-def _listening(path: Path) -> socket.socket:
-    """A socket at this path, in a folder of its owner's alone."""
+def _listening(path: Path, node_user: int | None) -> socket.socket:
+    """Return a socket that listens at this path, in a folder that no stranger can enter."""
     if not hasattr(socket, "AF_UNIX"):
         raise InputError(f"{path}: this system has no Unix sockets; use a spool folder instead")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = path.parent.stat()
-        if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-            raise InputError(
-                f"{path.parent}: others can enter this folder, and it holds a party's socket. Let "
-                f"this user own it, and run: chmod 700 {quote(str(path.parent))}"
-            )
+        if node_user is None:
+            _require_own_folder(path.parent)
+        else:
+            _require_shared_folder(path, node_user)
         with suppress(FileNotFoundError):
             _remove_stale(path)
         end = socket.socket(socket.AF_UNIX)
         try:
-            end.bind(_short(path))
-            path.chmod(0o600)
+            with _short(path) as name:
+                end.bind(name)
+            if node_user is None:
+                path.chmod(0o600)
+            else:
+                # The folder's group is how the node's user gets in; `Server` asks who it is.
+                os.chown(path, -1, path.parent.stat().st_gid)
+                path.chmod(0o660)
             end.listen(AT_ONCE)
         except BaseException:
             end.close()
@@ -119,36 +126,91 @@ def _listening(path: Path) -> socket.socket:
     return end
 
 
+def _require_own_folder(folder: Path) -> None:
+    """Make a folder for this user alone; InputError if others can enter the one that is there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.stat()
+    if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise InputError(
+            f"{folder}: others can enter this folder, and it holds a party's socket. Let "
+            f"this user own it, and run: chmod 700 {quote(str(folder))}"
+        )
+
+
+def _require_shared_folder(path: Path, node_user: int) -> None:
+    """Check the folder of a socket for a node of another user: it shows that user nothing else.
+
+    InputError where the group cannot enter, anyone but the owner can write, or there is more in it.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        raise InputError(
+            f"node_user={node_user}: only Linux says which user connects to a socket. Run the node "
+            "as this user, or use a spool folder"
+        )
+    folder = path.parent
+    remedy = (
+        f"let the party's user make it, and as root: chgrp GROUP {quote(str(folder))} && "
+        f"chmod 2710 {quote(str(folder))}, with a group that has the node's user alone"
+    )
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is no folder that the node's user can enter; {remedy}")
+    facts = folder.stat()
+    mode = stat.S_IMODE(facts.st_mode)
+    if facts.st_uid != os.geteuid() or mode & (_OTHERS | _GROUP_WRITES):
+        raise InputError(
+            f"{folder}: has mode {mode:o} and may be entered by its group, written by its owner, "
+            f"who must be this user, and used by nobody else; {remedy}"
+        )
+    if not mode & _GROUP_ENTERS:
+        raise InputError(f"{folder}: has mode {mode:o}, and the node cannot enter it; {remedy}")
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name != path.name)
+    if others:
+        raise InputError(
+            f"{folder}: has {', '.join(others[:3])} beside the socket, which the node's user could "
+            "read. Give the socket a folder of its own"
+        )
+
+
 def _remove_stale(path: Path) -> None:
     """Remove a killed process's socket; InputError if one answers, or a file is there."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise InputError(f"{path}: is no socket, and lies where one belongs; move it away")
     with socket.socket(socket.AF_UNIX) as other:
         try:
-            other.connect(_short(path))
+            with _short(path) as name:
+                other.connect(name)
         except ConnectionRefusedError:
             path.unlink()
             return
     raise InputError(f"{path}: another process answers there; end it first")
 
 
-def _short(path: Path) -> str:
-    """The path as a system takes it for a socket, seen from the working folder if that is less."""
-    found = min(str(path.absolute()), os.path.relpath(path), key=len)
-    if len(os.fsencode(found)) > _LONGEST:
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """Name a socket in few bytes: from the root, from the working folder, or by a descriptor."""
+    short = min(str(path.absolute()), os.path.relpath(path), key=len)
+    if len(os.fsencode(short)) <= _LONGEST:
+        yield short
+    elif _DESCRIPTORS.is_dir():
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield str(_DESCRIPTORS / str(folder) / path.name)
+        finally:
+            os.close(folder)
+    else:
         raise InputError(
-            f"{found}: is too long for a socket, which may have {_LONGEST} bytes. Start in a "
+            f"{short}: is too long for a socket, which may have {_LONGEST} bytes. Start in a "
             "folder nearer to it, or move it"
         )
-    return found
 
 
-def _of_same_user(end: socket.socket) -> bool:
-    """Whether the kernel says so of the other end; elsewhere than on Linux the folder says it."""
+def _user_of(end: socket.socket) -> int | None:
+    """Return the user that the kernel gives of the other end; None elsewhere than on Linux."""
     if (kind := getattr(socket, "SO_PEERCRED", None)) is None:
-        return True
-    _, user, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i")))
-    return bool(user == os.geteuid())
+        return None
+    peer = end.getsockopt(socket.SOL_SOCKET, kind, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", peer)
+    return int(user)
 
 
 class Server:
@@ -156,6 +218,8 @@ class Server:
 
     Args:
         path: Of the socket; its folder is made, or must be this user's alone.
+        node_user: The number of the user whose processes are answered, if not this one. The folder
+            must be there then, for its owner and a group of that user, with nothing else in it.
         answer: Gives the answer to a frame. WireError refuses the frame. Any other error ends the
             server, which raises it: a full disk, for example.
         seconds: For a question to arrive whole, and for an answer to be taken.
@@ -175,9 +239,13 @@ class Server:
         b'A FRAME'
     """
 
-    def __init__(self, path: Path, answer: Answer, *, seconds: float = 30.0) -> None:
+    def __init__(
+        self, path: Path, answer: Answer, *, seconds: float = 30.0, node_user: int | None = None
+    ) -> None:
         self._path, self._answer, self._seconds = path, answer, seconds
-        self._end = _listening(path)
+        own_user = os.geteuid() if hasattr(os, "geteuid") else 0
+        self._node_user = own_user if node_user is None else node_user
+        self._end = _listening(path, None if self._node_user == own_user else node_user)
         self._end.settimeout(_WAIT_S)
         self._stopped, self._at_work = threading.Event(), threading.Lock()
         self._free = threading.BoundedSemaphore(AT_ONCE)
@@ -225,8 +293,12 @@ class Server:
         """One connection."""
         try:
             with end:
-                if not _of_same_user(end):
-                    raise WireError("a process of another user connected")
+                # A group may have more members than the node's user, and root enters any folder.
+                if _user_of(end) not in (self._node_user, None):
+                    raise WireError(
+                        f"a process of user {_user_of(end)} connected; answered are those of user "
+                        f"{self._node_user}"
+                    )
                 _, question = _received(end, _ASK, time.monotonic() + self._seconds)
                 _sent(end, *self._answered(question), time.monotonic() + self._seconds)
         except WireError as error:
@@ -280,7 +352,8 @@ def ask(path: Path, frame: bytes, seconds: float) -> bytes:
     try:
         with socket.socket(socket.AF_UNIX) as end:
             _in_time(end, until)
-            end.connect(_short(path))
+            with _short(path) as name:
+                end.connect(name)
             _sent(end, _ASK, frame, until)
             kind, data = _received(end, _ANSWER + _REFUSED + _FAILED, until)
     except (_LateError, TimeoutError) as error:

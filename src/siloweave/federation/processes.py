@@ -1,0 +1,77 @@
+"""How this package starts Python processes: nothing in the folder they serve is run.
+
+A study's folder comes from the coordinator. `python -m` puts the working folder first among the
+places where modules are looked for, so a file `httpx.py` in it would run beside the party's key.
+
+**Guarantee**: a process that is started with `command` and `environment`, in `WORKING`, looks for
+modules only where this package, its interpreter, and absolute entries of PYTHONPATH outside the
+served folder, and the folder above it, are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+WORKING = Path(sys.executable).anchor or os.sep
+"""The working folder of every process that an end starts: the root, where no study lies."""
+
+# Variables that name where modules or libraries are loaded from. An entry that is relative, or
+# empty, means the working folder.
+_SEARCHED = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONUSERBASE",
+    "PYTHONSTARTUP",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "DYLD_LIBRARY_PATH",
+    "DYLD_INSERT_LIBRARIES",
+)
+_INSTALLED = ("site-packages", "dist-packages")  # where an interpreter looks without being told
+
+
+def command(module: str, *words: str) -> list[str]:
+    """Return the words that run a module without the working folder among its places.
+
+    Example:
+        >>> command("siloweave", "version")[1:]
+        ['-P', '-m', 'siloweave', 'version']
+    """
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def environment(folder: Path | None = None) -> dict[str, str]:
+    """Return this process's environment without what names modules or libraries of a folder.
+
+    Args:
+        folder: The end's, of a study. Entries that lie in it, or are the folder above it, are left
+            out. Relative ones always are.
+    """
+    variables = dict(os.environ)
+    for name in _SEARCHED:
+        if name not in variables:
+            continue
+        entries = variables.pop(name).split(os.pathsep)
+        allowed = [entry for entry in entries if _lies_elsewhere(entry, folder)]
+        if allowed:
+            variables[name] = os.pathsep.join(allowed)
+
+    # A checkout is found by its place alone; an installed package by the interpreter.
+    package = Path(__file__).resolve().parents[2]
+    if package.name not in _INSTALLED:
+        others = variables.get("PYTHONPATH")
+        places = [str(package), others] if others else [str(package)]
+        variables["PYTHONPATH"] = os.pathsep.join(places)
+    return variables
+
+
+def _lies_elsewhere(entry: str, folder: Path | None) -> bool:
+    """Say whether an entry is absolute, and neither in the served folder nor the one above it."""
+    if not Path(entry).is_absolute():
+        return False
+    if folder is None:
+        return True
+    place, served = Path(entry).resolve(), folder.resolve()
+    return place != served.parent and not place.is_relative_to(served)

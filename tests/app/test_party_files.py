@@ -1,0 +1,120 @@
+"""A party's folder of a study: what others put there is named, and nothing starts beside it."""
+
+import pytest
+
+from siloweave.app.network import plan_in, provision
+from siloweave.app.party_files import require_known_files, unknown_files
+from siloweave.errors import InputError, RosterError
+from tests.app.processes import provisioned, small
+
+
+@pytest.fixture
+def north(folder):
+    small(folder)
+    return provisioned(folder, "127.0.0.1")["north"]
+
+
+def start(folder, end, *words):
+    spool = folder.path / "spool"
+    return folder.call("party", "start", end, "--spool", spool, "--wait", "1", *words)
+
+
+def test_a_new_folder_has_nothing_unknown(north):
+    assert unknown_files(north) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("httpx.py", "sitecustomize.py", "more.pth", "lib.so", "run.sh", "notes.txt"),
+        *("flwr/__init__.py", "engine/flwr.py", "engine/home/config.toml", "store/x.pyc"),
+    ],
+)
+def test_a_file_of_others_is_named_and_nothing_starts(name, folder, north):
+    path = north / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("raise SystemExit")
+    code, _, said = start(folder, north, "--data", folder.path / "north.csv")
+    assert code == 2
+    said = " ".join(said.split())
+    assert f"has {name.split('/')[0]}" in said
+    assert "nothing was started" in said
+    assert "move it to another folder" in said
+    assert not (north / "log.txt").exists()
+    assert not (folder.path / "spool").exists()
+
+
+def test_programs_are_named_first_and_many_are_counted(north):
+    for number in range(7):
+        (north / f"a{number}.txt").touch()
+    (north / "z.py").touch()
+    with pytest.raises(InputError, match=r"has z\.py, a0\.txt, .* and 3 more, which siloweave"):
+        require_known_files(north)
+
+
+def test_rows_may_lie_there_if_they_are_named(north):
+    rows = north / "rows.csv"
+    rows.write_text("age\n1\n")
+    assert unknown_files(north, rows) == []
+    assert [path.name for path in unknown_files(north)] == ["rows.csv"]
+
+
+def test_what_a_killed_party_was_writing_is_its_own(north):
+    for name in ("begun.new", "approved.json.new", ".party.key.7.ab.new", "engine/ca.crt.new"):
+        (north / name).touch()
+    assert unknown_files(north) == []
+
+
+@pytest.mark.parametrize("way", ["--keys-made-here", "trial"])
+def test_that_the_office_made_keys_is_in_every_partys_plan(way, folder):
+    small(folder)
+    made = {"keys_made_here": True} if way != "trial" else {"trial": True}
+    ends = provision(folder.path, folder.path / "ends", **made)
+    for name in ("north", "south"):
+        assert plan_in(ends[name]).facts["keys_made_here"] == ["north", "south"]
+    _, said, _ = folder.call("party", "plan", ends["north"])
+    said = " ".join(said.split())
+    assert "the coordinator made the keys of north, south" in said
+    assert "take off the masks" in said
+
+
+def test_keys_are_not_made_at_the_office_unless_someone_says_so(folder):
+    small(folder)
+    code, _, said = folder.call("provision", "study.toml")
+    said = " ".join(said.split())
+    assert code == 2
+    assert "--key is missing for north, south" in said
+    assert "siloweave party key small" in said
+    assert "--keys-made-here: whoever has this folder can then sign" in said
+    assert not (folder.path / "ends").exists()
+    _, word, _ = folder.call("party", "key", "small", "--folder", "home")
+    code, _, said = folder.call(
+        "provision", "study.toml", "--key", f"north={word.strip()}", "--keys-made-here"
+    )
+    assert code == 0
+    assert "the private keys of south are made here" in " ".join(said.split())
+    _, shown, _ = folder.call("party", "plan", "ends/south")
+    assert "made the keys of south:" in " ".join(shown.split())
+
+
+def test_a_node_of_nobody_in_the_study_is_named(folder):
+    small(folder)
+    with pytest.raises(RosterError, match="--node west: the study has the parties north, south"):
+        provision(
+            folder.path, folder.path / "ends", trial=True, nodes={"west": folder.path / "w.pub"}
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--node-user", "1001", "--spool", "s"], "--node-user 1001 goes with --socket PATH"),
+        (["--socket", "s/p", "--node-user", "no one"], "this machine has no such user; give the"),
+        (["--socket", "s/p", "--spool", "s"], "say how questions travel"),
+        ([], "at a party also --socket PATH"),
+    ],
+)
+def test_a_way_of_questions_that_cannot_be_meant_is_refused(words, said, folder, north):
+    code, _, text = folder.call("party", "start", north, "--data", "north.csv", *words)
+    assert code == 2
+    assert said in " ".join(text.split())
