@@ -25,7 +25,7 @@ from siloweave.app.account import (
 )
 from siloweave.app.network import party_in, provision, refusal_in, spelled_keys
 from siloweave.app.policy import write_policy
-from siloweave.app.status import status_of
+from siloweave.app.status_facts import status_of
 from siloweave.errors import InputError, LedgerError
 from siloweave.federation.frames import keys_for
 from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger
@@ -52,7 +52,12 @@ class Home:
 
     def study(self, place):
         """A study's folder in which the party is north."""
-        made = provision(self.folder.path, self.folder.path / f"ends-{place}", {"north": self.word})
+        made = provision(
+            self.folder.path,
+            self.folder.path / f"ends-{place}",
+            {"north": self.word},
+            keys_made_here=True,
+        )
         shutil.move(made["north"], self.path / place)
         return self.path / place
 

@@ -54,6 +54,7 @@ def test_a_time_that_is_over_is_refused():
 
 def of(folder, data, spool, **named):
     named = {"proxy": None, "plaintext": False, "wait": 60.0, "noise": "seeded"} | named
+    named |= {"socket": None, "node_user": None}
     return Door(folder, str(data), spool, None, **named)
 
 

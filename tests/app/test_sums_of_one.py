@@ -28,7 +28,7 @@ def asking(folder, names, dropouts=0):
     with Ends(folder.path, made, lambda name: ["--spool", str(spool)]) as ends:
         for name in ends.parties:
             ends.start(name)
-        until(lambda: all("answers over" in ends.said(name) for name in names))
+        until(lambda: all("waiting for the first question" in ends.said(name) for name in names))
         carrier = Spool(spool, office.seals, seconds=100.0, pause=0.05)
         planned = stage.plan(setup, 0.0)
         with office.parties(carrier)(planned, stage, job) as (session, _, _):

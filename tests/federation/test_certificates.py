@@ -168,6 +168,11 @@ def test_a_party_waits_for_the_coordinator_only_so_long(provided):
     assert not (provided / "lab" / "party.sock").exists()
 
 
+async def whole_body():
+    """A body that has come whole."""
+    return {"type": "http.request", "body": bytes(10), "more_body": False}
+
+
 def status(path, *headers, kind="http"):
     """What a guarded application answers; None where the application itself was reached."""
 
@@ -179,7 +184,7 @@ def status(path, *headers, kind="http"):
 
     reached, sent = [], []
     scope = {"type": kind, "path": path, "headers": [(k, v) for k, v in headers]}
-    asyncio.run(flower._guarded(app, "secret")(scope, None, send))
+    asyncio.run(flower._guarded(app, "secret")(scope, whole_body, send))
     assert len(reached) + (len(sent) > 0) <= 1
     return None if reached else sent[0]["status"] if sent else "closed"
 
@@ -213,7 +218,7 @@ def polled(*requests, status=200, body=b"", meanwhile=None):
             sent.append(part)
 
         sent = []
-        await guarded({"type": "http", "path": path, "headers": [SIZE, *headers]}, None, send)
+        await guarded({"type": "http", "path": path, "headers": [SIZE, *headers]}, whole_body, send)
         return sent
 
     async def all_asked():
@@ -275,7 +280,7 @@ def told(*requests):
 
         sent = []
         scope = {"type": "http", "path": path, "headers": [SIZE, *headers], "status": status}
-        await guarded(scope, None, send)
+        await guarded(scope, whole_body, send)
         return [msgspec.json.decode(v) for k, v in sent[0]["headers"] if k == REFUSED]
 
     async def all_asked():

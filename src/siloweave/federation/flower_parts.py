@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Part(NamedTuple):
+class FlowerPart(NamedTuple):
     """Something of Flower's that this package uses.
 
     Attributes:
@@ -38,19 +38,21 @@ _STOCK = "tests/app/test_node_elsewhere.py::test_a_study_with_flowers_own_superl
 
 IMPORTED = (
     # Messages, as applications see them, and as they travel: an object and its parts by digest.
-    Part("flwr.app", ("ConfigRecord", "Message", "RecordDict"), "messages", _CROSS, is_public=True),
-    Part("flwr.clientapp", ("ClientApp",), "a stock SuperNode's application", _STOCK, True),
-    Part("flwr.app.message", ("remove_content_from_message",), "announces a message", _CROSS),
-    Part(
+    FlowerPart(
+        "flwr.app", ("ConfigRecord", "Message", "RecordDict"), "messages", _CROSS, is_public=True
+    ),
+    FlowerPart("flwr.clientapp", ("ClientApp",), "a stock SuperNode's application", _STOCK, True),
+    FlowerPart("flwr.app.message", ("remove_content_from_message",), "announces a message", _CROSS),
+    FlowerPart(
         "flwr.common.serde", ("message_to_proto", "run_from_proto"), "the same, on the wire", _CROSS
     ),
-    Part(
+    FlowerPart(
         "flwr.supercore.inflatable.inflatable_object",
         ("get_all_nested_objects", "get_object_tree", "no_object_id_recompute"),
         "parts of a message",
         _CROSS,
     ),
-    Part(
+    FlowerPart(
         "flwr.supercore.inflatable.inflatable_protobuf_utils",
         (
             "make_confirm_message_received_fn_protobuf",
@@ -60,14 +62,14 @@ IMPORTED = (
         "their way over the wire",
         _CROSS,
     ),
-    Part(
+    FlowerPart(
         "flwr.supercore.inflatable.inflatable_utils",
         ("ObjectPullError", "ObjectPushError", "pull_and_inflate_object_from_tree", "push_objects"),
         "the same; and that a sender was killed",
         "test_a_node_that_is_killed_comes_back",
     ),
     # The wire itself.
-    Part(
+    FlowerPart(
         "flwr.proto.control_pb2",
         (
             *("ListNodesRequest", "ListRunsRequest", "RegisterNodeRequest"),
@@ -76,8 +78,8 @@ IMPORTED = (
         "orders: admit nodes, start and stop the study's run",
         _OTHERS,
     ),
-    Part("flwr.proto.fab_pb2", ("Fab",), "the bundle of a run", _STOCK),
-    Part(
+    FlowerPart("flwr.proto.fab_pb2", ("Fab",), "the bundle of a run", _STOCK),
+    FlowerPart(
         "flwr.proto.fleet_pb2",
         (
             *("ActivateNodeRequest", "DeactivateNodeRequest"),
@@ -87,25 +89,27 @@ IMPORTED = (
         "what a node says",
         _KNOWN,
     ),
-    Part("flwr.proto.heartbeat_pb2", ("SendNodeHeartbeatRequest",), "that a node lives", _CROSS),
-    Part("flwr.proto.node_pb2", ("Node",), "a node's number", _CROSS),
-    Part(
+    FlowerPart(
+        "flwr.proto.heartbeat_pb2", ("SendNodeHeartbeatRequest",), "that a node lives", _CROSS
+    ),
+    FlowerPart("flwr.proto.node_pb2", ("Node",), "a node's number", _CROSS),
+    FlowerPart(
         "flwr.proto.runtime_pb2",
         ("AcquireTaskRequest", "PullTaskInputRequest"),
         "takes the run's task in place of an executor",
         "test_a_task_that_others_take_is_named",
     ),
     # Clients of its three protocols, and what they show.
-    Part("flwr.supercore.control", ("ControlHttpClient",), "gives orders", _CROSS),
-    Part("flwr.supercore.runtime", ("RuntimeHttpClient",), "takes the task", _CROSS),
-    Part("flwr.supernode.fleet_http_client", ("FleetHttpClient",), "is a node", _CROSS),
-    Part(
+    FlowerPart("flwr.supercore.control", ("ControlHttpClient",), "gives orders", _CROSS),
+    FlowerPart("flwr.supercore.runtime", ("RuntimeHttpClient",), "takes the task", _CROSS),
+    FlowerPart("flwr.supernode.fleet_http_client", ("FleetHttpClient",), "is a node", _CROSS),
+    FlowerPart(
         "flwr.supernode.node_auth_http_interceptor",
         ("NodeAuthHttpInterceptor",),
         "signs a node's requests",
         "test_a_clock_counts_only_if_the_node_has_signed_it",
     ),
-    Part(
+    FlowerPart(
         "flwr.supercore.interceptors",
         (
             *("RuntimeTokenHttpInterceptor", "RuntimeVersionHttpInterceptor"),
@@ -114,24 +118,24 @@ IMPORTED = (
         "shows token, version, and the secret of a joined SuperLink",
         _SECRET,
     ),
-    Part(
+    FlowerPart(
         "flwr.supercore.heartbeat",
         ("HeartbeatSender", "make_task_heartbeat_fn_http"),
         "that the task is worked on",
         "tests/synthesizers/test_engine_runs.py, by its length",
     ),
-    Part("flwr.superlink.grid", ("HttpGrid", "HttpGrid._client"), "pushes and pulls", _CROSS),
-    Part("flwr.supercore.task_identity", ("TaskIdentity",), "whose message it is", _CROSS),
+    FlowerPart("flwr.superlink.grid", ("HttpGrid", "HttpGrid._client"), "pushes and pulls", _CROSS),
+    FlowerPart("flwr.supercore.task_identity", ("TaskIdentity",), "whose message it is", _CROSS),
     # The SuperLink, and the bundle that it wants.
-    Part("flwr.cli.build", ("build_fab_from_files",), "makes the bundle of a run", _STOCK),
-    Part("flwr.superlink.main", ("create_app",), "the SuperLink's application", _CROSS),
-    Part(
+    FlowerPart("flwr.cli.build", ("build_fab_from_files",), "makes the bundle of a run", _STOCK),
+    FlowerPart("flwr.superlink.main", ("create_app",), "the SuperLink's application", _CROSS),
+    FlowerPart(
         "flwr.superlink.cli.flower_superlink",
         ("SuperLinkLifespan", "_parse_superlink_lifespan_config"),
         "its settings, which have no other door",
         "test_a_stranger_can_give_the_superlink_no_order",
     ),
-    Part(
+    FlowerPart(
         "flwr.supercore.corestate",
         ("in_memory_corestate.OBJECT_PUSH_SESSION_TTL_SECONDS",),
         "set to 30 s: when a half-sent message is given up",
