@@ -60,7 +60,7 @@ FIRST = {"degree": 3, "queries": 64, "bins": 16, "counts_share": 0.1}
 WHOLE = "all rows"
 ALIKE = "default, fits alike"
 """AIM's, before its last fit had less entropy than the others (decision 0053)."""
-LINKS = "default, links invented"
+LINKS = "default before 0060"
 """TwoRound's, before a pair is judged by what noise does not explain (decision 0060)."""
 FIXED = "default, size fixed"
 """TwoRound's, before its plan's model grew (decision 0049): beside equal bins alone."""

@@ -90,8 +90,9 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [Invented links](#invented-links): a class of few rows beside codes that it does not depend on
 
 TwoRound, SecureTwoRound and DistAIM changed on 2026-11-28
-([decision 0060](../decisions/0060-no-link-that-noise-explains.md)). Their figures are from before,
-but for those of *Invented links*.
+([decision 0060](../decisions/0060-no-link-that-noise-explains.md)), and were run again. Their mean
+three-way errors are not above those before: see *Workload and bins* and, for split columns,
+[before and after](#before-a-pair-kept-only-what-noise-does-not-explain).
 """
 
 HEAD = """## Rows split
