@@ -72,12 +72,15 @@ REASONS = {
     "version": (aged, "party 'north' has another study than the coordinator: siloweave = ", ""),
     "roster": (outdated, "party 'north' has another roster than the coordinator: ", ""),
 }
+SLOW = {"ledger", "study", "roster"}
+"""Reasons that are tried among the slow tests: each takes three processes."""
+CASES = [pytest.param(why, marks=[pytest.mark.slow] * (why in SLOW)) for why in REASONS]
 WAYS = ["files", pytest.param("network", marks=pytest.mark.engine)]
 SLOW_ENGINE = [pytest.mark.slow, pytest.mark.engine]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("why", REASONS)
+@pytest.mark.parametrize("why", CASES)
 def test_a_party_that_declines_ends_the_study_at_both_ends_at_once(folder, why, way):
     small(folder)
     if why == "rows":

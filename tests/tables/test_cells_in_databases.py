@@ -84,10 +84,15 @@ def rows(source: Database, chosen: str, names: Sequence[str]) -> Database:
     return Database(source.address, query=f"SELECT {columns} FROM cells WHERE {chosen}")
 
 
-def check_cells(source: Database, count: int) -> None:
+EVERY = [pytest.param(3, id="a third"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+"""Each how many cells are added by themselves: that takes a seventh of a second each."""
+
+
+def check_cells(source: Database, count: int, every: int = 1) -> None:
     """Assert that rows 1 to `count` of `cells`, one more each, move no other row.
 
-    Rows up to 0 are the rows that each of them is added to.
+    Rows up to 0 are the rows that each of them is added to. Of the others each `every`-th is added
+    by itself, and then all of them at once.
     """
     encoder, names = Encoder(MOVING, 7), MOVING.names
 
@@ -97,7 +102,7 @@ def check_cells(source: Database, count: int) -> None:
 
     everything = read(rows(source, "i > 0 ORDER BY i", names))
     fewer, moved = counts("i <= 0")
-    for i in range(1, count + 1):
+    for i in range(1, count + 1, every):
         alone = encoder.read(everything.take([i - 1]))
         more, moved_more = counts(f"i <= 0 OR i = {i}")
         for name, less, found in zip(names, fewer, more, strict=True):
@@ -176,15 +181,14 @@ CELLS = (*TEXTS, *NUMBERS, *WHOLE, None, "a\0b", "flu\0", b"a", b"", b"\xff\x00"
 DECLARED = ("TEXT COLLATE NOCASE", "TEXT COLLATE RTRIM", "INTEGER", "REAL", "NUMERIC")
 
 
-def test_in_sqlite_one_row_more_moves_no_other(tmp_path):
-    check_cells(in_sqlite(tmp_path, "", CELLS), len(CELLS) + 1)
+@pytest.mark.parametrize("every", EVERY)
+def test_in_sqlite_one_row_more_moves_no_other(tmp_path, every):
+    check_cells(in_sqlite(tmp_path, "", CELLS), len(CELLS) + 1, every)
 
 
 @pytest.mark.parametrize("declared", DECLARED)
 def test_a_declared_type_of_sqlite_changes_nothing(tmp_path, declared):
-    """Check every third cell, since a cell takes a seventh of a second; all of them are slow."""
-    cells = CELLS[::3]
-    check_cells(in_sqlite(tmp_path, declared, cells), len(cells) + 1)
+    check_cells(in_sqlite(tmp_path, declared, CELLS), len(CELLS) + 1, 10)
 
 
 @pytest.mark.slow
@@ -233,8 +237,9 @@ TEXT_BASE = ["a", "a", "A", "flu", "1", "?"]
 
 
 @needs_duckdb
+@pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("kind", DUCKDB)
-def test_in_duckdb_one_row_more_moves_no_other(tmp_path, kind):
+def test_in_duckdb_one_row_more_moves_no_other(tmp_path, kind, every):
     declared, cells = DUCKDB[kind]
     with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
         connection.execute(f"CREATE TABLE cells (i INTEGER, x {declared})")
@@ -246,7 +251,7 @@ def test_in_duckdb_one_row_more_moves_no_other(tmp_path, kind):
             zero = f"INSERT INTO cells VALUES ({len(cells) + 1}, 'flu' || chr(0))"
             connection.execute(zero)
     count = len(cells) + declared.startswith("VARCHAR")
-    check_cells(Database(f"duckdb:///{tmp_path / 'a.duckdb'}", table="cells"), count)
+    check_cells(Database(f"duckdb:///{tmp_path / 'a.duckdb'}", table="cells"), count, every)
 
 
 @needs_duckdb
