@@ -321,11 +321,12 @@ def print_plan(
     _print_grid(console, heads, map(_planned, plan.messages))
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
     others = list(plan.stated)[1:]
+    results = " and the results" if plan.brings_results else ""
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
         *((f"ε {whose}", f"about {words.epsilon(plan.stated[whose])}") for whose in others),
-        ("bytes sent and received", f"about {words.size(plan.size)}"),
+        ("bytes sent and received", f"about {words.size(plan.size)}{results}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
     ]

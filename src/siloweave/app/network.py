@@ -51,7 +51,14 @@ from siloweave.app.account import (
     require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
-from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
+from siloweave.app.plan import (
+    Plan,
+    forecast_of,
+    most_asked,
+    plan_of,
+    require_approved,
+    sends_results,
+)
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
@@ -302,7 +309,7 @@ def party_in(
     with _declining(_ROWS):  # what is wrong is said here alone
         moved = check_rows(study, setup.declared, setup.synth, name, table)
     if moved:
-        _log.warning("%s", moved_note(moved))
+        _log.warning("%s", moved_note(moved, setup.declared))
 
     used = setup.held.get(name, ())
 
@@ -326,7 +333,7 @@ def party_in(
 
     def part(message: Part) -> None:
         seals.part()
-        if policy.studies.results:
+        if policy.studies.results and sends_results(setup):
             _store_results(folder / RESULTS, message)
 
     with open_account(home, identity) as opened:  # no other study of this party starts meanwhile
@@ -680,17 +687,25 @@ class Office:
     def part_from(self, carrier: Any, seconds: float) -> list[str]:
         """Let all parties know that the coordinator has its result; the names of those that heard.
 
-        The synthetic table and the public report go along where all parties may have the table,
-        and both are small enough. Each party's answer is awaited for so many seconds.
+        The synthetic table and the public report go along, unless columns stay with their parties
+        (`sends_results`) or both are too large. Each party's answer is awaited for so many seconds.
         """
-        folder, names = self.study.folder, self.study.names
-        files = [folder / name for name in ("synthetic.csv", "report.html")]
-        sent = [file.read_bytes() if file.is_file() else b"" for file in files]
-        if not sent[0] or sum(map(len, sent)) > MOST_SENT:
-            sent = [b"", b""]
+        message = Part()
+        if sends_results(self.study.setup()):
+            message = _results_in(self.study.folder)
         carrier.await_for(seconds)
         run = self.study.job().named(PARTING)
-        return part_from(carrier, names, run, Part(*sent))
+        return part_from(carrier, self.study.names, run, message)
+
+
+def _results_in(folder: Path) -> Part:
+    """Read the synthetic table and the public report of a run; neither if both are too large."""
+    table, report = folder / "synthetic.csv", folder / "report.html"
+    if not (table.is_file() and report.is_file()):
+        return Part()
+    if table.stat().st_size + report.stat().st_size > MOST_SENT:
+        return Part()
+    return Part(table.read_bytes(), report.read_bytes())
 
 
 def office_in(folder: Path) -> Office:
