@@ -8,7 +8,7 @@ import pytest
 from siloweave.app import console
 from siloweave.app.network import known_keys, plan_in, provision
 from siloweave.app.status import OneLine
-from siloweave.tables.display import printable
+from siloweave.errors import printable
 from tests.app.processes import small
 
 NASTY = "age\x1b[2J\x1b]0;owned\x07\u202egnp\x9b1m"

@@ -85,7 +85,6 @@ from siloweave.privacy.ledger import (
     Identity,
     Ledger,
     fingerprint,
-    spelled_key,
     verify,
 )
 from siloweave.privacy.mechanisms import OSEntropy
@@ -493,7 +492,7 @@ def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTab
     names = [name for name, key in roster.parties.items() if key == identity.public]
     if not names:
         raise RosterError(
-            f"{home / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
+            f"{home / KEY_FILE}: has the key {fingerprint(identity.public)}, which the roster "
             "does not name. Give the coordinator this party's key, and ask for a new roster"
         )
     entry = next(party for party in study.parties if party.name == names[0])

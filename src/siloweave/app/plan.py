@@ -253,7 +253,8 @@ def plan_of(
     before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
     aligning, usual = aligned_by(study, rows), asdict(Dialect())
     (entry,) = (one for one in study.parties if one.name == party)
-    stages = {one.stage for one in messages} - {"closing", PARTING}  # each begins with facts of the study
+    # Each stage begins with facts of the study.
+    stages = {message.stage for message in messages} - {"closing", PARTING}
     begun = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
     ids = [*study.alignment.on] if study.alignment else []
     if not setup.budget.by_row:
