@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.app.ledgers import open_run
 from siloweave.federation.course import RECEIPTS
-from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, fingerprint
+from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, fingerprint, spelled_key
 from tests.privacy.rewritten import resealed
 
 

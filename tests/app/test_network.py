@@ -242,7 +242,7 @@ def _written_anew(ledger):
         (Path.unlink, r"ledger\.jsonl: is gone, .* Put the last copy of this file back"),
         (_with_its_store, "is gone"),
         (_written_anew, "is gone, or is another than this party began with"),
-        (_without_its_last_line, "lacks what paid for answers in the store beside"),
+        (_without_its_last_line, "lacks lines that this machine has seen"),
     ],
 )
 def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, lose, said):
@@ -253,10 +253,20 @@ def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, los
         with pytest.raises(LedgerError, match=said), party_at(ends["north"], noise="seeded"):
             pass
         assert ledger.exists() == there
-    if said != "lacks what paid for answers in the store beside":
-        found = status_of(ends["north"])
-        assert found.state == "its ledger is gone"
-        assert "count the study as spent in full" in found.why
+    found = status_of(ends["north"])
+    assert found.state == "its ledger is gone"
+    assert "count the study as spent in full" in found.why
+
+
+def test_an_old_copy_of_a_ledger_is_known_by_the_store_beside_it_elsewhere(ends, monkeypatch):
+    run(ends)
+    _without_its_last_line(ends["north"] / "ledger.jsonl")
+    monkeypatch.setattr(network, "require_newest", lambda number, file: None)
+    with (
+        pytest.raises(LedgerError, match="lacks what paid for answers in the store beside"),
+        party_at(ends["north"], noise="seeded"),
+    ):
+        pass
 
 
 class Killed(BaseException):

@@ -60,6 +60,7 @@ from siloweave.app.plan import (
     sends_results,
 )
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
+from siloweave.app.seen_ledgers import SeenLedger, require_newest
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
 from siloweave.core.run import SEEDED, Parties, lost_ledger
@@ -345,9 +346,11 @@ def party_in(
             coordinator=roster.keys[roster.coordinator].signing, parties=roster.parties,
         )  # fmt: skip
     with _declining(_LEDGER):
-        held = folder, roster.parties, allow, common, most, keep, seals.end, part
+        seen = SeenLedger(begun.number)
+        held = folder, roster.parties, allow, common, most, keep, seals.end, part, seen.note
         host = Host(name, setup, facts, table, job, *held)
     try:
+        seen.note(host.ledger)
         write_whole(folder / _BEGUN, begun.mark + host.ledger.header)
         yield host, seals
     finally:
@@ -459,7 +462,7 @@ def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
 
 
 def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None:
-    """Refuse a party's folder whose ledger is gone, or is unknown to its account.
+    """Refuse a party's folder whose ledger is gone, is an old copy, or is unknown to its account.
 
     Its first line is noted once it is on disk, and before a question is answered: a party that was
     killed earlier starts anew.
@@ -471,6 +474,8 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
             raise lost_ledger(ledger, "is gone, or is another than this party began with")
     elif begun is None and not there:
         return
+    if begun is not None:
+        require_newest(begun.number, ledger)
     account = read_account(home_of(folder), identity)
     unknown = begun is None or not account.knows(begun.number)
     # Before the account has the study there is no ledger, so one that is there is somebody else's.
