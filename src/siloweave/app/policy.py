@@ -400,7 +400,7 @@ alignment = false          # whether rows may be compared by ids to find those t
 shared_columns = true      # whether synthetic columns may be put together with those of others,
 #                          # where parties hold different columns
 results = false            # whether the synthetic table and the public report are stored here
-#                          # at the end, as the coordinator sends them to all
+#                          # at the end; no table is sent where columns stay with their parties
 approval = "by hand"       # the owner runs `siloweave party plan` and `siloweave party approve`
 #                          # for every study; "auto" takes part in all that this file allows
 """
