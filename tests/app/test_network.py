@@ -481,6 +481,21 @@ def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provision
         provision(folder.path, folder.path / "ends", keys_made_here=True)
 
 
+def test_an_owner_reads_why_times_of_day_are_cut(folder, caplog):
+    """As with rows on this machine: of columns whose bounds are dates."""
+    schema = json.loads((folder.path / "schema.json").read_text())
+    seen = {"name": "seen", "kind": "datetime", "low": "2026-01-01", "high": "2026-12-31"}
+    schema["columns"].append({**seen, "fallback": "2026-01-01"})
+    folder.write("schema.json", json.dumps(schema))
+    header, *rows = (folder.path / "north.csv").read_text().split()
+    lines = [f"{header},seen", *(f"{row},2026-03-01T10:30" for row in rows), ""]
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    (ends["north"] / "north.csv").write_text("\n".join(lines))
+    with party_at(ends["north"], noise="seeded"):
+        pass
+    assert "A time of day in seen becomes midnight" in caplog.text
+
+
 class Told:
     """A carrier that answers nothing and remembers the last words that parties were sent."""
 

@@ -65,7 +65,8 @@ def proxy_in(url: str) -> Proxy:
     if parts.scheme != "http" or not parts.hostname or not port:
         raise InputError(
             f"proxy {bare_url!r}: must be http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT; "
-            "other kinds, such as SOCKS, are not supported. Ask who runs the network for an HTTP proxy"
+            "other kinds, such as SOCKS, are not supported. Ask who runs the network for an HTTP "
+            "proxy"
         )
     if parts.port is None:
         whole_url = f"{whole_url.rstrip('/')}:{_PORT}"
