@@ -19,11 +19,15 @@ arguments from Python, whose types nothing else has checked.
 A party's error reaches the coordinator with its text only if its class is one of `NAMES_NO_ROW`.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isfinite, nan
 from numbers import Integral, Real
 from typing import Any
+
+_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
 class SiloweaveError(Exception):
@@ -99,6 +103,31 @@ def error_named(name: str) -> type[SiloweaveError]:
 def shortened(text: str, most: int) -> str:
     """A text; of one that is longer than so many characters its beginning, and how long it is."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+def printable(text: str, *, lines: bool = True) -> str:
+    r"""Escape what a terminal would not print but obey: control characters, and those of direction.
+
+    Names of studies, parties and columns come from others. They are escaped as in JSON, so that
+    JSON stays what it is.
+
+    Args:
+        text: What is to be shown.
+        lines: Whether ends of lines and tabs stay; else they are escaped, too.
+
+    Example:
+        >>> print(printable("age\x1b[2J \u202egnp.exe"))
+        age\u001b[2J \u202egnp.exe
+    """
+    stays = "\n\t" if lines else ""
+
+    def shown(found: re.Match[str]) -> str:
+        character = found[0]
+        if character in stays or character.isprintable():
+            return character
+        return json.dumps(character)[1:-1]
+
+    return _PLAIN.sub(shown, text)
 
 
 def of_system(error: OSError) -> str:

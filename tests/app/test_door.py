@@ -9,10 +9,11 @@ from typer import Exit
 
 from siloweave.app import door
 from siloweave.app.door import Door, ends_at, open_doors
-from siloweave.app.network import RESULTS, office_in, provision
+from siloweave.app.network import RESULTS, office_in, plan_in, provision
 from siloweave.app.run import execute
 from siloweave.app.status import LOG, known_status, log_into, logging_for
 from siloweave.errors import InputError, SchemaError
+from siloweave.federation.exchanges import NONCES, exchanges_in
 from siloweave.federation.spool import Spool
 from tests.app.conftest import STUDY, Folder
 
@@ -112,6 +113,8 @@ def test_one_process_answers_for_several_studies_and_leaves_each_when_it_has_end
         assert all(f"run {name}-" in line for line in answered)
         found = known_status(made[name]["north"])
         assert (found.state, found.answered, found.at_most) == ("finished", 4, 4)
+        crossed = exchanges_in(made[name]["north"] / NONCES)
+        assert len(crossed) == plan_in(made[name]["north"]).count == 5  # and the last word
     said = [line for line in lines if line.startswith("party 'north': ")]
     assert all(len(line) <= 80 for line in said)
 

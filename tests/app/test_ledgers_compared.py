@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from siloweave.app.ledgers import open_run
-from siloweave.federation.records import RECEIPTS
-from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, spelled_key
+from siloweave.federation.course import RECEIPTS
+from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, fingerprint, spelled_key
 from tests.privacy.rewritten import resealed
 
 
@@ -115,7 +115,7 @@ def test_a_copy_elsewhere_is_compared_with_nothing_and_its_key_is_printed(done):
     code, out, _ = done.call("ledger", copy)
     assert code == 0
     assert "Compared with nothing" in out
-    assert f"signed with the key {spelled_key(Ledger.read(copy).key)}" in " ".join(out.split())
+    assert f"signed with the key {fingerprint(Ledger.read(copy).key)}" in " ".join(out.split())
 
 
 def test_the_summary_names_every_partys_key(done):

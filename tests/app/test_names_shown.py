@@ -8,7 +8,8 @@ import pytest
 from siloweave.app import console
 from siloweave.app.network import known_keys, plan_in, provision
 from siloweave.app.status import OneLine
-from siloweave.tables.display import printable
+from siloweave.errors import printable
+from siloweave.federation.watch import WIDTH, line_of
 from tests.app.processes import small
 
 NASTY = "age\x1b[2J\x1b]0;owned\x07\u202egnp\x9b1m"
@@ -118,3 +119,10 @@ def test_a_plan_prints_what_the_yes_is_for(ends, folder):
         ("epsilon", "1.0"), ("seed", "0"),
     ):  # fmt: skip
         assert line in lines, line
+
+
+def test_a_line_of_a_terminal_is_one_line_without_control_characters():
+    line = line_of(f"party {NASTY!s}\nparty 'south': connected{'x' * 100}")
+    assert line.startswith(f"party {SHOWN}")
+    assert not any(character in line for character in (*BAD, "\n"))
+    assert len(line) == WIDTH

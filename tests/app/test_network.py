@@ -37,8 +37,10 @@ from siloweave.errors import (
     StudyError,
     WireError,
 )
-from siloweave.federation import certificates
+from siloweave.federation import certificates, messages
 from siloweave.federation.frames import keys_for
+from siloweave.federation.messages import Envelope
+from siloweave.federation.session import Part
 from siloweave.federation.site import FolderStore
 from siloweave.privacy.journal import Journal
 from siloweave.privacy.ledger import Identity, Ledger
@@ -240,7 +242,7 @@ def _written_anew(ledger):
         (Path.unlink, r"ledger\.jsonl: is gone, .* Put the last copy of this file back"),
         (_with_its_store, "is gone"),
         (_written_anew, "is gone, or is another than this party began with"),
-        (_without_its_last_line, "lacks what paid for answers in the store beside"),
+        (_without_its_last_line, "lacks lines that this machine has seen"),
     ],
 )
 def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, lose, said):
@@ -251,10 +253,20 @@ def test_a_party_whose_ledger_is_gone_or_is_an_old_copy_does_not_start(ends, los
         with pytest.raises(LedgerError, match=said), party_at(ends["north"], noise="seeded"):
             pass
         assert ledger.exists() == there
-    if said != "lacks what paid for answers in the store beside":
-        found = status_of(ends["north"])
-        assert found.state == "its ledger is gone"
-        assert "count the study as spent in full" in found.why
+    found = status_of(ends["north"])
+    assert found.state == "its ledger is gone"
+    assert "count the study as spent in full" in found.why
+
+
+def test_an_old_copy_of_a_ledger_is_known_by_the_store_beside_it_elsewhere(ends, monkeypatch):
+    run(ends)
+    _without_its_last_line(ends["north"] / "ledger.jsonl")
+    monkeypatch.setattr(network, "require_newest", lambda number, file: None)
+    with (
+        pytest.raises(LedgerError, match="lacks what paid for answers in the store beside"),
+        party_at(ends["north"], noise="seeded"),
+    ):
+        pass
 
 
 class Killed(BaseException):
@@ -469,8 +481,36 @@ def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provision
         provision(folder.path, folder.path / "ends", keys_made_here=True)
 
 
-def test_columns_that_stay_apart_are_at_their_parties_alone(folder):
-    """Each has what it has in one process, drawn ids among it; the coordinator has no column."""
+def test_an_owner_reads_why_times_of_day_are_cut(folder, caplog):
+    """As with rows on this machine: of columns whose bounds are dates."""
+    schema = json.loads((folder.path / "schema.json").read_text())
+    seen = {"name": "seen", "kind": "datetime", "low": "2026-01-01", "high": "2026-12-31"}
+    schema["columns"].append({**seen, "fallback": "2026-01-01"})
+    folder.write("schema.json", json.dumps(schema))
+    header, *rows = (folder.path / "north.csv").read_text().split()
+    lines = [f"{header},seen", *(f"{row},2026-03-01T10:30" for row in rows), ""]
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    (ends["north"] / "north.csv").write_text("\n".join(lines))
+    with party_at(ends["north"], noise="seeded"):
+        pass
+    assert "A time of day in seen becomes midnight" in caplog.text
+
+
+class Told:
+    """A carrier that answers nothing and remembers the last words that parties were sent."""
+
+    def __init__(self):
+        self.words = {}
+
+    def await_for(self, seconds):
+        pass
+
+    def send(self, name, frame, facts=b""):
+        self.words[name] = messages.decode(messages.decode(frame, Envelope).body, Part)
+
+
+def columns_apart(folder):
+    """Ends of a study whose two parties keep their own synthetic columns."""
     lines = [row.split(",") for row in (folder.path / "north.csv").read_text().split()]
     cards = ["card", *(f"C{i:03d}" for i in range(len(lines) - 1))]
     halves = {"clinic": [row[:2] for row in lines], "office": [[row[2]] for row in lines]}
@@ -488,9 +528,45 @@ def test_columns_that_stay_apart_are_at_their_parties_alone(folder):
     ends = provision(folder.path, folder.path / "ends", trial=True)
     for name in halves:
         (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    return ends
+
+
+def test_no_table_is_sent_at_the_end_where_columns_stay_with_their_parties(folder):
+    """Not even one that lies there, and a party stores none."""
+    ends = columns_apart(folder)
+    office, told = office_in(ends["coordinator"]), Told()
+    office.study.folder.mkdir()
+    for name in ("synthetic.csv", "report.html"):
+        (office.study.folder / name).write_bytes(b"left over")
+    assert office.part_from(told, 1.0) == ["clinic", "office"]
+    assert told.words == dict.fromkeys(("clinic", "office"), Part())
+    assert not plan_in(ends["clinic"]).brings_results
+    policy = ends["clinic"] / "policy.toml"
+    policy.write_text(policy.read_text() + "results = true\n")
+    with party_at(ends["clinic"], noise="seeded") as (host, _):
+        host._part(Part(b"a table", b"a report"))
+    assert not (ends["clinic"] / network.RESULTS).exists()
+
+
+@pytest.mark.parametrize("lacks", ["nothing", "synthetic.csv", "report.html", "room"])
+def test_table_and_report_are_sent_together_or_not_at_all(ends, monkeypatch, lacks):
+    office, told = office_in(ends["coordinator"]), Told()
+    office.study.folder.mkdir()
+    for name in ("synthetic.csv", "report.html"):
+        if name != lacks:
+            (office.study.folder / name).write_bytes(name.encode())
+    monkeypatch.setattr(network, "MOST_SENT", 23 if lacks == "room" else 24)
+    office.part_from(told, 1.0)
+    sent = Part(b"synthetic.csv", b"report.html") if lacks == "nothing" else Part()
+    assert told.words == dict.fromkeys(("north", "south"), sent)
+
+
+def test_columns_that_stay_apart_are_at_their_parties_alone(folder):
+    """Each has what it has in one process, drawn ids among it; the coordinator has no column."""
+    ends = columns_apart(folder)
     summary, _ = run(ends)
     execute(Study.load(folder.path), noise="seeded")
-    for name in halves:
+    for name in ("clinic", "office"):
         file = ends[name] / "synthetic.csv"
         assert file.read_text() == (folder.path / "run" / f"synthetic-{name}.csv").read_text()
         assert S_IMODE(file.stat().st_mode) == 0o600

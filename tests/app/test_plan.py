@@ -9,7 +9,7 @@ import pytest
 
 from siloweave.app.cli import main
 from siloweave.app.network import party_in, plan_in, provision
-from siloweave.app.plan import APPROVAL, approve
+from siloweave.app.plan import APPROVAL, approve, most_asked
 from siloweave.app.policy import POLICY_FILE
 from siloweave.app.status_facts import status_of
 from siloweave.errors import InputError
@@ -66,10 +66,25 @@ def test_a_plan_lists_every_question_and_what_it_costs(ends, capsys):
     found = json.loads(printed(capsys, "party", "plan", ends["north"], "--json"))
     assert found["party"] == "north"
     assert {one["tag"]: one["times"] for one in found["messages"]}["flaim/select"] == 2
-    assert found["count"] == sum(one["times"] for one in found["messages"]) == 10
+    assert found["count"] == sum(one["times"] for one in found["messages"]) == 11
     assert found["epsilon"] == 1.0
     assert found["seconds_on_engine"] - found["seconds_on_sockets"] > 9
     assert set(found["facts"]["keys"]) == {"coordinator", "north", "south"}
+
+
+def test_a_plan_lists_the_message_that_brings_the_results(ends, capsys):
+    """Their approval is asked for it, too; it answers no question, so nothing is paid."""
+    plan = plan_in(ends["north"])
+    parting = plan.messages[-1]
+    assert (parting.stage, parting.tag, parting.times) == ("parting", "run/part", 1)
+    assert [field.name for field in parting.fields] == ["table", "report"]
+    assert all(field.protected_by.startswith("public") for field in parting.fields)
+    assert (parting.ledger, parting.pays) == ("nothing", 0)
+    assert plan.questions == plan.count - 1
+    assert "parting" not in most_asked(plan.messages)
+    shown = " ".join(printed(capsys, "party", "plan", ends["north"]).split())
+    assert "results = true" in shown
+    assert "and the results" in shown
 
 
 def test_a_party_takes_part_in_exactly_what_its_owner_approved(ends, capsys):
@@ -226,7 +241,7 @@ def test_an_owner_may_leave_the_yes_to_the_policy(ends):
 def test_the_network_is_forecast_on_request(folder, capsys):
     plain, network = (printed(capsys, "check", folder.path, *more) for more in ([], ["--network"]))
     assert "messages to each party" not in plain
-    assert re.search(r"messages to each party +at most 10\b", network)
+    assert re.search(r"messages to each party +at most 11\b", network)
     assert "an engine, at 1 s a message" in network
     assert "one machine room" not in network
 

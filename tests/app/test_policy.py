@@ -1,6 +1,7 @@
 """policy.toml: what it takes, and what a party refuses by it."""
 
 import math
+import re
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,25 @@ def test_each_rule_refuses_and_names_itself(tmp_path, rule, value, said):
     found = refusal(tmp_path / "narrow", study, **{rule: value})
     assert said in found
     assert "Nothing was released" in found
+
+
+def test_a_refused_trust_model_says_what_to_write_and_what_that_accepts(tmp_path):
+    """A coordinator's questions of DistAIM are refused unless the owner has added "mpc"."""
+    study = study_in(tmp_path, method="distaim")
+    said = refusal(tmp_path / "usual", study)
+    assert "a coordinator that does not follow the protocol can read exact counts" in said
+    written = re.search(r"write trust = (\[.*?\]) \(docs/concepts/threat-model\.md", said)
+    assert tomllib.loads(f"trust = {written[1]}")["trust"] == ["secure-sum", "local", "mpc"]
+    assert (Path(__file__).parents[2] / "docs/concepts/threat-model.md").is_file()
+    assert refusal(tmp_path / "wide", study, trust=written[1]) == ""
+    assert '"mpc"' in (tmp_path / "usual" / POLICY_FILE).read_text()
+
+
+@pytest.mark.parametrize("method", ["distaim", "two_round"])
+def test_a_trial_allows_the_trust_model_of_its_study(tmp_path, method):
+    study = study_in(tmp_path, method=method)
+    write_policy(tmp_path / "trial", study)
+    read_policy(tmp_path / "trial").check(study, *study.checked())
 
 
 def test_a_guarantee_that_is_not_allowed_is_named(tmp_path):

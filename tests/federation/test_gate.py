@@ -54,7 +54,7 @@ def gate_of(app, nodes=None, strangers=None):
 
 def lane(**named):
     return Lane(
-        **{"largest": 10, "bytes_": 30, "at_once": 4, "seconds": 5.0, "waits": False, **named}
+        **{"largest": 10, "total_bytes": 30, "at_once": 4, "seconds": 5.0, "waits": False, **named}
     )
 
 
@@ -91,7 +91,7 @@ def test_few_strangers_are_read_at_a_time_and_others_are_refused():
 def test_a_node_waits_for_room_and_strangers_take_none_of_it():
     async def all_():
         app = Application()
-        gate = gate_of(app, lane(largest=100, bytes_=250, waits=True))
+        gate = gate_of(app, lane(largest=100, total_bytes=250, waits=True))
         strangers = [Sender(b"12345") for _ in range(50)]
         nodes = [Sender(bytes(60), bytes(40), known=True) for _ in range(9)]
         assert await sent(gate, [*strangers, *nodes], app) == 4 + 2

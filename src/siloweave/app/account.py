@@ -171,8 +171,8 @@ class Account:
                 "pair that is wrong: both belong to one party"
             )
         self._digests.append(_digest(lines[0]))
-        for number_, line in enumerate(lines[1:], start=2):
-            self._add(_read_entry(line, number_, path, key, self), line)
+        for line_number, line in enumerate(lines[1:], start=2):
+            self._add(_read_entry(line, line_number, path, key, self), line)
 
     def _add(self, entry: AccountEntry, line: bytes) -> None:
         self.entries += (entry,)
@@ -334,7 +334,8 @@ def read_record(key: bytes) -> AccountRecord | None:
 
 
 def _write_record(account: Account) -> None:
-    file, total = _record_file(account.key), account.total
+    file = _record_file(account.key)
+    total = account.total
     epsilon = None if isinf(total.epsilon) else total.epsilon
     record = AccountRecord(
         str(account.folder.resolve()), account.lines, account.head, epsilon, total.delta
@@ -414,7 +415,10 @@ def _follows(lines: list[bytes], line: bytes) -> bool:
 
 def lines_of(file: Path, folder: Path, key: bytes) -> Account:
     """Read the account in a file as that of a party's folder; LedgerError where it is damaged."""
-    lines = read_lines(file, follows=_follows).lines
+    return _account_of(read_lines(file, follows=_follows).lines, file, folder, key)
+
+
+def _account_of(lines: Sequence[bytes], file: Path, folder: Path, key: bytes) -> Account:
     if not lines:
         raise LedgerError(f"{file}: is empty. Nothing was released. {_restore(folder)}")
     return Account(folder, lines, key)
@@ -492,11 +496,7 @@ def open_account(
     journal = Journal(require_file(folder), wait_s=_WAIT_S)
     try:
         lines = journal.recover(follows=_follows).lines
-        if not lines:
-            raise LedgerError(
-                f"{folder / ACCOUNT_FILE}: is empty. Nothing was released. {_restore(folder)}"
-            )
-        account = Account(folder, lines, identity.public)
+        account = _account_of(lines, folder / ACCOUNT_FILE, folder, identity.public)
         if compared:
             _check_record(account, record)
         else:
@@ -583,16 +583,17 @@ def restore(folder: Path, identity: Identity, file: Path) -> None:
     if not file.is_file():
         raise InputError(f"--restore {file}: there is no such file")
     lines_of(file, folder, identity.public)
-    data, there = file.read_bytes(), folder / ACCOUNT_FILE
-    if there.exists() and not data.startswith(there.read_bytes()):
+    backup = file.read_bytes()
+    account_file = folder / ACCOUNT_FILE
+    if account_file.exists() and not backup.startswith(account_file.read_bytes()):
         raise LedgerError(
-            f"{there}: is not the beginning of {file}: it is newer, or has other lines. Nothing "
-            "was changed. If it is damaged, move it away first"
+            f"{account_file}: is not the beginning of {file}: it is newer, or has other lines. "
+            "Nothing was changed. If it is damaged, move it away first"
         )
     try:
-        write_whole(there, data)
+        write_whole(account_file, backup)
     except OSError as error:
-        raise LedgerError(f"{there}: cannot be written ({error.strerror})") from error
+        raise LedgerError(f"{account_file}: cannot be written ({error.strerror})") from error
 
 
 def state_spent(folder: Path, identity: Identity, epsilon: float, delta: float) -> None:

@@ -26,10 +26,11 @@ from siloweave.app.network import AccountView
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
-from siloweave.privacy.ledger import fingerprint, spelled_key
+from siloweave.errors import printable
+from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
-from siloweave.tables.display import count_of, listed, printable
+from siloweave.tables.display import count_of, listed
 
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _GAP = 2  # blanks between a table's columns
@@ -321,11 +322,12 @@ def print_plan(
     _print_grid(console, heads, map(_planned, plan.messages))
     bound = "∞: nothing bounds it" if isinf(plan.epsilon) else f"at most {plan.epsilon:g}"
     others = list(plan.stated)[1:]
+    results = " and the results" if plan.brings_results else ""
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
         *((f"ε {whose}", f"about {words.epsilon(plan.stated[whose])}") for whose in others),
-        ("bytes sent and received", f"about {words.size(plan.size)}"),
+        ("bytes sent and received", f"about {words.size(plan.size)}{results}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
     ]
@@ -341,8 +343,8 @@ def print_plan(
     said = ", ".join(given) or "what is decided from the file alone"
     console.print(escape(f"your text file is read with {said}"))
     for name, key in facts.get("keys", {}).items():
-        shown = f"{fingerprint(b64decode(key))} ({known[name]})" if name in known else key
-        console.print(escape(f"key of {name}: {shown}"))
+        experience = f" ({known[name]})" if name in known else ""
+        console.print(escape(f"key of {name}: {fingerprint(b64decode(key))}{experience}"))
     if names := facts.get("keys_made_here"):
         console.print(f"[bold red]the coordinator made the keys of {escape(', '.join(names))}:[/] ")
         console.print(
@@ -574,7 +576,7 @@ def _print_entries(console: Console, ledger: Reading) -> None:
         rows.append((line.index, line.step, line.what, line.to, _event(line.event), cost))
     _print_grid(console, (">#", "step", "what", "to", "mechanism", ">ρ"), rows)
     console.print(f"last line of {escape(_owner(ledger))}: {ledger.head}")
-    console.print(f"signed with the key {spelled_key(ledger.key)}")
+    console.print(f"signed with the key {fingerprint(ledger.key)}")
 
 
 def _owner(ledger: Reading) -> str:

@@ -35,7 +35,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 _LOOK_S = 0.2  # between two looks whether a study has ended, or this is interrupted
 _FACTS_S = 10.0  # between two looks whether facts for `siloweave status` are outdated
 _LATE_S = 10.0  # after which it is said why a party has not answered
-_SAID_S = 1.0  # between two looks whom a coordinator waits for
+_AWAITED_S = 1.0  # between two looks whom a coordinator waits for
 
 
 def ends_at(text: str, now: datetime | None = None) -> float:
@@ -76,7 +76,7 @@ def ends_at(text: str, now: datetime | None = None) -> float:
 
 @dataclass
 class Door:
-    """One study of a party, and the way on which its questions come.
+    """A study that a party answers for, and the way on which its questions come.
 
     Attributes:
         folder: The party's, of this study.
@@ -179,7 +179,7 @@ def open_doors(doors: Sequence[Door], seconds: float = inf) -> None:
 
     typer.echo("Ctrl-C stops this party; the same command continues", err=True)
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=one.open, args=(until,), daemon=True) for one in doors]
+    threads = [threading.Thread(target=door.open, args=(until,), daemon=True) for door in doors]
     for thread in threads:
         thread.start()
     try:
@@ -212,24 +212,24 @@ def keeping_facts(folder: Path) -> Iterator[None]:
     """
     over = threading.Event()
 
-    def keep() -> None:
+    def refresh() -> None:
         with suppress(SiloweaveError, OSError):  # the command itself says what is wrong
             if known_status(folder) is None:
                 remembered(folder)
 
-    def keep_on() -> None:
-        keep()
+    def refresh_often() -> None:
+        refresh()
         while not over.wait(_FACTS_S):
-            keep()
+            refresh()
 
-    thread = threading.Thread(target=keep_on, daemon=True)
+    thread = threading.Thread(target=refresh_often, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        keep()
+        refresh()
 
 
 @contextmanager
@@ -245,19 +245,23 @@ def waiting(folder: Path, names: Sequence[str], carrier: Any, watch: Watch) -> I
     over = threading.Event()
 
     def look() -> None:
-        awaited, is_said, shown = tuple[str, ...](), False, set[tuple[str, str]]()
+        awaited = tuple[str, ...]()
         since = time.monotonic()
-        while not over.wait(_SAID_S):
+        is_begun = False  # whether it was said once whom this waits for
+        reasons = set[tuple[str, str]]()  # that were said, with the parties
+        while not over.wait(_AWAITED_S):
             due = _awaited(folder, names)
             if due != awaited:
-                awaited, since = due, time.monotonic()
-                watch.waits(f"waiting for {', '.join(due)}" if due else "", is_said=not is_said)
-                is_said = True
+                awaited = due
+                since = time.monotonic()
+                what = f"waiting for {', '.join(due)}" if due else ""
+                watch.waits(what, is_said=not is_begun)
+                is_begun = True
             watch.look()
             for name in awaited if time.monotonic() - since > _LATE_S else ():
                 why = carrier.seen(name) if hasattr(carrier, "seen") else ""
-                if why and (name, why) not in shown:
-                    shown.add((name, why))
+                if why and (name, why) not in reasons:
+                    reasons.add((name, why))
                     watch.notes(f"{name} {why}")
 
     thread = threading.Thread(target=look, daemon=True)

@@ -21,7 +21,7 @@ from siloweave.core.run import Job, require_unspent
 from siloweave.errors import InputError, LedgerError, number
 from siloweave.federation import course, records
 from siloweave.privacy.accountants import epsilon, rho
-from siloweave.privacy.ledger import Entry, Ledger, spelled_key
+from siloweave.privacy.ledger import Entry, Ledger, fingerprint
 from siloweave.report import words
 from siloweave.report.record import Overhead, spelled
 
@@ -269,8 +269,8 @@ def _read(name: str, file: Path, key: bytes, source: str) -> Ledger:
     ledger = Ledger.read(file)
     if ledger.key != key:
         raise LedgerError(
-            f"{file}: is signed with the key {spelled_key(ledger.key)}, and {source} names "
-            f"{spelled_key(key)} for party {name!r}. It was written anew with another key. Put "
+            f"{file}: is signed with the key {fingerprint(ledger.key)}, and {source} names "
+            f"{fingerprint(key)} for party {name!r}. It was written anew with another key. Put "
             "back the file from the last backup."
         )
     return ledger

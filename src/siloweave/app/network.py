@@ -51,8 +51,16 @@ from siloweave.app.account import (
     require_file,
 )
 from siloweave.app.check import check_columns, check_rows, columns_in, rows_taken
-from siloweave.app.plan import Plan, forecast_of, most_asked, plan_of, require_approved
+from siloweave.app.plan import (
+    Plan,
+    forecast_of,
+    most_asked,
+    plan_of,
+    require_approved,
+    sends_results,
+)
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
+from siloweave.app.seen_ledgers import SeenLedger, require_newest
 from siloweave.app.study import PartyTable, Study
 from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
 from siloweave.core.run import SEEDED, Parties, lost_ledger
@@ -78,7 +86,6 @@ from siloweave.privacy.ledger import (
     Identity,
     Ledger,
     fingerprint,
-    spelled_key,
     verify,
 )
 from siloweave.privacy.mechanisms import OSEntropy
@@ -302,7 +309,7 @@ def party_in(
     with _declining(_ROWS):  # what is wrong is said here alone
         moved = check_rows(study, setup.declared, setup.synth, name, table)
     if moved:
-        _log.warning("%s", moved_note(moved))
+        _log.warning("%s", moved_note(moved, setup.declared))
 
     used = setup.held.get(name, ())
 
@@ -326,7 +333,7 @@ def party_in(
 
     def part(message: Part) -> None:
         seals.part()
-        if policy.studies.results:
+        if policy.studies.results and sends_results(setup):
             _store_results(folder / RESULTS, message)
 
     with open_account(home, identity) as opened:  # no other study of this party starts meanwhile
@@ -339,9 +346,11 @@ def party_in(
             coordinator=roster.keys[roster.coordinator].signing, parties=roster.parties,
         )  # fmt: skip
     with _declining(_LEDGER):
-        held = folder, roster.parties, allow, common, most, keep, seals.end, part
+        seen = SeenLedger(begun.number)
+        held = folder, roster.parties, allow, common, most, keep, seals.end, part, seen.note
         host = Host(name, setup, facts, table, job, *held)
     try:
+        seen.note(host.ledger)
         write_whole(folder / _BEGUN, begun.mark + host.ledger.header)
         yield host, seals
     finally:
@@ -453,7 +462,7 @@ def _begin(folder: Path, study: Study, identity: Identity) -> StudyMark:
 
 
 def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None:
-    """Refuse a party's folder whose ledger is gone, or is unknown to its account.
+    """Refuse a party's folder whose ledger is gone, is an old copy, or is unknown to its account.
 
     Its first line is noted once it is on disk, and before a question is answered: a party that was
     killed earlier starts anew.
@@ -465,6 +474,8 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
             raise lost_ledger(ledger, "is gone, or is another than this party began with")
     elif begun is None and not there:
         return
+    if begun is not None:
+        require_newest(begun.number, ledger)
     account = read_account(home_of(folder), identity)
     unknown = begun is None or not account.knows(begun.number)
     # Before the account has the study there is no ledger, so one that is there is somebody else's.
@@ -486,7 +497,7 @@ def member(folder: Path) -> tuple[Study, Path, frames.Roster, Identity, PartyTab
     names = [name for name, key in roster.parties.items() if key == identity.public]
     if not names:
         raise RosterError(
-            f"{home / KEY_FILE}: has the key {spelled_key(identity.public)}, which the roster "
+            f"{home / KEY_FILE}: has the key {fingerprint(identity.public)}, which the roster "
             "does not name. Give the coordinator this party's key, and ask for a new roster"
         )
     entry = next(party for party in study.parties if party.name == names[0])
@@ -680,17 +691,25 @@ class Office:
     def part_from(self, carrier: Any, seconds: float) -> list[str]:
         """Let all parties know that the coordinator has its result; the names of those that heard.
 
-        The synthetic table and the public report go along where all parties may have the table,
-        and both are small enough. Each party's answer is awaited for so many seconds.
+        The synthetic table and the public report go along, unless columns stay with their parties
+        (`sends_results`) or both are too large. Each party's answer is awaited for so many seconds.
         """
-        folder, names = self.study.folder, self.study.names
-        files = [folder / name for name in ("synthetic.csv", "report.html")]
-        sent = [file.read_bytes() if file.is_file() else b"" for file in files]
-        if not sent[0] or sum(map(len, sent)) > MOST_SENT:
-            sent = [b"", b""]
+        message = Part()
+        if sends_results(self.study.setup()):
+            message = _results_in(self.study.folder)
         carrier.await_for(seconds)
         run = self.study.job().named(PARTING)
-        return part_from(carrier, names, run, Part(*sent))
+        return part_from(carrier, self.study.names, run, message)
+
+
+def _results_in(folder: Path) -> Part:
+    """Read the synthetic table and the public report of a run; neither if both are too large."""
+    table, report = folder / "synthetic.csv", folder / "report.html"
+    if not (table.is_file() and report.is_file()):
+        return Part()
+    if table.stat().st_size + report.stat().st_size > MOST_SENT:
+        return Part()
+    return Part(table.read_bytes(), report.read_bytes())
 
 
 def office_in(folder: Path) -> Office:

@@ -23,14 +23,14 @@ from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE
 
 _SENT = (network.STUDY_FILE, ROSTER_FILE, network.COORDINATOR_PUBLIC)
-_OWN = (
+_WRITTEN_HERE = (
     *(KEY_FILE, POLICY_FILE, ACCOUNT_FILE, f"{ACCOUNT_FILE}.lock"),
     *(APPROVAL, LEDGER_FILE, f"{LEDGER_FILE}.lock", FACTS),
     *(LOG, *(f"{LOG}.{number}" for number in range(1, LOGS + 1))),
     *(*network.OWN_FILES, engine.PARTY_SOCKET),
 )
 # Folders that the party fills itself. `network.party_in` refuses them where it never began.
-_OWN_FOLDERS = ("store", ALIGNMENT, network.RESULTS, "training-*")
+_FILLED_HERE = ("store", ALIGNMENT, network.RESULTS, "training-*")
 _ENGINE = (certificates.AUTHORITY, certificates.NODE_KEY, "node.log", "node.log.old")
 _OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")  # which file managers leave behind
 # What Python or a system may run or load, by the end of its name; named first.
@@ -38,7 +38,7 @@ _PROGRAMS = (
     *(".py", ".pyc", ".pyo", ".pyd", ".pyw", ".pth", ".egg-link", ".zip", ".whl", ".egg"),
     *(".so", ".dylib", ".dll", ".exe", ".sh", ".bat", ".cmd", ".ps1"),
 )
-_NAMED = 5  # files that an error names
+_MOST_NAMED = 5  # files that an error names
 
 
 def require_known_files(folder: Path, data: str | Path | None = None) -> None:
@@ -54,8 +54,8 @@ def require_known_files(folder: Path, data: str | Path | None = None) -> None:
     unknown = unknown_files(folder, data)
     if not unknown:
         return
-    named = ", ".join(str(path) for path in unknown[:_NAMED])
-    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    named = ", ".join(str(path) for path in unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
     raise InputError(
         f"{folder}: has {named}{more}, which siloweave did not write there and does not expect. "
         "The folder came from others, and a program in it could run beside this party's key; "
@@ -75,7 +75,7 @@ def unknown_files(folder: Path, data: str | Path | None = None) -> list[Path]:
         Paths, relative to the folder.
     """
     schema = Study.load(folder).schema.file
-    rows = [Path(data)] if data is not None else []
+    row_files = [Path(data)] if data is not None else []
     unknown = set()
     for path in folder.iterdir():
         if path.name == engine.HOME and path.is_dir():
@@ -84,16 +84,16 @@ def unknown_files(folder: Path, data: str | Path | None = None) -> list[Path]:
             unknown.add(path)
     # What the party fills itself has names that siloweave gives; a program has not.
     unknown |= {path for path in folder.rglob("*") if path.suffix.lower() in _PROGRAMS}
-    unknown = {path for path in unknown if not any(_is_same(path, one) for one in rows)}
+    unknown = {path for path in unknown if not any(_is_same(path, file) for file in row_files)}
     paths = [path.relative_to(folder) for path in unknown]
     return sorted(paths, key=lambda path: (path.suffix.lower() not in _PROGRAMS, path))
 
 
 def _is_known(path: Path, schema: str) -> bool:
     name = path.name.removesuffix(NEW)  # a file that was being written when the party was killed
-    known = (*_SENT, *_OWN, *_OF_SYSTEMS, schema)
-    own_folder = path.is_dir() and any(path.match(pattern) for pattern in _OWN_FOLDERS)
-    return name in known or name.startswith(f".{KEY_FILE}.") or own_folder
+    known = (*_SENT, *_WRITTEN_HERE, *_OF_SYSTEMS, schema)
+    is_filled_here = path.is_dir() and any(path.match(pattern) for pattern in _FILLED_HERE)
+    return name in known or name.startswith(f".{KEY_FILE}.") or is_filled_here
 
 
 def _is_of_engine(path: Path) -> bool:

@@ -27,13 +27,13 @@ import msgspec
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
 from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views, smallest_sum
-from siloweave.core.party import agreed
+from siloweave.core.party import PARTING, agreed
 from siloweave.core.run import differences
 from siloweave.errors import InputError
 from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster
 from siloweave.federation.messages import Masked, Public, Relayed, Released, Request, reply_type
-from siloweave.federation.session import Close
+from siloweave.federation.session import Close, Part
 from siloweave.privacy.accountants import epsilon_of_rho
 from siloweave.privacy.budget import Relation, rho_for
 from siloweave.privacy.journal import write_whole
@@ -54,6 +54,7 @@ _ENTRY = 500  # bytes of a line of the ledger
 _FAR = 2**20  # a bound that nobody has declared
 _PUBLIC = "follows from no row"
 _MADE = "made of what the run has released before, and of no row"
+_RESULT = "public: what every reader of the study's result sees"
 _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
@@ -73,11 +74,12 @@ class PlannedMessage(msgspec.Struct, frozen=True):
     """One question, and the reply to it.
 
     Attributes:
-        stage: Of the run: "alignment", a stage before the method, "method", or "closing".
+        stage: Of the run: "alignment", a stage before the method, "method", "closing", or "parting"
+            once it is over.
         tag: Of the question, as it is on the wire.
         asks: The question in words.
         replies: The reply in words.
-        fields: What the reply has.
+        fields: What the reply has; at the parting, what the coordinator sends along.
         times: How often this party is asked it, at most; 0 if it comes along with the last one.
         ledger: What that enters in the party's ledger.
         guessed: Whether `times` is no bound, since it follows from the number of rows.
@@ -95,7 +97,7 @@ class PlannedMessage(msgspec.Struct, frozen=True):
     @property
     def pays(self) -> int:
         """Lines of the ledger that a reply adds, roughly."""
-        free = (_PUBLIC, _RELAYED, _MADE)
+        free = (_PUBLIC, _RELAYED, _MADE, _RESULT)
         return sum(one.protected_by not in free for one in self.fields)
 
 
@@ -117,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True):
         trust: The method's trust model.
         smallest_cohort: Fewest parties of a masked sum; None for a method that takes none.
         settings: All settings of the method, those that the study leaves out, too.
-        size: Bytes that the party sends and receives, roughly.
+        size: Bytes that the party sends and receives, roughly, without a table at the parting.
         rounds: Questions of the whole run, one after the other, at most.
         seconds: That it computes, roughly; None where that is not known.
         every_step: Whether there is a question at every gradient step.
@@ -145,7 +147,17 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def count(self) -> int:
         """Messages to this party, and as many answers, at most."""
-        return sum(one.times for one in self.messages)
+        return sum(message.times for message in self.messages)
+
+    @property
+    def questions(self) -> int:
+        """Messages to this party up to the one that closes the run, at most."""
+        return sum(message.times for message in self.messages if message.stage != PARTING)
+
+    @property
+    def brings_results(self) -> bool:
+        """Whether the synthetic table and the public report come with the last message."""
+        return any(message.fields for message in self.messages if message.stage == PARTING)
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -184,13 +196,18 @@ def most_asked(messages: Sequence[PlannedMessage]) -> dict[str, dict[str, float]
     """How often a party answers each question at most, by stage and tag.
 
     The question that closes a run may come along with the last one, and once more by itself if a
-    party vanished.
+    party vanished. The parting is no question of the run: nothing is paid for it, and a party
+    hears it again if it starts anew.
     """
-    found: dict[str, dict[str, float]] = {}
-    for one in messages:
-        stage, more = ("method", 1) if one.stage == "closing" else (one.stage, 0)
-        found.setdefault(stage, {})[one.tag] = inf if one.guessed else one.times + more
-    return found
+    most: dict[str, dict[str, float]] = {}
+    for message in messages:
+        if message.stage == PARTING:
+            continue
+        closes = message.stage == "closing"
+        stage = "method" if closes else message.stage
+        times = inf if message.guessed else message.times + closes
+        most.setdefault(stage, {})[message.tag] = times
+    return most
 
 
 # From a study
@@ -227,7 +244,8 @@ def plan_of(
     """
     synth, learn = setup.synth, study.schema.learn
     method, info = synth.method, synth.info
-    messages = (*_aligning(study, rows), *messages_over(setup, learn, found))
+    run = messages_over(setup, learn, found)
+    messages = (*_aligning(study, rows), *run, parting_over(setup))
     facts = study.facts()
     if roster is not None:
         facts["keys"] = {name: spelled_key(keys.signing) for name, keys in roster.keys.items()}
@@ -235,7 +253,8 @@ def plan_of(
     before = sum(one.times for one in messages if one.stage in {s.name for s in method.before})
     aligning, usual = aligned_by(study, rows), asdict(Dialect())
     (entry,) = (one for one in study.parties if one.name == party)
-    stages = {one.stage for one in messages} - {"closing"}  # each begins with facts of the study
+    # Each stage begins with facts of the study.
+    stages = {message.stage for message in messages} - {"closing", PARTING}
     begun = len(stages) * (len(agreed(facts)) + len(setup.schema.to_json()))
     ids = [*study.alignment.on] if study.alignment else []
     if not setup.budget.by_row:
@@ -338,6 +357,24 @@ def messages_over(setup: Setup, learn: float, found: Forecast) -> Iterator[Plann
     (closing,) = _described("closing", {Close: 1}, (), "")
     along = found.closes or [one.times for one in decoding] == [1]  # else it may come once more
     yield msgspec.structs.replace(closing, times=0 if along else 1)
+
+
+def sends_results(setup: Setup) -> bool:
+    """Say whether parties are sent the synthetic table: not where each keeps its own columns."""
+    return bool(getattr(setup.synth, "shared", True))
+
+
+def parting_over(setup: Setup) -> PlannedMessage:
+    """Return the message after a run over a network: it has ended, and here are its results."""
+    (parting,) = _described(PARTING, {Part: 1}, (), "")
+    if not sends_results(setup):
+        return parting
+    asks = (
+        f"{parting.asks} The synthetic table and the public report come with it; they are stored "
+        "if policy.toml has results = true."
+    )
+    fields = tuple(PlannedField(name, _RESULT) for name in Part.__struct_fields__)
+    return msgspec.structs.replace(parting, asks=asks, fields=fields)
 
 
 def messages_of(setup: Setup, learn: float, found: Forecast) -> Iterator[PlannedMessage]:

@@ -221,9 +221,11 @@ class Policy(Section, frozen=True):
                 f"guarantee {kind!r}."
             )
         if (trust := synth.info.trust) in TRUST and trust not in allowed.trust:
+            accepted = _few([*allowed.trust, trust])
             yield (
                 f"[studies] trust = {_few(allowed.trust)}: {synth.info.title} has the trust model "
-                f"{trust!r}, {_TRUSTED[trust]}."
+                f"{trust!r}, {_TRUSTED[trust]}. To accept that, write trust = {accepted} "
+                "(docs/concepts/threat-model.md has more)."
             )
         split = method.split == "columns"
         names = list(used) if split and used else [c.name for c in schema.coded]
@@ -305,7 +307,7 @@ def promised(study: Study) -> Budget:
 
 _TRUSTED = {
     "secure-sum": "in which the coordinator sees sums over parties alone",
-    "mpc": "which hides rows from a coordinator only if it follows the protocol",
+    "mpc": "in which a coordinator that does not follow the protocol can read exact counts",
     "local": "in which all that leaves a party is noisy",
 }
 
@@ -387,7 +389,9 @@ rows_per_person = 1        # the most rows that one person has here: two rows ma
 
 [studies]
 guarantees = ["dp"]        # also "partial", "refuted", "none": see `siloweave list`
-trust = ["secure-sum", "local"]  # also "mpc", for a coordinator that follows the protocol
+trust = ["secure-sum", "local"]  # SecureTwoRound and DistAIM need "mpc", too: a coordinator that
+#                          # does not follow the protocol can then read exact counts of your rows
+#                          # (docs/concepts/threat-model.md)
 methods = []               # names that `siloweave list` shows; all that have such a guarantee if []
 columns = []               # of this party's tables that may be used; all of the study's if []
 smallest_roster = 2        # fewest parties
@@ -396,7 +400,7 @@ alignment = false          # whether rows may be compared by ids to find those t
 shared_columns = true      # whether synthetic columns may be put together with those of others,
 #                          # where parties hold different columns
 results = false            # whether the synthetic table and the public report are stored here
-#                          # at the end, as the coordinator sends them to all
+#                          # at the end; no table is sent where columns stay with their parties
 approval = "by hand"       # the owner runs `siloweave party plan` and `siloweave party approve`
 #                          # for every study; "auto" takes part in all that this file allows
 """

@@ -29,11 +29,10 @@ from typing import Any
 import msgspec
 
 from siloweave import __version__
-from siloweave.errors import of_system
+from siloweave.errors import of_system, printable
 from siloweave.federation import course
 from siloweave.federation.exchanges import LAST, NONCES, PARTING, REFUSAL, exchanges_in
 from siloweave.privacy.journal import for_its_owner, write_whole
-from siloweave.tables.display import printable
 
 LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""

@@ -88,7 +88,7 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
         party=network.member(folder)[-1].name,
         state=state,
         why=why,
-        count=plan.count,
+        count=plan.questions,
         is_guessed=data is None and any(one.guessed for one in plan.messages),
         run=entries[-1].run if entries else "",
         step=entries[-1].step if entries else "",

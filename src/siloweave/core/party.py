@@ -29,7 +29,14 @@ import msgspec
 
 from siloweave.core import run as runs
 from siloweave.core.method import Keep, Method, Setup, Stage, Task
-from siloweave.errors import NAMES_NO_ROW, SiloweaveError, StudyError, WireError, shortened
+from siloweave.errors import (
+    NAMES_NO_ROW,
+    LedgerError,
+    SiloweaveError,
+    StudyError,
+    WireError,
+    shortened,
+)
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.course import FINISHED, STATUS, StatusFile
@@ -106,6 +113,8 @@ class Host:
         keep: Takes synthetic columns that stay with the party, and their seed.
         end: Called before the study's last answer is given.
         part: Called once the coordinator says that it has its result, with what it sends along.
+        note: Called with the ledger before an answer is given that it may have paid for; raises
+            what keeps the answer here, such as lines that are missing.
 
     Raises:
         BudgetError: Another run has spent the party's budget.
@@ -128,6 +137,7 @@ class Host:
         keep: Keep | None = None,
         end: Callable[[], object] = lambda: None,
         part: Callable[[Part], object] = lambda message: None,
+        note: Callable[[Ledger], object] = lambda ledger: None,
     ) -> None:
         self.name, self._setup, self._study, self._table = name, setup, study, table
         self._job, self._roster = job, roster
@@ -137,6 +147,7 @@ class Host:
         self._aligning: Site[AlignmentData] | None = None
         self._busy = Lock()  # one question at a time, whoever carries it
         self._allow, self._end, self._part = allow, end, part
+        self._note = note
         new = not (home / LEDGER_FILE).exists()
         self._stores: runs.PartyStores = runs.open_stores(name, job, home)
         try:
@@ -183,6 +194,7 @@ class Host:
                 raise
             except Exception as error:
                 raise self._refused(run, error) from error
+            self._note_ledger()
             if run == self._job.run and _CLOSE in (asked.body, asked.then):
                 self._end()
             sizes = len(question.data), len(answer)
@@ -214,6 +226,16 @@ class Host:
             raise StudyError(
                 f"party {self.name!r}: its policy does not allow the study any more. Nothing was "
                 "released; its owner sees why by `siloweave status`"
+            ) from error
+
+    def _note_ledger(self) -> None:
+        try:
+            self._note(self.ledger)
+        except SiloweaveError as error:  # its text may name a folder of this user
+            _log.warning("%s", error)
+            raise LedgerError(
+                f"party {self.name!r}: its ledger lacks lines that its machine has seen, or cannot "
+                "be compared with them. The answer was not sent; its owner sees why in its log"
             ) from error
 
     def _refused(self, run: str, error: Exception) -> SiloweaveError:

@@ -37,7 +37,7 @@ from siloweave.federation import masking, messages
 from siloweave.federation.exchanges import ANSWER, LAST, PARTING, REFUSAL, Exchange, Nonces
 from siloweave.federation.messages import MAX_BYTES, Envelope, Refusal
 from siloweave.privacy.journal import write_whole
-from siloweave.privacy.ledger import Identity, spelled_key, verify
+from siloweave.privacy.ledger import Identity, fingerprint, verify
 from siloweave.progress import Stopwatch
 
 FRAME, REFUSED, BEGINNING = b"\1", b"\2", b"\3"
@@ -161,7 +161,7 @@ def _check_keys(roster: Roster) -> None:
                 raise RosterError(f"{name!r}: a public key has {len(key)} bytes and must have 32")
             if key in owners:
                 raise RosterError(
-                    f"{owners[key]!r} and {name!r} have one key, {spelled_key(key)}; each needs "
+                    f"{owners[key]!r} and {name!r} have one key, {fingerprint(key)}; each needs "
                     "a key of its own"
                 )
             owners[key] = name
@@ -189,7 +189,7 @@ def read_roster(path: Path, coordinator: bytes) -> Roster:
         or not verify(coordinator, _ROSTER, roster.unsigned(), roster.signature)
     ):
         raise RosterError(
-            f"{path}: was not signed by the coordinator's key {spelled_key(coordinator)}. Ask the "
+            f"{path}: was not signed by the coordinator's key {fingerprint(coordinator)}. Ask the "
             "coordinator which key it has, by telephone, and for the roster again"
         )
     _check_keys(roster)
@@ -299,9 +299,10 @@ class Seals:
     ) -> None:
         self.name, self.roster = name, roster
         self.sealed, self.opened = Counter[str](), Counter[str]()
-        key = spelled_key(identity.public)
+        key = fingerprint(identity.public)
         self.again = (
-            f"that its coordinator.pub is {key}. Then start again: the study continues where it was"
+            f"that the key in its coordinator.pub is {key}, as `siloweave party plan` prints it "
+            "there. Then start again: the study continues where it was"
         )
         self.refused: StudyError | None = None
         self.has_ended = False
@@ -470,7 +471,7 @@ class Seals:
             self._unsealed(sealed)
         except WireError:
             return StudyError(
-                f"party {self.name!r} has the key {spelled_key(self._identity.public)}, and the "
+                f"party {self.name!r} has the key {fingerprint(self._identity.public)}, and the "
                 f"coordinator's roster {there} has another for it, so that neither end trusts the "
                 "other. Put the party's earlier key back, or let the coordinator provision with "
                 "this one and send its roster.json again"

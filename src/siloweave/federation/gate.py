@@ -5,8 +5,8 @@ send slowly take a gigabyte. Here a body is read before Flower is asked, and onl
 all: few and little of those who have not signed as a node that was let in, for a short time; and
 of nodes what fits beside what others send at the moment, while the rest waits in the network.
 
-**Guarantee**: bodies in memory have at most `Lane.bytes_` bytes in each of both lanes, however many
-connect. A connection itself takes memory, too: the system bounds how many there are.
+**Guarantee**: bodies in memory have at most `Lane.total_bytes` bytes in each of both lanes, however
+many connect. A connection itself takes memory, too: the system bounds how many there are.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ class Lane:
     """What requests of one kind may take together.
 
     Attributes:
-        largest: Bytes of one body.
-        bytes_: Bytes of all bodies at a time.
+        largest: Most bytes of one body.
+        total_bytes: Most bytes of all bodies at a time.
         at_once: Requests at a time, from the first byte of a body until the answer.
         seconds: For a body to come.
         waits: Whether what does not fit waits for room, or is refused.
     """
 
     largest: int
-    bytes_: int
+    total_bytes: int
     at_once: int
     seconds: float
     waits: bool
     _count: int = 0
     _used: int = 0
-    _left: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _room: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def _fits(self, size: int) -> bool:
-        return self._count < self.at_once and self._used + size <= self.bytes_
+        return self._count < self.at_once and self._used + size <= self.total_bytes
 
-    async def entered(self, size: int) -> bool:
-        """Take room for a body; whether there is some."""
-        async with self._left:
+    async def enter(self, size: int) -> bool:
+        """Take room for a body, and say whether there was any; wait for it if this lane waits."""
+        async with self._room:
             if not self.waits and not self._fits(size):
                 return False
-            await self._left.wait_for(lambda: self._fits(size))
+            await self._room.wait_for(lambda: self._fits(size))
             self._count += 1
             self._used += size
         return True
 
     async def leave(self, size: int) -> None:
         """Give the room back."""
-        async with self._left:
+        async with self._room:
             self._count -= 1
             self._used -= size
-            self._left.notify_all()
+            self._room.notify_all()
 
 
 def for_strangers() -> Lane:
     """Return the lane of those who have not signed as a node that was let in."""
-    return Lane(largest=2**16, bytes_=2**20, at_once=16, seconds=10.0, waits=False)
+    return Lane(largest=2**16, total_bytes=2**20, at_once=16, seconds=10.0, waits=False)
 
 
 def for_nodes(largest: int) -> Lane:
     """Return the lane of nodes that were let in, and of the coordinator's own process."""
-    return Lane(largest=largest, bytes_=32 * largest, at_once=2000, seconds=120.0, waits=True)
+    return Lane(largest=largest, total_bytes=32 * largest, at_once=2000, seconds=120.0, waits=True)
 
 
 class Gate:
@@ -98,7 +98,7 @@ class Gate:
         if not size.isdigit() or int(size) > lane.largest:
             await refuse(send, _TOO_LARGE)
             return
-        if not await lane.entered(int(size)):
+        if not await lane.enter(int(size)):
             await refuse(send, _BUSY)
             return
         try:

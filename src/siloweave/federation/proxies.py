@@ -54,22 +54,25 @@ def proxy_in(url: str) -> Proxy:
         >>> proxy_in("proxy.example.org").port
         3128
     """
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    shown = f"{parts.scheme}://{url.rpartition('@')[2].rpartition('://')[2]}"
+    whole_url = url if "://" in url else f"http://{url}"
+    parts = urlsplit(whole_url)
+    # Without user and password, which no error may name.
+    bare_url = f"{parts.scheme}://{url.rpartition('@')[2].rpartition('://')[2]}"
     try:
         port = parts.port or _PORT
     except ValueError:
         port = 0
     if parts.scheme != "http" or not parts.hostname or not port:
         raise InputError(
-            f"proxy {shown!r}: must be http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT; other "
-            "kinds, such as SOCKS, are not supported. Ask who runs the network for an HTTP proxy"
+            f"proxy {bare_url!r}: must be http://HOST:PORT, or http://USER:PASSWORD@HOST:PORT; "
+            "other kinds, such as SOCKS, are not supported. Ask who runs the network for an HTTP "
+            "proxy"
         )
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    whole = url if "://" in url else f"http://{url}"
     if parts.port is None:
-        whole = f"{whole.rstrip('/')}:{_PORT}"
-    return Proxy(parts.hostname, port, user, password, whole)
+        whole_url = f"{whole_url.rstrip('/')}:{_PORT}"
+    user = unquote(parts.username or "")
+    password = unquote(parts.password or "")
+    return Proxy(parts.hostname, port, user, password, whole_url)
 
 
 def proxy_for(host: str, port: int, given: str | None, *, is_local: bool) -> Proxy | None:
@@ -125,7 +128,7 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
         lines.append(f"Proxy-Authorization: Basic {word}")
     try:
         end.sendall("\r\n".join([*lines, "", ""]).encode())
-        answer = _head(end, _ANSWER_S)
+        answer = _head(end)
     except OSError as error:
         raise ConnectionError(f"the proxy {proxy.address} does not answer ({error})") from error
     status, _, reason = answer.partition(b"\r\n")[0].partition(b" ")[2].partition(b" ")
@@ -134,13 +137,14 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
             f"{proxy.address}: is no HTTP proxy, as its answer begins with {answer[:20]!r}; see "
             "that --proxy or HTTPS_PROXY has the proxy's own port"
         )
-    code, text = int(status), f"{status.decode()} {reason.decode('ascii', 'replace')[:60]}".strip()
+    code = int(status)
+    text = f"{status.decode()} {reason.decode('ascii', 'replace')[:60]}".strip()
     if 200 <= code < 300:
         return
     if code == _NO_PASSWORD:
-        shown = "another password than it was shown" if proxy.user else "a password"
+        wanted = "another password than it was shown" if proxy.user else "a password"
         raise InputError(
-            f"the proxy {proxy.address} asks for {shown} ({text}). Give it by "
+            f"the proxy {proxy.address} asks for {wanted} ({text}). Give it by "
             "HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT, with %40 for an @ in either"
         )
     if _BAD_GATEWAY <= code <= _TOO_LATE:  # it may be reached later
@@ -152,12 +156,13 @@ def _ask_for_tunnel(end: socket.socket, where: str, proxy: Proxy) -> None:
     )
 
 
-def _head(end: socket.socket, seconds: float) -> bytes:
+def _head(end: socket.socket) -> bytes:
     """Read an answer up to its empty line, byte by byte, as what follows is the tunnel's."""
-    answer, until = bytearray(), time.monotonic() + seconds
+    answer = bytearray()
+    until = time.monotonic() + _ANSWER_S
     while not answer.endswith(b"\r\n\r\n") and len(answer) < _ANSWER_BYTES:
         if time.monotonic() > until:
-            raise TimeoutError(f"no whole answer for {seconds:g} s")
+            raise TimeoutError(f"no whole answer for {_ANSWER_S:g} s")
         byte = end.recv(1)
         if not byte:
             break

@@ -31,7 +31,7 @@ from siloweave.federation import messages
 from siloweave.federation.course import Receipt, read_receipts
 from siloweave.federation.messages import Masked, Released, Reply, items
 from siloweave.privacy.journal import for_its_owner, write_whole
-from siloweave.privacy.ledger import spelled_key
+from siloweave.privacy.ledger import fingerprint
 
 _LENGTH = 8  # bytes before each record
 
@@ -137,8 +137,8 @@ class Receipts:
         for party, key in keys.items():
             if before.get(party, key) != key:
                 raise LedgerError(
-                    f"party {party!r} has the key {spelled_key(key)}; before, it had "
-                    f"{spelled_key(before[party])} ({path}). Its key and its ledger were removed "
+                    f"party {party!r} has the key {fingerprint(key)}; before, it had "
+                    f"{fingerprint(before[party])} ({path}). Its key and its ledger were removed "
                     "or replaced. Put them back from a backup, or run in a folder of its own."
                 )
         if path.is_file():

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from siloweave.errors import printable
 from siloweave.progress import duration
 
 WIDTH = 80
@@ -21,19 +22,19 @@ _FIRST_S, _LONGEST_S = 60.0, 3600.0  # between two lines about one wait; doubles
 _log = logging.getLogger("siloweave")
 
 
-def shortened(text: str, most: int) -> str:
+def _cut(text: str, most: int) -> str:
     """Return a text of so many characters at most; a longer one ends with dots."""
     return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."
 
 
 def line_of(text: str) -> str:
-    """Return a text as one line of a terminal; a longer one loses its end.
+    """Return a text as one line of a terminal, with control characters escaped; cut at its end.
 
     Example:
         >>> len(line_of("x" * 200))
         80
     """
-    return shortened("".join(c if c.isprintable() else " " for c in text), WIDTH)
+    return _cut(printable(text, lines=False), WIDTH)
 
 
 class Watch:
@@ -106,7 +107,7 @@ class Watch:
             self._is_connected, self._lost_at = False, self._clock()
             what = "lost" if self._was_connected else "not connected"
             room = WIDTH - len(f"{self._name}: {what} (); trying again")
-            self._tell(f"{what} ({shortened(why, room)}); trying again")
+            self._tell(f"{what} ({_cut(why, room)}); trying again")
 
     def notes(self, text: str) -> None:
         """Say something else."""

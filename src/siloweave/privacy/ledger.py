@@ -418,8 +418,8 @@ class Ledger:
             )
         if key is not None and header.key != key:
             raise LedgerError(
-                f"{path}, line 1: is signed with the key {spelled_key(header.key)}, and the key of "
-                f"{header.owner!r} is {spelled_key(key)}. Someone else wrote the ledger anew, or "
+                f"{path}, line 1: is signed with the key {fingerprint(header.key)}, and the key of "
+                f"{header.owner!r} is {fingerprint(key)}. Someone else wrote the ledger anew, or "
                 "the key was replaced. Put back both files from the last backup."
             )
         self.owner, self._key, self._first = header.owner, header.key, lines[0]

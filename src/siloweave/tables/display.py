@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -45,31 +43,3 @@ def _row(tag: str, cells: Sequence[object]) -> str:
         text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in map(str, cells)
     ]
     return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>"
-
-
-_PLAIN = re.compile(r"[^\x20-\x7e]")
-
-
-def printable(text: str, *, lines: bool = True) -> str:
-    r"""Escape what a terminal would not print but obey: control characters, and those of direction.
-
-    Names of studies, parties and columns come from others. They are escaped as in JSON, so that
-    JSON stays what it is.
-
-    Args:
-        text: What is to be shown.
-        lines: Whether ends of lines and tabs stay; else they are escaped, too.
-
-    Example:
-        >>> print(printable("age\x1b[2J \u202egnp.exe"))
-        age\u001b[2J \u202egnp.exe
-    """
-    stays = "\n\t" if lines else ""
-
-    def shown(found: re.Match[str]) -> str:
-        character = found[0]
-        if character in stays or character.isprintable():
-            return character
-        return json.dumps(character)[1:-1]
-
-    return _PLAIN.sub(shown, text)

@@ -1,0 +1,109 @@
+"""What this machine has seen of a party's ledgers, by which a copy of a study's folder is noticed.
+
+A copy of a study's folder has the mark of the first (`network.StudyMark`), a store and a ledger of
+its own, and no line of its own in the party's account. Each of the two would spend the whole
+budget. So this user's state folder has a small record of every ledger, by its number: how many
+lines it had when the party last gave an answer, and the last one's hash.
+
+**Guarantee**: no answer leaves a party whose ledger lacks a line that this machine has seen, but
+for one that both of two copies give at the same moment. Copies that run on two machines, or as two
+users, are not noticed, nor is whoever removes the record, or puts it back with the folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from siloweave.app.account import state_folder
+from siloweave.core.run import lost_ledger
+from siloweave.errors import LedgerError
+from siloweave.privacy.journal import write_whole
+from siloweave.privacy.ledger import Ledger
+
+_OLD = "lacks lines that this machine has seen, as in a copy of the study's folder, or in a backup"
+
+
+class LedgerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was seen of a ledger.
+
+    Attributes:
+        lines: How many lines it had, with the first.
+        head: Hash of the last of them.
+    """
+
+    lines: int
+    head: str
+
+
+def _record_file(number: str) -> Path:
+    return state_folder() / "ledgers" / f"{number}.json"
+
+
+def _read_record(number: str) -> LedgerRecord | None:
+    file = _record_file(number)
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=LedgerRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise LedgerError(
+            f"{file}: what this machine has seen of a study's ledger cannot be read ({why}). "
+            "Nothing was released. See that this user may read it; if it is damaged, and no copy "
+            "of the study's folder was used, remove it"
+        ) from error
+
+
+def _has_at(ledger: Ledger, lines: int, head: str) -> bool:
+    """Say whether the line of a ledger with this number, from 1, has this hash."""
+    heads = [*(entry.previous for entry in ledger.entries), ledger.head]
+    return 1 <= lines <= len(heads) and heads[lines - 1] == head
+
+
+def require_newest(number: str, file: Path) -> None:
+    """Refuse a study's folder whose ledger lacks lines that this machine has seen.
+
+    Args:
+        number: What the ledger is known by, see `network.StudyMark`.
+        file: Where it is, or should be.
+
+    Raises:
+        LedgerError: It lacks such lines, it was edited, or the record cannot be read.
+    """
+    record = _read_record(number)
+    if record is None:
+        return
+    is_there = file.is_file() and file.stat().st_size > 0
+    if not is_there or not _has_at(Ledger.read(file), record.lines, record.head):
+        raise lost_ledger(file, _OLD)
+
+
+class SeenLedger:
+    """The record of one ledger while a party answers.
+
+    Args:
+        number: As of `require_newest`.
+    """
+
+    def __init__(self, number: str) -> None:
+        self._number = number
+        self._head = ""
+
+    def note(self, ledger: Ledger) -> None:
+        """Note the lines that were added; LedgerError if a copy of the ledger has added others.
+
+        OSError if the record cannot be written.
+        """
+        if ledger.head == self._head:
+            return
+        assert ledger.path is not None
+        record = _read_record(self._number)
+        if record is not None and not _has_at(ledger, record.lines, record.head):
+            raise lost_ledger(ledger.path, _OLD)
+        file = _record_file(self._number)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        noted = LedgerRecord(len(ledger.entries) + 1, ledger.head)
+        write_whole(file, msgspec.json.encode(noted))
+        self._head = ledger.head

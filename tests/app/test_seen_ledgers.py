@@ -1,0 +1,120 @@
+"""Copies of a study's folder, each of which would spend the whole budget: one alone goes on."""
+
+import shutil
+
+import pytest
+
+from siloweave.app import network
+from siloweave.app.account import STATE_FOLDER
+from siloweave.app.network import office_in, provision
+from siloweave.app.run import execute
+from siloweave.app.status_facts import status_of
+from siloweave.errors import LedgerError
+from siloweave.privacy.events import Gaussian
+from siloweave.privacy.ledger import Ledger
+from tests.app.processes import party_at, small
+from tests.synthesizers.networked import over_files
+
+OLD = "lacks lines that this machine has seen"
+
+
+@pytest.fixture
+def study(folder, monkeypatch):
+    """North's folder of a study, below the one with its key, and those of the other ends."""
+    monkeypatch.setenv(STATE_FOLDER, str(folder.path / "state"))
+    small(folder)
+    ends = provision(folder.path, folder.path / "ends", trial=True)
+    for name in ("north", "south"):
+        (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
+    home = folder.path / "home"
+    home.mkdir()
+    shutil.move(ends["north"], home / "flu")
+    for name in ("party.key", "policy.toml", "account.jsonl"):
+        shutil.move(home / "flu" / name, home / name)
+    return home / "flu", ends
+
+
+def opened(place):
+    return network.party_in(place, place / "north.csv", noise="seeded")
+
+
+def copied(place):
+    return shutil.copytree(place, place.with_name("flu-copy"))
+
+
+def pay(host, step):
+    """Pay for a release, and give the answer."""
+    host.ledger.charge(
+        Gaussian(50.0, 1.0), run=host._job.run, step=step, what="counts", to="coordinator"
+    )
+    host._note_ledger()
+
+
+def test_a_copy_of_a_study_that_went_on_is_refused(study):
+    place, ends = study
+    with opened(place):
+        pass
+    copy = copied(place)
+    office = office_in(ends["coordinator"])
+    with opened(place) as north, party_at(ends["south"], noise="seeded") as south:
+        hosts = {"north": north, "south": south}
+        with over_files(office.seals, hosts, ends["coordinator"].parent / "spool") as carrier:
+            execute(office.study, parties=office.parties(carrier), noise="seeded")
+    with pytest.raises(LedgerError, match=OLD) as caught, opened(copy):
+        pass
+    assert caught.value.declined == "its ledger does not allow this study"
+    assert OLD in status_of(copy).why
+    assert len(Ledger.read(copy / "ledger.jsonl").entries) == 0
+    with opened(place) as (host, _):
+        assert host.ledger.entries
+
+
+def test_of_two_copies_that_answer_at_once_one_stops(study):
+    """What the coordinator is sent of it names no folder."""
+    place, _ = study
+    with opened(place):
+        pass
+    with opened(place) as (host, _), opened(copied(place)) as (other, _):
+        pay(host, "one")
+        with pytest.raises(LedgerError, match="The answer was not sent") as caught:
+            pay(other, "one")
+        assert str(place.parent) not in str(caught.value)
+        pay(host, "two")
+
+
+def test_a_copy_from_before_there_was_a_ledger_is_refused(study, monkeypatch):
+    place, _ = study
+    with monkeypatch.context() as patch:
+        patch.setattr(network, "Host", None)
+        with pytest.raises(TypeError), opened(place):
+            pass
+    copy = copied(place)
+    with opened(place):
+        pass
+    with pytest.raises(LedgerError, match=OLD), opened(copy):
+        pass
+    assert not (copy / "ledger.jsonl").exists()
+
+
+def test_a_party_that_was_killed_before_it_noted_a_line_goes_on(study):
+    place, _ = study
+    with opened(place) as (host, _):
+        pay(host, "one")
+        host.ledger.charge(
+            Gaussian(50.0, 1.0), run=host._job.run, step="two", what="counts", to="all"
+        )
+    with opened(place) as (host, _):
+        pay(host, "three")
+        assert len(host.ledger.entries) == 3
+
+
+def test_a_record_that_cannot_be_read_is_named(study, folder):
+    place, _ = study
+    with opened(place):
+        pass
+    (record,) = (folder.path / "state" / "ledgers").iterdir()
+    assert record.stat().st_mode & 0o777 == 0o600
+    record.write_text("{")
+    with pytest.raises(LedgerError, match="what this machine has seen") as caught, opened(place):
+        pass
+    assert str(record) in str(caught.value)
