@@ -23,8 +23,8 @@ import pytest
 from siloweave.app.cli import main
 from siloweave.app.status import LOG
 from siloweave.app.status_facts import status_of
+from siloweave.federation.course import FINISHED
 from siloweave.federation.engine import HOME
-from siloweave.federation.records import FINISHED
 from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from tests.app.processes import Ends, over_network, provisioned, small
