@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from siloweave.app.ledgers import open_run
-from siloweave.federation.records import RECEIPTS
+from siloweave.federation.course import RECEIPTS
 from siloweave.privacy.ledger import KEY_FILE, Identity, Ledger, spelled_key
 from tests.privacy.rewritten import resealed
 
