@@ -50,12 +50,17 @@ def test_a_node_of_another_user_carries_and_cannot_read_the_partys_files(folder,
     log = tmp_path / "node.txt"
     words = ["party", "node", str(home), "--socket", str(path), "--superlink", f"127.0.0.1:{port}"]
     with Ends(folder.path, made, way) as ends, as_user(NOBODY, *words, log=log) as node:
-        ends.start_all()
+        ends.start("north")
+        until(path.exists)
+        assert stranger_is_refused(path)  # before the study ends, and the socket with it
+        refusal = "a process of user 65533 connected"
+        until(lambda: refusal in (made["north"] / "log.txt").read_text())
+        ends.start("south")
+        ends.start("coordinator")
         assert ends.ended() == 0, ends.said("coordinator") + log.read_text()
         assert ends.rows() == here(folder)
-        assert stranger_is_refused(path)
-        assert "a process of user 65533 connected" in (made["north"] / "log.txt").read_text()
         assert not (made["north"] / "engine").exists()
+        assert f"node: carrying between 127.0.0.1:{port} and the party" in log.read_text()
         assert (home / "node.log").stat().st_uid == NOBODY
         for file in (made["north"] / "party.key", made["north"] / "study.toml"):
             assert "Permission denied" in read_as(NOBODY, file)

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 
 from siloweave.errors import InputError, RosterError
 from siloweave.federation import certificates, engine, flower
+from siloweave.federation.watch import Watch
 from tests.federation.engines import envelope, free_port, provisioned, seals_of, serve
 from tests.federation.tls import server
 
@@ -297,20 +299,54 @@ REFUSED, ACTIVATE = b"x-siloweave-refused", "/v1/fleet/activate-node"
 
 def test_nodes_that_were_refused_are_named_to_the_pairing_once(monkeypatch):
     monkeypatch.setattr(
-        flower, "_signed", lambda headers: (headers[b"flwr-public-key"].decode(), -9.0)
+        flower, "_signed", lambda headers: (headers[b"flwr-public-key"].decode(), -900.0)
     )
     asked = (ACTIVATE, 401, b"late"), (ACTIVATE, 412, b"unknown"), (ACTIVATE, 200, b"fine")
     forged = (ACTIVATE, 401, b"")
-    assert told(*asked, forged) == [[{"late": -9.0, "unknown": 0.0}], []]
+    assert told(*asked, forged) == [[{"late": -900.0, "unknown": 0.0}], []]
     assert told() == [[], []]
     (found,), _ = told(*((ACTIVATE, 412, b"%d" % i) for i in range(50)))
     assert len(found) == 20
 
 
+FINE, WRONG = (-299.0, -0.2, 3.0), (-306.0, 5.1)
+
+
+@pytest.mark.parametrize("ahead", FINE + WRONG)
+def test_a_node_that_a_new_superlink_does_not_know_has_no_wrong_clock(ahead, monkeypatch):
+    monkeypatch.setattr(flower, "_signed", lambda headers: ("lab", ahead))
+    said = ahead if ahead in WRONG else 0.0
+    assert told((ACTIVATE, 401, b"lab"))[0] == [{"lab": said}]
+
+
+def lines_while_awaited(monkeypatch, **named):
+    """What a terminal shows while a server starts that answers the seventh time."""
+    shown, answers = [], iter([ConnectionRefusedError(111, "Connection refused")] * 6)
+
+    def check(host, port, authority, proxy):
+        for error in answers:
+            raise ConnectionError(f"{host}:{port}: {error.strerror}")
+
+    monkeypatch.setattr(certificates, "check_server", check)
+    monkeypatch.setattr(engine, "_FIRST_S", 1e-3)
+    facts = "office", 9092, Path("ca.crt"), 60.0, "the coordinator", None
+    engine._await_server(*facts, Watch("party 'north'", shown.append), **named)
+    return shown
+
+
+def test_a_server_that_does_not_answer_yet_is_named_by_its_reason(monkeypatch):
+    line = "party 'north': not connected (Connection refused); trying again"
+    assert lines_while_awaited(monkeypatch) == [line]
+
+
+def test_a_superlink_of_this_ends_own_is_given_time_to_start(monkeypatch):
+    assert lines_while_awaited(monkeypatch, is_own=True) == []
+
+
 def test_a_party_has_its_time_from_when_its_question_was_taken(provided, monkeypatch):
     """Here the pairing takes its time, and is then cut off; nothing of the engine runs."""
     monkeypatch.setattr(engine, "_Supervised", lambda *_: SimpleNamespace(fatal="", stop=lambda: 0))
-    monkeypatch.setattr(engine, "_await_server", lambda *_: None)
+    monkeypatch.setattr(engine, "_await_server", lambda *_, **__: None)
     monkeypatch.setattr(engine, "_PATIENCE_S", 0.2)
     seconds, queued = 1.0, 1.6
 

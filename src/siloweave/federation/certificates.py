@@ -274,7 +274,7 @@ def check_server(host: str, port: int, authority: Path, proxy: Proxy | None = No
             "and that it was not started in plaintext"
         ) from error
     except OSError as error:
-        raise ConnectionError(f"{where}: {error}") from error
+        raise ConnectionError(f"{where}: {error.strerror or error}") from error
     _check_time(f"the certificate of {where}", found.not_valid_after_utc)
 
 

@@ -305,7 +305,9 @@ class Engine:
             trusted = None if plaintext else folder / certificates.AUTHORITY
             who = "the SuperLink" if joined else f"the SuperLink (see {folder / 'superlink.log'})"
             awaited = seconds if joined else _READY_S
-            _await_server(reached, port, trusted, awaited, who, proxy, watch)
+            _await_server(reached, port, trusted, awaited, who, proxy, watch, is_own=not joined)
+            if joined:
+                watch.connected()
             self.processes.append(_Supervised(pairing, folder, "pairing"))
         except BaseException:
             self.close()
@@ -665,6 +667,7 @@ def carrying_to(
         home, path.absolute(), address,
         plaintext=plaintext, seconds=seconds, proxy=proxy, watch=watch,
     )  # fmt: skip
+    watch.waits(f"carrying between {address} and the party; more is in node.log")
     ended = threading.Event()
     node = _Supervised(facts, home, "node", ended.set)
     try:
@@ -736,7 +739,10 @@ def _await_server(
     who: str,
     proxy: Proxy | None,
     watch: Watch,
+    *,
+    is_own: bool = False,
 ) -> None:
+    """Wait until a server answers; one of this end's own takes some seconds to start."""
     end, wait = time.monotonic() + seconds, _FIRST_S
     while True:
         try:
@@ -753,7 +759,9 @@ def _await_server(
                 ) from error
             if wait == 16 * _FIRST_S:  # after 3 s
                 _log.info("waiting for %s: %s", who, error)
-                watch.lost(str(error).removeprefix(f"{host}:{port}: "))
+                if not is_own:
+                    why = error.strerror or str(error)
+                    watch.lost(why.removeprefix(f"{host}:{port}: "))
             watch.look()
         time.sleep(wait)
         wait = min(2 * wait, _LONGEST_S)

@@ -94,6 +94,7 @@ _SHARE = 0.1  # of the time since the last message that a poll may wait
 _PUSHED_S = 30.0  # without a piece of it, after which a message that is being sent is given up
 _LOST_S = 3.0  # without an answer of the SuperLink's, after which the party's terminal says so
 _NOTED_S = 5.0  # for the party to take a note
+_AHEAD_S, _BEHIND_S = 4.0, 300.0  # by which a clock is never why: Flower allows 5 and 305
 _REFUSED_S = 60.0  # for which a node asks to be let in
 _ENDING_S = 5.0  # for a process to end in good order
 _SIGNED = (b"public-key", b"signature", b"timestamp")  # Flower's headers of a node, after flwr-
@@ -310,8 +311,9 @@ class _Refusals:
                     self._found.clear()
             elif status in (401, 412) and len(self._found) < _MOST_REFUSED:
                 key, ahead = _signed(headers)
-                if key:
-                    self._found[key] = ahead if status == 401 else 0.0
+                if key:  # 401 is for a node, too, that a new SuperLink has not let in yet
+                    is_clock = status == 401 and not -_BEHIND_S < ahead < _AHEAD_S
+                    self._found[key] = ahead if is_clock else 0.0
             await send(part)
 
         await self._app(scope, receive, passed)
@@ -795,7 +797,7 @@ class _Carrying:
                         f"{_REFUSED_S:g} s. Give the coordinator the public key of "
                         f"{self._facts.key}, and see that no other node uses it"
                     ) from error
-                self._note("the coordinator does not let this node in yet")
+                self._note("not let in yet")  # a terminal's line has room for little more
             time.sleep(_LONGEST_S)
 
     def _note(self, why: str = "") -> None:
