@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from siloweave.app.cli import main
-from siloweave.app.status import LOG
+from siloweave.app.status import FACTS, LOG
 from siloweave.app.status_facts import status_of
 from siloweave.federation.course import FINISHED
 from siloweave.federation.engine import HOME
@@ -98,7 +98,7 @@ def plain(text):
     return re.sub(r"[0-9a-f]{40}", "*", text.removesuffix(NEW))
 
 
-OPEN = LOG, LEDGER_FILE
+OPEN = LOG, LEDGER_FILE, FACTS  # the last is a cache: whoever cannot write it computes anew
 """Written long after they were opened: test_status.py and test_ledger.py fill the disk there."""
 disks = []
 

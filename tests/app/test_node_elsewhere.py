@@ -60,6 +60,7 @@ def test_a_node_of_another_user_carries_and_cannot_read_the_partys_files(folder,
         assert ends.ended() == 0, ends.said("coordinator") + log.read_text()
         assert ends.rows() == here(folder)
         assert not (made["north"] / "engine").exists()
+        assert "party 'north': waiting for its node" in ends.said("north")
         assert f"node: carrying between 127.0.0.1:{port} and the party" in log.read_text()
         assert (home / "node.log").stat().st_uid == NOBODY
         for file in (made["north"] / "party.key", made["north"] / "study.toml"):

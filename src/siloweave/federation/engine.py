@@ -620,7 +620,8 @@ def awaiting_node(
         StudyError: What the study was refused with, once the node was given that.
     """
     watch = watch or Watch(f"party {seals.name!r}")
-    watch.waits(f"waiting for a node at {path}")
+    watch.notes(f"listening at {path}")
+    watch.waits("waiting for its node")
     server = _party_server(seals, reply, path.absolute(), watch, node_user)
     try:
         yield server

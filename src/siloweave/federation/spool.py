@@ -40,7 +40,7 @@ from pathlib import Path
 from shlex import quote
 from types import ModuleType
 
-from siloweave.errors import InputError, RosterError, WireError, of_system
+from siloweave.errors import InputError, RosterError, WireError, naming_file, of_system
 from siloweave.federation import messages
 from siloweave.federation.frames import Opened, Seals
 from siloweave.federation.watch import Watch
@@ -245,9 +245,10 @@ class Spool:
                 ) from error
             except OSError as error:  # a file system without locks
                 _log.warning("%s: no lock can be held there (%s)", file, error.strerror)
-            os.ftruncate(lock, 0)
             text = f"process {os.getpid()} on {socket.gethostname()}, study {self._study}\n"
-            os.pwrite(lock, text.encode(), 0)
+            with naming_file(file):
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, text.encode(), 0)
         except BaseException:
             os.close(lock)
             raise
