@@ -29,7 +29,6 @@ from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from tests.app.processes import Ends, over_network, provisioned, small
 from tests.federation.engines import free_port
-from tests.federation.spooled import stop
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -233,16 +232,11 @@ def test_a_party(ends_of, capsys):
     made, files = ends_of
     for name in ("south", "coordinator"):
         made.start(name)
-
-    def ended():
-        made.ended()
-        stop(files, "north")
-
-    threading.Thread(target=ended, daemon=True).start()
     own = made.made["north"]
     before = files_in(own)
     words = "party", "start", own, "--data", own / "north.csv", "--spool", files, "--seeded-noise"
     said = until_written(Disk(own, files / "from-north"), capsys, *words)
+    assert made.ended() == 0
     assert not unnamed(said, own, before)
     assert any(f"{files}/from-north" in one for one in said)
     assert status_of(made.made["coordinator"]).state == FINISHED

@@ -161,7 +161,8 @@ def crossed(ends, speed, monkeypatch):
 def test_nothing_that_a_party_sends_depends_on_how_long_it_computed(ends, monkeypatch):
     for name in NAMES:  # whose account has both runs
         policy = ends[name] / "policy.toml"
-        policy.write_text(re.sub(r"(?m)^delta = .*$", "delta = 0.5", policy.read_text()))
+        text = re.sub(r"(?m)^delta = .*$", "delta = 0.5", policy.read_text())
+        policy.write_text(re.sub(r"(?m)^epsilon_in_all = .*$", "epsilon_in_all = 4.0", text))
     first = crossed(ends, 1.0, monkeypatch)
     took = {name: exchanges_in(ends[name] / "nonces") for name in NAMES}
     for name in NAMES:  # the same study, anew
