@@ -29,6 +29,7 @@ from siloweave.privacy.journal import NEW
 from siloweave.privacy.ledger import LEDGER_FILE, Ledger
 from tests.app.processes import Ends, over_network, provisioned, small
 from tests.federation.engines import free_port
+from tests.federation.spooled import stop
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -124,7 +125,8 @@ def until_written(disk, capsys, *words, last=0):
             with disk.filling():
                 code = main([str(word) for word in words])
             for one in set(threading.enumerate()) - threads:
-                one.join(20)  # which takes an answer that the next command waits for
+                if one.daemon:  # not of a pool, whose threads stay
+                    one.join(20)  # which takes an answer that the next command waits for
             for one in [one for one in log.handlers if one not in before]:
                 log.removeHandler(one)
                 one.close()
@@ -232,11 +234,18 @@ def test_a_party(ends_of, capsys):
     made, files = ends_of
     for name in ("south", "coordinator"):
         made.start(name)
+
+    def ended():
+        made.ended()
+        stop(files, "north")
+
+    ending = threading.Thread(target=ended, daemon=True)
+    ending.start()
     own = made.made["north"]
     before = files_in(own)
     words = "party", "start", own, "--data", own / "north.csv", "--spool", files, "--seeded-noise"
     said = until_written(Disk(own, files / "from-north"), capsys, *words)
-    assert made.ended() == 0
+    ending.join()
     assert not unnamed(said, own, before)
     assert any(f"{files}/from-north" in one for one in said)
     assert status_of(made.made["coordinator"]).state == FINISHED
