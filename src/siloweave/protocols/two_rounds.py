@@ -64,6 +64,7 @@ _FEW = 120  # pairs that are chosen one by one; of so many more, one more is add
 _EXCHANGES = 16  # pairs that come in for others, at most: each takes as long as a fit
 _NOISE = 0.5  # times the noise that it would bring, a planned pair moves its marginal
 _PAIR_SWEEPS = 15  # of the fit that interactions are shrunk towards
+_UNKNOWN = 1e12  # rows: the noise of a table that says nothing
 
 Measure: TypeAlias = Callable[[Sequence[Clique], Sequence[float], float], list[Measurement]]
 """(cliques, sigmas, rho): measure each clique with the sigma wanted, a row paying rho for all."""
@@ -143,16 +144,46 @@ def plan_and_fit(
     progress("fitting", 0.9)
     again = [m for m in pairs if len(m.clique) == 1 or m.clique in seen]
 
-    def refit(tables: Sequence[Measurement]) -> MRF:
-        return fit(domain, tables, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
+    laid_out = [m.clique for m in (*again, *measured)]
+    room = cells_in(settings.max_model_mb)
 
-    clean = without_noise(again, measured, total, refit)
+    def refit(tables: Sequence[Measurement]) -> MRF:
+        held = within_room(domain, tables, laid_out, room)
+        return fit(domain, held, sweeps=_PAIR_SWEEPS, shrinkage=settings.shrinkage)
+
+    clean = within_room(domain, without_noise(again, measured, total, refit), laid_out, room)
     singles = [m for m in clean if len(m.clique) == 1]
     sweeps, shrinkage = settings.final_sweeps, settings.shrinkage
     # From the single columns on, which the fit holds to; from nothing 60 sweeps are too few.
     start = fit(domain, singles, total=total, sweeps=sweeps, shrinkage=shrinkage)
     model = fit(domain, clean, total=total, warm_start=start, sweeps=sweeps, shrinkage=shrinkage)
     return model, rounds
+
+
+def within_room(
+    domain: Domain, tables: Sequence[Measurement], planned: Sequence[Clique], room: float
+) -> list[Measurement]:
+    """Return tables whose model is no larger than the planned one, where that would be exceeded.
+
+    A model is laid out by a greedy rule, and fewer pairs may lay out a larger one. Pairs that lost
+    all their dependence then come back with a noise that says nothing: a fit leaves them alone, and
+    they keep the layout that the plan was made for.
+
+    Args:
+        domain: Attributes and sizes.
+        tables: Measurements to fit.
+        planned: Cliques of the planned model, which has room.
+        room: Cells that a model may have.
+    """
+    cliques = {m.clique for m in tables}
+    if tree_cells(domain, cliques) <= room:
+        return list(tables)
+    silent_tables = [
+        Measurement(clique, np.zeros([domain.size_of(a) for a in clique]), _UNKNOWN)
+        for clique in dict.fromkeys(planned)
+        if clique not in cliques
+    ]
+    return [*tables, *silent_tables]
 
 
 def _cleaned_answers(first: Sequence[Measurement], total: float | None) -> list[Measurement]:
