@@ -129,7 +129,8 @@ def compared_means(name: str, epsilon: float, table: sw.Table) -> dict[str, Any]
     ranges = {
         column.name: float(column.high) - float(column.low)
         for column in schema.columns
-        if column.kind in ("integer", "continuous")
+        if column.kind in ("integer", "continuous") and column.low is not None
+        if column.high is not None
     }
     known = {one.name: one.mean for one in error.columns if one.mean is not None}
     real = {column: _mean(table, column) for column in known}
