@@ -105,6 +105,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
+def count_of(number: int, one: str, many: str) -> str:
+    """A number and what it counts, such as "1 row" or "2 rows"."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def printable(text: str, *, lines: bool = True) -> str:
     r"""Escape what a terminal would not print but obey: control characters, and those of direction.
 

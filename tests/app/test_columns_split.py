@@ -8,6 +8,7 @@ import stat
 import pytest
 
 import siloweave
+from siloweave.app import plan
 from siloweave.report import words
 from siloweave.report.record import Record
 from siloweave.tables import Column, Schema
@@ -60,7 +61,8 @@ def test_check_forecasts_without_reading_rows(study):
     assert found["guarantee"] == "none"
     assert found["epsilon_per_party"] == "inf"
     assert found["rounds"] == 3
-    assert 0 < found["bytes_per_party"] < 11_000  # the ledger, at the end, and frames
+    last = plan._AROUND  # of the message that the study has ended
+    assert 0 < found["bytes_per_party"] - last < 10_000  # the ledger, at the end, and frames
 
 
 def marginals_of(study, codes, clinic, office):

@@ -27,7 +27,7 @@ from hashlib import blake2b
 from math import inf, isinf
 from pathlib import Path
 from shlex import quote
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ ACCOUNT_FILE = "account.jsonl"
 STATE_FOLDER = "SILOWEAVE_STATE"
 """The environment variable that names the folder of records, where the usual one is not right."""
 
+_Record = TypeVar("_Record")
 _VERSION = 1
 _PURPOSE = b"siloweave account line"
 _WAIT_S = 20.0  # for another process of the same party that is writing a line
@@ -319,17 +320,36 @@ def read_record(key: bytes) -> AccountRecord | None:
     Raises:
         LedgerError: The record cannot be read, so that nothing can be compared.
     """
-    file = _record_file(key)
+    return read_state(
+        _record_file(key),
+        AccountRecord,
+        "what this machine knows of a party's account",
+        "if it is damaged, remove it, and say what was spent besides with `siloweave party account "
+        "--spent-since EPSILON`",
+    )
+
+
+def read_state(file: Path, kind: type[_Record], what: str, remedy: str) -> _Record | None:
+    """Read a record of the state folder; None where there is no such file.
+
+    Args:
+        file: Of the record.
+        kind: Of the record.
+        what: The record, in words.
+        remedy: What to do where it is damaged.
+
+    Raises:
+        LedgerError: It cannot be read, so that nothing can be compared.
+    """
     try:
-        return msgspec.json.decode(file.read_bytes(), type=AccountRecord)
+        return msgspec.json.decode(file.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, *_UNREADABLE) as error:
         why = getattr(error, "strerror", None) or error
         raise LedgerError(
-            f"{file}: what this machine knows of a party's account cannot be read ({why}). "
-            "Nothing was released. See that this user may read it; if it is damaged, remove it, "
-            "and say what was spent besides with `siloweave party account --spent-since EPSILON`"
+            f"{file}: {what} cannot be read ({why}). Nothing was released. See that this user may "
+            f"read it; {remedy}"
         ) from error
 
 
@@ -473,10 +493,10 @@ class OpenAccount:
 
     def require(self, ledger: str, cost: Charged, **facts: object) -> None:
         """Enter what a study with this ledger may cost, so far as it was not entered before."""
-        known = self.account.charged(ledger)
+        charged = self.account.charged(ledger)
         more = Charged(
-            0.0 if isinf(known.epsilon) else max(0.0, cost.epsilon - known.epsilon),
-            max(0.0, cost.delta - known.delta),
+            0.0 if isinf(charged.epsilon) else max(0.0, cost.epsilon - charged.epsilon),
+            max(0.0, cost.delta - charged.delta),
         )
         kind: Literal["study", "more"] = "more" if self.account.knows(ledger) else "study"
         if kind == "study" or more.epsilon > 0 or more.delta > 0:

@@ -26,11 +26,11 @@ from siloweave.app.network import AccountView
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
-from siloweave.errors import printable
+from siloweave.errors import count_of, printable
 from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import listed
 
 _COLUMNS = 10  # whose errors are shown one by one: the noisiest
 _GAP = 2  # blanks between a table's columns
@@ -386,11 +386,11 @@ def print_account(found: AccountView, *, json: bool) -> None:
         return
     console = _out()
     console.print(f"account of the party in {escape(found.folder)}, key {found.fingerprint}")
-    said = {"study": "", "more": ", which asked for more", "stated": "stated by the owner"}
+    notes = {"study": "", "more": ", which asked for more", "stated": "stated by the owner"}
     lines = [
-        (one.time[:10], f"{one.study}{said[one.kind]}", words.epsilon(one.cost.epsilon),
-         words.small(one.delta) if one.delta else "0")
-        for one in found.entries
+        (entry.time[:10], f"{entry.study}{notes[entry.kind]}", words.epsilon(entry.cost.epsilon),
+         words.small(entry.delta) if entry.delta else "0")
+        for entry in found.entries
     ]  # fmt: skip
     total = words.epsilon(found.epsilon), words.small(found.delta) if found.delta else "0"
     _print_grid(console, ("date", "study", ">ε at most", ">δ"), [*lines, ("", "in all", *total)])
@@ -615,9 +615,9 @@ def _print_grid(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
     width = get_terminal_size().columns
     widths = _column_widths([names, *cells], width)
     grid = Grid(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for head, name, own in zip(heads, names, widths, strict=True):
+    for head, name, room in zip(heads, names, widths, strict=True):
         justify: Literal["right", "left"] = "right" if head.startswith(">") else "left"
-        grid.add_column(name, justify=justify, overflow="fold", width=own)
+        grid.add_column(name, justify=justify, overflow="fold", width=room)
     for row in cells:
         grid.add_row(*map(escape, row))
     console.print(grid, soft_wrap=False, width=width)

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -222,14 +222,23 @@ def keeping_facts(folder: Path) -> Iterator[None]:
         while not over.wait(_FACTS_S):
             refresh()
 
-    thread = threading.Thread(target=refresh_often, daemon=True)
+    try:
+        with _meanwhile(refresh_often, over):
+            yield
+    finally:
+        refresh()
+
+
+@contextmanager
+def _meanwhile(work: Callable[[], None], over: threading.Event) -> Iterator[None]:
+    """Let a thread work while the block runs; `over` is set at the block's end."""
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        refresh()
 
 
 @contextmanager
@@ -264,13 +273,8 @@ def waiting(folder: Path, names: Sequence[str], carrier: Any, watch: Watch) -> I
                     reasons.add((name, why))
                     watch.notes(f"{name} {why}")
 
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
+    with _meanwhile(look, over):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _awaited(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -278,6 +282,6 @@ def _awaited(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
     for place in (folder, folder / course.ALIGNED):  # the second before there is the first
         status = course.read_status(place / course.STATUS)
         if status is not None and not status.ended:
-            asked = status.asked.keys() - status.answered.keys()
-            return tuple(name for name in names if name in asked)
+            silent = status.asked.keys() - status.answered.keys()
+            return tuple(name for name in names if name in silent)
     return ()

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from siloweave.app.check import same_columns
 from siloweave.app.parties import OTHER_TEXT, differences, form_of, overlaps, places
 from siloweave.app.study import plain_name
-from siloweave.errors import InputError, RosterError
+from siloweave.errors import InputError, RosterError, count_of
 from siloweave.privacy.journal import write_whole
 from siloweave.progress import Progress, silent
 from siloweave.report import words
@@ -28,7 +28,7 @@ from siloweave.tables.bins import BINNED
 from siloweave.tables.constraints import FixedCombinations
 from siloweave.tables.database import Database, source_of
 from siloweave.tables.detect import AMBIGUOUS, BRACKETS, evidence
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import listed
 from siloweave.tables.read import (
     Dialect,
     Table,

@@ -240,9 +240,9 @@ def check_receipts(
     """
     by_party = dict[str, list[course.Receipt]]()
     vanished = records.Absences(folder / records.ABSENCES).names
-    for one in course.read_receipts(folder / course.RECEIPTS):
-        if names is None or one.party in names:
-            by_party.setdefault(one.party, []).append(one)
+    for receipt in course.read_receipts(folder / course.RECEIPTS):
+        if names is None or receipt.party in names:
+            by_party.setdefault(receipt.party, []).append(receipt)
     for name, receipts in by_party.items():
         paid = [one for one in receipts if one.entry]
         if name not in files:

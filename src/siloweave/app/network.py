@@ -211,8 +211,8 @@ def provision(
         if name in keys:
             public[name] = keys_in(keys[name])
         else:
-            own = load_or_create_home(folders[name])
-            public[name] = frames.keys_for(study.study.name, own)
+            identity = load_or_create_home(folders[name])
+            public[name] = frames.keys_for(study.study.name, identity)
     roster = frames.signed_roster(study.study.name, office, public, COORDINATOR, without)
     for name, folder in folders.items():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -468,18 +468,18 @@ def require_known_ledger(folder: Path, study: Study, identity: Identity) -> None
     killed earlier starts anew.
     """
     ledger, begun = folder / LEDGER_FILE, begun_in(folder, study, identity)
-    there = ledger.is_file() and ledger.stat().st_size > 0
+    is_there = ledger.is_file() and ledger.stat().st_size > 0
     if begun is not None and begun.header:
-        if not (there and ledger.read_bytes().startswith(begun.header)):
+        if not (is_there and ledger.read_bytes().startswith(begun.header)):
             raise lost_ledger(ledger, "is gone, or is another than this party began with")
-    elif begun is None and not there:
+    elif begun is None and not is_there:
         return
     if begun is not None:
         require_newest(begun.number, ledger)
     account = read_account(home_of(folder), identity)
-    unknown = begun is None or not account.knows(begun.number)
+    is_unknown = begun is None or not account.knows(begun.number)
     # Before the account has the study there is no ledger, so one that is there is somebody else's.
-    if there and unknown:
+    if is_there and is_unknown:
         raise LedgerError(
             f"{ledger}: this party's account, {account.folder / ACCOUNT_FILE}, does not know it: "
             "it was begun before there were accounts, or with another copy of the account. "
@@ -516,10 +516,10 @@ def known_keys(folder: Path) -> dict[str, str]:
         return dict.fromkeys(roster.keys, "its account cannot be read")
     begun = begun_in(folder, study, identity)
     number = begun.number if begun else ""
-    said = {
+    notes = {
         name: account.seen_key(name, keys.signing, number) for name, keys in roster.keys.items()
     }
-    return said | {entry.name: "this party's own"}
+    return notes | {entry.name: "this party's own"}
 
 
 def refusal_in(folder: Path) -> str:
@@ -561,9 +561,11 @@ def _most_spent(study: Study, entries: Sequence[Entry]) -> Charged:
 
 def _beside(account: Account, number: str, study: Study) -> list[Charged]:
     """What counts beside a study: all other studies, and what it asked for itself before."""
-    others, budget, own = account.others(number), promised(study), account.charged(number)
-    epsilon_before = 0.0 if isinf(budget.epsilon) else own.epsilon - budget.epsilon
-    before = Charged(max(0.0, epsilon_before), max(0.0, own.delta - budget.delta))
+    others = account.others(number)
+    budget = promised(study)
+    charged = account.charged(number)
+    epsilon_before = 0.0 if isinf(budget.epsilon) else charged.epsilon - budget.epsilon
+    before = Charged(max(0.0, epsilon_before), max(0.0, charged.delta - budget.delta))
     return [*others, before] if max(before) > 0 else others
 
 
@@ -656,21 +658,21 @@ def account_in(home: Path) -> AccountView:
         LedgerError: The account was edited, or belongs to another key.
     """
     identity, trouble, proposal = Identity.load(home / KEY_FILE), "", None
-    there = (home / ACCOUNT_FILE).exists()
-    account = lines_of(home / ACCOUNT_FILE, home, identity.public) if there else None
+    is_there = (home / ACCOUNT_FILE).exists()
+    account = lines_of(home / ACCOUNT_FILE, home, identity.public) if is_there else None
     total = account.total if account else Charged(0.0, 0.0)
     try:
         read_account(home, identity)
     except LedgerError as error:
         trouble, record = str(error), read_record(identity.public)
-        known = added_up(studies_below(home)) if record is None else record.cost
-        missing = 0.0 if isinf(total.epsilon) else known.epsilon - total.epsilon
-        proposal = Charged(max(0.0, missing), max(0.0, known.delta - total.delta))
+        spent = added_up(studies_below(home)) if record is None else record.cost
+        missing = 0.0 if isinf(total.epsilon) else spent.epsilon - total.epsilon
+        proposal = Charged(max(0.0, missing), max(0.0, spent.delta - total.delta))
     left: tuple[float | None, float | None] = None, None
     if (home / POLICY_FILE).exists():
         limit = read_policy(home).limit
-        spent = 0.0 if isinf(limit.epsilon) else total.epsilon
-        left = max(0.0, limit.epsilon - spent), max(0.0, limit.delta - total.delta)
+        counted = 0.0 if isinf(limit.epsilon) else total.epsilon
+        left = max(0.0, limit.epsilon - counted), max(0.0, limit.delta - total.delta)
     return AccountView(
         str(home), fingerprint(identity.public), account.entries if account else (),
         *total, *left, trouble, proposal,

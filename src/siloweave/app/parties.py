@@ -22,12 +22,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, count_of
 from siloweave.privacy.budget import Budget
 from siloweave.report import words
 from siloweave.tables.codes import Encoder
 from siloweave.tables.detect import ColumnEvidence, evidence
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import listed
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema

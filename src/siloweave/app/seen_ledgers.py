@@ -16,9 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from siloweave.app.account import state_folder
+from siloweave.app.account import read_state, state_folder
 from siloweave.core.run import lost_ledger
-from siloweave.errors import LedgerError
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
 
@@ -42,18 +41,12 @@ def _record_file(number: str) -> Path:
 
 
 def _read_record(number: str) -> LedgerRecord | None:
-    file = _record_file(number)
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=LedgerRecord)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise LedgerError(
-            f"{file}: what this machine has seen of a study's ledger cannot be read ({why}). "
-            "Nothing was released. See that this user may read it; if it is damaged, and no copy "
-            "of the study's folder was used, remove it"
-        ) from error
+    return read_state(
+        _record_file(number),
+        LedgerRecord,
+        "what this machine has seen of a study's ledger",
+        "if it is damaged, and no copy of the study's folder was used, remove it",
+    )
 
 
 def _has_at(ledger: Ledger, lines: int, head: str) -> bool:

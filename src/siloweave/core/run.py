@@ -56,6 +56,7 @@ from siloweave.errors import (
     RosterError,
     SchemaError,
     StudyError,
+    count_of,
     naming_party,
     number,
     whole,
@@ -73,7 +74,6 @@ from siloweave.tables.cells import moved_cells, moved_note
 from siloweave.tables.codes import Codes, Encoder
 from siloweave.tables.constraints import ColumnSum, Computed
 from siloweave.tables.database import Database
-from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.read import Table, Unread, beside, digest_of, read, rows_of, sampled, unread
 from siloweave.tables.schema import Schema, outline

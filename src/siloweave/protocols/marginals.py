@@ -32,7 +32,7 @@ from siloweave.core.method import (
     Task,
     View,
 )
-from siloweave.errors import InputError, RosterError, number, whole
+from siloweave.errors import InputError, RosterError, count_of, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in
 from siloweave.models.mrf import MRF
@@ -58,7 +58,6 @@ from siloweave.tables.cells import moved_note, without_others
 from siloweave.tables.codes import Clique, Codes, CountedRows, Domain, Encoder, ResolutionLevels
 from siloweave.tables.counted import counted
 from siloweave.tables.database import Database
-from siloweave.tables.display import count_of
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Column, Schema
 

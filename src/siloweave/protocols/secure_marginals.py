@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.method import Asked, Case, Forecast, Setup, Task, same_people_note
-from siloweave.errors import BudgetError, CapacityError, InputError, WireError
+from siloweave.errors import BudgetError, CapacityError, InputError, WireError, count_of
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
 from siloweave.federation.masking import Words
@@ -95,7 +95,6 @@ from siloweave.protocols.workload import bins_for, first_encoder, queries_of
 from siloweave.statistics.marginals import closure, marginal
 from siloweave.tables.bins import Cuts, cuts_of
 from siloweave.tables.codes import Clique, Codes, Domain, Encoder, ResolutionLevels
-from siloweave.tables.display import count_of
 from siloweave.tables.schema import Schema
 
 _ROWS_SHARE = 0.005  # of the zCDP, for a bound of the number of rows

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from siloweave.errors import SchemaError
+from siloweave.errors import SchemaError, count_of
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import (
     BINNED,
@@ -32,7 +32,7 @@ from siloweave.tables.bins import (
     number_at,
     step_of,
 )
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import listed
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table, check_numbers

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import SchemaError
-from siloweave.tables.display import count_of, listed
+from siloweave.errors import SchemaError, count_of
+from siloweave.tables.display import listed
 from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
 from siloweave.tables.parsing import texts_of, times_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals

@@ -17,11 +17,6 @@ def listed(names: Sequence[str], most: int = MOST) -> str:
     return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
-def count_of(number: int, one: str, many: str) -> str:
-    """A number and what it counts, such as "1 row" or "2 rows"."""
-    return f"{number} {one if number == 1 else many}"
-
-
 def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A small HTML table; all texts are escaped, and of many rows the first are shown.
 

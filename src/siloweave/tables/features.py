@@ -31,12 +31,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import CapacityError, DataError, InputError
+from siloweave.errors import CapacityError, DataError, InputError, count_of
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written, with_decimals
 from siloweave.tables.cells import codes_of, labels_of, missing_cells, numbers_of, options_of
 from siloweave.tables.codes import Encoder
-from siloweave.tables.display import count_of
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,

@@ -36,9 +36,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from siloweave.errors import DataError, InputError, SchemaError
+from siloweave.errors import DataError, InputError, SchemaError, count_of
 from siloweave.tables.database import Database
-from siloweave.tables.display import MOST, count_of, html_table, listed
+from siloweave.tables.display import MOST, html_table, listed
 from siloweave.tables.forms import numbers_among
 from siloweave.tables.parsing import (
     DATETIME,

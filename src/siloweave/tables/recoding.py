@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from siloweave.errors import InputError
+from siloweave.errors import InputError, count_of
 from siloweave.tables.bins import BINNED
 from siloweave.tables.cells import missing_cells, placed_cells
-from siloweave.tables.display import count_of, listed
+from siloweave.tables.display import listed
 from siloweave.tables.parsing import texts_of_mixed
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Category, Column, Schema

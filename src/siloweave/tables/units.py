@@ -27,10 +27,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.errors import SchemaError
+from siloweave.errors import SchemaError, count_of
 from siloweave.tables.arrays import Bools
 from siloweave.tables.cells import missing_cells
-from siloweave.tables.display import count_of
 from siloweave.tables.ids import id_texts
 from siloweave.tables.parsing import texts_of
 from siloweave.tables.read import Table

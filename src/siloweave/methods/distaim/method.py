@@ -61,7 +61,7 @@ from siloweave.core.method import (
     masked_sums,
 )
 from siloweave.core.run import Synthesizer
-from siloweave.errors import number, whole
+from siloweave.errors import count_of, number, whole
 from siloweave.federation.messages import MAX_BYTES
 from siloweave.methods.distaim.coordinator import DEALT, MOST_CELLS, check_coins, coordinate
 from siloweave.methods.distaim.messages import OpenTables, ShareCounts
@@ -72,7 +72,6 @@ from siloweave.protocols.secure_sums import CountExactly, KeyRequest, smallest_d
 from siloweave.protocols.two_rounds import TwoRoundSettings
 from siloweave.protocols.workload import first_encoder, queries_of
 from siloweave.tables.codes import Encoder
-from siloweave.tables.display import count_of
 
 _COPIES = 4.0  # in memory, of the message with coins
 
