@@ -9,6 +9,8 @@ import pytest
 
 import siloweave
 from siloweave.app import plan
+from siloweave.app.plan import statements_of
+from siloweave.app.study import Study
 from siloweave.report import words
 from siloweave.report.record import Record
 from siloweave.tables import Column, Schema
@@ -142,6 +144,8 @@ def test_what_it_costs_towards_another_party_is_stated_wherever_the_bound_is(fol
     towards = summary["epsilon_to_parties"]
     assert towards > summary["epsilon"]
     assert 0.99 * towards < float(foreseen) < 1.3 * towards  # without a party's own tables
+    # What a policy is held against, before a row is read, covers what the run then states.
+    assert max(statements_of(Study.load(folder.path)).values()) >= towards
     said = f"Towards another party, which knows whose rows these are: ε = {words.epsilon(towards)}"
     assert said in out
     assert said in folder.call("ledger", "run")[1]
