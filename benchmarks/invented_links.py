@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ import numpy as np
 OUT = Path(__file__).parent / "results" / "invented_links.jsonl"
 METHODS = ("AIM", "TwoRound", "SecureTwoRound", "DistAIM")
 FREQUENT = 8
-DRAWN = 20_000
+DRAWN = 200_000
 CASES: tuple[dict[str, Any], ...] = (
     {"rows": 7_000, "codes": 256, "share": 0.03, "epsilon": 1.0, "parties": 2},
     {"rows": 7_000, "codes": 256, "share": 0.03, "epsilon": 4.0, "parties": 2},
@@ -42,7 +42,33 @@ CASES: tuple[dict[str, Any], ...] = (
     {"rows": 2_000, "codes": 20, "share": 0.1, "epsilon": 0.5, "parties": 2},
     {"rows": 50_000, "codes": 256, "share": 0.01, "epsilon": 2.0, "parties": 8},
 )
+LEVELS: dict[str, tuple[float, ...]] = {
+    "rows": (2_000, 10_000, 50_000),
+    "codes": (20, 60, 256),
+    "epsilon": (0.5, 1.0, 4.0),
+    "share": (0.01, 0.03, 0.1),
+    "parties": (1, 2, 8),
+}
 KEY = ("method", "rows", "codes", "share", "epsilon", "parties", "seed", "side")
+
+
+def grid() -> tuple[dict[str, Any], ...]:
+    """Return 27 cases: all of rows, codes and epsilon, with every pair of other levels in balance.
+
+    Share and number of parties are sums of the places of the first three, modulo 3 (the orthogonal
+    array L27), so that each of their levels meets each level of the others equally often.
+    """
+    places = product(range(3), repeat=3)
+    return tuple(
+        {
+            "rows": LEVELS["rows"][i],
+            "codes": LEVELS["codes"][j],
+            "share": LEVELS["share"][(i + j + k) % 3],
+            "epsilon": LEVELS["epsilon"][k],
+            "parties": LEVELS["parties"][(i + 2 * j + k) % 3],
+        }
+        for i, j, k in places
+    )
 
 
 def made_table(case: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
@@ -131,7 +157,8 @@ def missing_runs(out: Path, side: str, seeds: int) -> list[tuple[str, dict[str, 
     """Return runs that are not in the results."""
     lines = out.read_text().splitlines() if out.is_file() else []
     there = {tuple(json.loads(line)[name] for name in KEY) for line in lines}
-    wanted = [(m, case, seed) for case in CASES for seed in range(seeds) for m in METHODS]
+    cases = CASES if side == "before" else CASES + grid()
+    wanted = [(m, case, seed) for case in cases for seed in range(seeds) for m in METHODS]
     return [
         (method, case, seed)
         for method, case, seed in wanted

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from math import ceil, log
 from typing import Any
@@ -667,7 +667,8 @@ def _without_order(name: str, values: _Ints, seen: _Ints, table: Table) -> bool:
         y = np.where(np.isfinite(y) & ~table.missing(other)[rows], y, np.nan)
         if np.isnan(y).any() or not y.std():
             continue
-        ranks = np.argsort(np.argsort(y, kind="stable")).astype(np.float64)
+        ranks = np.empty(len(y))
+        ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
         ranks = (ranks - ranks.mean()) / ranks.std()
         sums = np.bincount(place, ranks, len(seen))
         between = float((sums**2 / np.maximum(sizes, 1)).sum()) / len(rows)
@@ -1268,11 +1269,31 @@ def _padded(form: str, texts: Sequence[str]) -> str:
 def _follows(text: str, form: str) -> bool:
     if not re.search(r":\d\d\.\d", text):
         form = form.replace(".%f", "")  # some writers leave off zeros
+    if not _outline(form).fullmatch(text):
+        return False
     try:
         when = datetime.strptime(text, form)  # noqa: DTZ007  only its form counts
     except ValueError:
         return False
     return when.year >= 1000 and not ("%y" in form and re.search(r"\d{4}", text))
+
+
+@cache
+def _outline(form: str) -> re.Pattern[str]:
+    """Return a pattern that every text of a form has, and few others.
+
+    `strptime` keeps the patterns of five forms, and we try sixty of them: each would be compiled
+    again for each column.
+    """
+    parts = re.split(r"(%.|\s+)", form)
+    return re.compile("".join(map(_outlined, parts)))
+
+
+def _outlined(part: str) -> str:
+    """Return the pattern of a code, a blank or what stands between."""
+    if part.startswith("%"):
+        return r"[ \d]\d*" if part[1] in "dmyYHIMSfj" else ".+"
+    return r"\s+" if part.isspace() else f"(?i:{re.escape(part)})"
 
 
 def _fits(table: Table, name: str, form: str) -> bool:

@@ -20,6 +20,7 @@ from math import lgamma, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -817,13 +818,16 @@ def _ranges(
             c.name: np.sort(cells[c.name].values[~cells[c.name].gone].astype(np.float64))
             for c in some
         }
-        least = np.column_stack([_floats(cells[c.name], np.inf) for c in some])
-        most = np.column_stack([_floats(cells[c.name], -np.inf) for c in some])
+        numbers_of_rows = pl.DataFrame(
+            {f"column {place}": _nullable(cells[c.name]) for place, c in enumerate(some)}
+        )
         for by in deciding:
+            places = _worth_a_look(numbers_of_rows, some, cells[by.name])
+            if not places:
+                continue
             # Codes of a byte are sorted several times as fast.
             order = np.argsort(cells[by.name].values.astype(np.int8), kind="stable")
-            by_cells = cells[by.name].take(order)
-            for place in _worth_a_look(least[order], most[order], some, by_cells):
+            for place in places:
                 column = some[place]
                 if combined.get(column.name, -1) == combined.get(by.name, -2):
                     continue
@@ -838,36 +842,42 @@ def _ranges(
     return [best[column.name][1] for column in numbers if column.name in best]
 
 
-def _floats(cells: CellValues, missing: float) -> NDArray[np.float64]:
-    """A column's numbers, and another number where they are missing."""
-    return np.where(cells.gone, missing, cells.values.astype(np.float64))
+def _nullable(cells: CellValues) -> pl.Series:
+    """Return a column's numbers as float64, null where they are missing."""
+    return pl.Series(cells.values.astype(np.float64)).set(pl.Series(cells.gone), None)
 
 
-def _worth_a_look(
-    least: NDArray[np.float64],
-    most: NDArray[np.float64],
-    columns: Sequence[Column],
-    by: CellValues,
-) -> list[int]:
+def _ends_by_group(
+    numbers: pl.DataFrame, groups: Ints
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Return the least and the largest value and the number of values; group x column.
+
+    Where a group has no value, its least is infinite and its largest minus infinity.
+    """
+    width = numbers.width
+    lows, highs = pl.all().min().name.suffix(" low"), pl.all().max().name.suffix(" high")
+    by_group = numbers.group_by(pl.Series("group", groups)).agg(lows, highs, pl.all().count())
+    ends = by_group[:, 1:]  # the first column is the group
+    low = ends[:, :width].fill_null(np.inf).to_numpy()
+    high = ends[:, width : 2 * width].fill_null(-np.inf).to_numpy()
+    return low, high, ends[:, 2 * width :].to_numpy().astype(np.int64)
+
+
+def _worth_a_look(numbers: pl.DataFrame, columns: Sequence[Column], by: CellValues) -> list[int]:
     """Which columns may have a range by a category, of many columns at once.
 
     Args:
-        least: One row for each row and one column for each column; infinite where missing.
-        most: The same; minus infinity where missing.
+        numbers: The columns, as float64, null where missing.
         columns: How these are declared.
-        by: The category, ascending; missing ones are the last.
+        by: The category of each row.
 
     Returns:
         Places of columns with ranges that do not overlap, a category of one value, or enough rows
         to show an edge.
     """
-    there = int((~by.gone).sum())
-    starts = np.flatnonzero(np.diff(by.values[:there], prepend=-1))
-    if len(starts) < 2:
+    low, high, rows = _ends_by_group(numbers.filter(~by.gone), by.values[~by.gone])
+    if len(rows) < 2:
         return []
-    low = np.minimum.reduceat(least[:there], starts, axis=0)
-    high = np.maximum.reduceat(most[:there], starts, axis=0)
-    rows = np.add.reduceat(least[:there] < np.inf, starts, axis=0, dtype=np.int64)
 
     order = np.argsort(low, axis=0)
     lows = np.take_along_axis(low, order, axis=0)
