@@ -13,7 +13,6 @@ from siloweave.models.estimate import (
     estimate_total,
     fit,
     moved_towards,
-    shrink_interactions,
     solve_block,
 )
 from siloweave.models.mrf import MRF
@@ -228,21 +227,3 @@ def test_a_measurement_onto_fewer_attributes_keeps_the_noise_of_their_cells():
     part = m.onto(("a", "d"))
     assert part.counts == pytest.approx(m.counts.sum(axis=1))
     assert part.sigma == pytest.approx(3.0 * 3**0.5)
-
-
-@pytest.mark.parametrize("strength", [0.0, 400.0])
-def test_interactions_are_shrunk_by_what_their_noise_explains(strength):
-    """Of order three: gone where they are noise, as measured where they are far above it."""
-    domain = domain_of(3, 3, 3, 3)
-    cliques = [("a", "b", "c"), ("b", "c", "d"), ("a", "b", "d")]
-    model, rng = MRF.uniform(domain, 27_000.0), generator(5)
-    wave = np.array([-1.0, 0.0, 1.0])
-    real = strength * np.einsum("i,j,k->ijk", wave, wave, wave)
-    noisy = [Measurement(c, 1000 + real + 40 * rng.normal(size=(3, 3, 3)), 40.0) for c in cliques]
-    shrunk = shrink_interactions(model, noisy, {})
-    errors = [[np.abs(m.counts - 1000 - real).mean() for m in tables] for tables in (noisy, shrunk)]
-    assert np.mean(errors[1]) < (0.7 if strength else 0.3) * np.mean(errors[0])
-    for m, before in zip(shrunk, noisy, strict=True):
-        kept = np.einsum("ijk,i,j,k", m.counts, wave, wave, wave)
-        was = np.einsum("ijk,i,j,k", before.counts, wave, wave, wave)
-        assert kept == pytest.approx(was) if strength else abs(kept) <= abs(was)

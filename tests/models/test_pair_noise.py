@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from siloweave.models.estimate import Measurement, fit
-from siloweave.models.pair_noise import cleaned, dependence, margins_of, without_noise
+from siloweave.models.mrf import MRF
+from siloweave.models.pair_noise import (
+    cleaned,
+    dependence,
+    margins_of,
+    without_noise,
+    without_wide_noise,
+)
 from siloweave.tables.codes import Domain
 from siloweave.tables.keys import generator
 
@@ -103,3 +110,40 @@ def test_exact_counts_stay_as_they_are():
     margins = margins_of(answers, float(ROWS))
     clean = cleaned(answers[-1], margins, dependence(answers[-1], margins))
     assert clean.counts == pytest.approx(table, abs=1e-3)
+
+
+@pytest.mark.parametrize("strength", [0.0, 400.0])
+def test_wide_tables_keep_interactions_that_stand_above_their_noise(strength):
+    """Of order three: gone where they are noise, as measured where they are far above it."""
+    domain = Domain(("a", "b", "c", "d"), (3, 3, 3, 3))
+    cliques = [("a", "b", "c"), ("b", "c", "d"), ("a", "b", "d")]
+    model, rng = MRF.uniform(domain, 27_000.0), generator(5)
+    wave = np.array([-1.0, 0.0, 1.0])
+    real = strength * np.einsum("i,j,k->ijk", wave, wave, wave)
+    noisy = [Measurement(c, 1000 + real + 40 * rng.normal(size=(3, 3, 3)), 40.0) for c in cliques]
+    margins = margins_of(noisy, 27_000.0)
+    clean = without_wide_noise(model, noisy, {}, margins)
+    errors = [[np.abs(m.counts - 1000 - real).mean() for m in tables] for tables in (noisy, clean)]
+    assert np.mean(errors[1]) < (0.7 if strength else 0.3) * np.mean(errors[0])
+
+
+def test_a_class_keeps_its_share_in_rare_codes_of_a_wide_table():
+    """Rows vary by more than the noise where a code is frequent, and by less where it is rare."""
+    sizes = {"code": 20, "died": 2, "age": 16}
+    domain = Domain(tuple(sizes), tuple(sizes.values()))
+    shares = [shares_of(20, 0.1), np.array([0.97, 0.03]), np.full(16, 1 / 16)]
+    expected = 50_000 * np.einsum("i,j,k->ijk", *shares)
+    drawn = []
+    for seed in range(4):
+        rng = generator(seed)
+        table = rng.poisson(expected).astype(float)
+        noisy = Measurement(domain.names, table + rng.normal(0, 5.0, table.shape), 5.0)
+        singles = [
+            Measurement(m.clique, m.counts + rng.normal(0, 8.0, m.counts.shape), 8.0)
+            for m in (Measurement(domain.names, table, 0.0).onto((name,)) for name in sizes)
+        ]
+        clean = without_noise(singles, [noisy], None, lambda tables: fit(domain, tables))
+        held = [m for m in clean if len(m.clique) == 1]
+        model = fit(domain, clean, warm_start=fit(domain, held, sweeps=9), sweeps=60)
+        drawn.append(class_in_rare_codes(model.marginal(CLIQUE)))
+    assert np.mean(drawn) == pytest.approx(0.03, abs=0.003)

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from math import prod
 
 import numpy as np
 
@@ -77,7 +76,8 @@ def consistent(measurements: Sequence[Measurement]) -> list[Array]:
     There is one per measurement, at most one of which is of each clique; cells may be negative.
     """
     known = _interactions(measurements)
-    return [_assemble(m, known) for m in measurements]
+    means = {part: total / precision for part, (total, precision) in known.items()}
+    return [assemble(m, means) for m in measurements]
 
 
 def single_columns(measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -100,80 +100,36 @@ def interaction(table: Array) -> Array:
     return table
 
 
-def shrink_interactions(
-    model: MRF, measurements: Sequence[Measurement], pairs: Mapping[Clique, Measurement]
-) -> list[Measurement]:
-    """Wide tables without the interactions that their noise explains.
-
-    A pair's interaction is that of its cleaned table, or the model's where none is left. What a
-    table has beyond the model in interactions of more attributes is averaged over all tables. Over
-    all interactions of one order, its mean square over that of the noise is 1 + s, s being the
-    ratio of signal to noise, and they are multiplied by min(1, s): empirical Bayes (Efron & Morris
-    1973), whose s / (1 + s) would shrink strong ones twice, since a fit shrinks too.
-
-    Args:
-        model: Over the same rows.
-        measurements: Of one clique each, in noise that is not 0.
-        pairs: Cleaned tables of the pairs that depend on each other.
-    """
-    beyond = [Measurement(m.clique, m.counts - model.marginal(m.clique), m.sigma)
-              for m in measurements]  # fmt: skip
-    known = _interactions(beyond)
-    shares = _signal_shares(known)
-    shrunk = []
-    for m in measurements:
-        expected = Measurement(m.clique, np.asarray(model.marginal(m.clique)), m.sigma)
-        parts = {}
-        for part in _subsets(m.clique):
-            effect, precision = known[part]
-            source = pairs.get(part, expected)
-            parts[part] = _effect(source, part) * precision, precision
-            if len(part) > 2:
-                parts[part] = parts[part][0] + shares[len(part)] * effect, precision
-        shrunk.append(Measurement(m.clique, _assemble(m, parts), m.sigma))
-    return shrunk
-
-
-def _signal_shares(known: Mapping[Clique, tuple[Array, float]]) -> dict[int, float]:
-    """Return by what interactions of more than two attributes are multiplied, by their order."""
-    squares: dict[int, float] = {}
-    freedoms: dict[int, float] = {}
-    for part, (effect, precision) in known.items():
-        order = len(part)
-        squares[order] = squares.get(order, 0.0) + float((effect**2).sum()) / precision
-        freedoms[order] = freedoms.get(order, 0.0) + prod(n - 1 for n in effect.shape)
-    ratios = {order: squares[order] / max(freedoms[order], 1.0) - 1.0 for order in squares}
-    return {order: min(1.0, max(0.0, ratio)) for order, ratio in ratios.items()}
-
-
 def _interactions(measurements: Sequence[Measurement]) -> dict[Clique, tuple[Array, float]]:
     """Every interaction's sum weighted by precision, and its precision."""
     known: dict[Clique, tuple[Array, float]] = {}
     for m in measurements:
-        for part in _subsets(m.clique):
-            effect = _effect(m, part)
-            precision = effect.size / (max(m.sigma, 1e-9) ** 2 * m.counts.size)
-            mean, total = known.get(part, (np.zeros(effect.shape), 0.0))
-            known[part] = (mean + precision * effect, total + precision)
+        for part in subsets(m.clique):
+            values = effect(m, part)
+            precision = values.size / (max(m.sigma, 1e-9) ** 2 * m.counts.size)
+            mean, total = known.get(part, (np.zeros(values.shape), 0.0))
+            known[part] = (mean + precision * values, total + precision)
     return known
 
 
-def _subsets(clique: Clique) -> Iterable[Clique]:
+def subsets(clique: Clique) -> Iterable[Clique]:
+    """Return all subsets of a clique, the empty one first."""
     return chain.from_iterable(combinations(clique, r) for r in range(len(clique) + 1))
 
 
-def _effect(m: Measurement, part: Clique) -> Array:
-    """The interaction of the attributes in `part`."""
+def effect(m: Measurement, part: Clique) -> Array:
+    """Return the interaction of the attributes in `part`, summed over the others."""
     gone = tuple(i for i, a in enumerate(m.clique) if a not in part)
     return interaction(np.asarray(m.counts.sum(axis=gone), dtype=np.float64))
 
 
-def _assemble(m: Measurement, known: Mapping[Clique, tuple[Array, float]]) -> Array:
+def assemble(m: Measurement, effects: Mapping[Clique, Array]) -> Array:
+    """Return the table of a measurement's clique that has these interactions."""
     table = np.zeros(m.counts.shape)
-    for part in _subsets(m.clique):
-        mean, precision = known[part]
+    for part in subsets(m.clique):
+        values = effects[part]
         shape = [n if a in part else 1 for a, n in zip(m.clique, m.counts.shape, strict=True)]
-        table += (mean / precision * (mean.size / m.counts.size)).reshape(shape)
+        table += (values * (values.size / m.counts.size)).reshape(shape)
     return table
 
 

@@ -17,7 +17,8 @@ Noise adds to each its own variance, and that of the single columns in N p q'. T
 that of the largest likelihood, and 0 where this is hardly larger than without dependence
 (`dependence`).
 Each entry is then multiplied by its ratio of signal to noise, at most by 1 (`cleaned`): rare values
-become independent, frequent ones stay.
+become independent, frequent ones stay. What wider tables have beyond pairs is split in the same way
+(`without_wide_noise`).
 
 **Guarantee**: none of its own; everything here reads noisy counts that were paid for
 (post-processing).
@@ -29,16 +30,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
 from siloweave.models.estimate import (
     Measurement,
+    assemble,
     combine,
+    effect,
     interaction,
-    shrink_interactions,
     single_columns,
     solve_block,
+    subsets,
 )
 from siloweave.models.junction_tree import Array
 from siloweave.models.mrf import MRF
@@ -55,6 +60,10 @@ _VARIANCES = np.geomspace(1e-9, 1.0, 37)
 """Of correlations between functions of two columns, which are at most 1; a factor of 1.8 apart."""
 _MOST_EXACT = 1024
 """Values of a column whose eigenvectors are computed; each of more is taken for one of them."""
+
+
+_Entries: TypeAlias = tuple[Array, Array, Array]
+"""Entries of E in contrasts, the variance of their noise, and of their signal where t = 1."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,14 @@ def dependence(pair: Measurement, margins: Mapping[str, SingleColumn]) -> float:
         >>> dependence(Measurement(("a", "b"), counts, 60.0), ones)
         0.0
     """
-    entries, noise, reach = _entries(pair, margins)
+    return _likeliest_variance([_entries(pair, margins)])
+
+
+def _likeliest_variance(parts: Sequence[_Entries]) -> float:
+    """Return the variance of correlations that makes all entries likeliest, 0 if hardly so."""
+    entries, noise, reach = (
+        np.concatenate([np.ravel(part[i]) for part in parts]) for i in range(3)
+    )
     square, ratio = entries**2 / noise, reach / noise
     best, evidence = 0.0, _EVIDENCE
     for variance in _VARIANCES:
@@ -155,7 +171,7 @@ def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: fl
     return Measurement(pair.clique, counts, pair.sigma)
 
 
-def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> tuple[Array, Array, Array]:
+def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:
     """Return a pair's E in contrasts, the variance of its noise, and of its signal where t = 1."""
     first, second = (margins[column] for column in pair.clique)
     (a, rows), (b, columns) = first.contrasts, second.contrasts
@@ -205,7 +221,79 @@ def without_noise(
     alone = {m.clique for m in measured if len(m.clique) == 2}
     tables = [pair for clique, pair in pairs.items() if clique in alone]
     model = refit(singles + list(pairs.values()))
-    return singles + tables + shrink_interactions(model, wide, pairs)
+    return singles + tables + without_wide_noise(model, wide, pairs, margins)
+
+
+def without_wide_noise(
+    model: MRF,
+    wide: Sequence[Measurement],
+    pairs: Mapping[Clique, Measurement],
+    margins: Mapping[str, SingleColumn],
+) -> list[Measurement]:
+    """Return tables of three columns or more without the interactions that noise explains.
+
+    A pair's interaction is that of its cleaned table, or the model's where none is left. What the
+    tables have beyond the model in more columns is averaged over all tables. It is split into
+    contrasts and cleaned as a pair's is, with one variance for all interactions of as many columns;
+    and no contrast keeps a larger share than all of them together have of signal to noise.
+
+    Args:
+        model: Of single columns and cleaned pairs, over the same rows.
+        wide: The tables, of one clique each.
+        pairs: Cleaned tables of the pairs that depend on each other.
+        margins: Single columns.
+    """
+    beyond = [Measurement(m.clique, m.counts - model.marginal(m.clique), m.sigma) for m in wide]
+    parts = dict.fromkeys(part for m in wide for part in subsets(m.clique) if len(part) > 2)
+    entries = {part: _wide_entries(_onto(part, beyond)[0], margins) for part in parts}
+    kept: dict[Clique, Array] = {}
+    for order in {len(part) for part in parts}:
+        same = [part for part in parts if len(part) == order]
+        variance = _likeliest_variance([entries[part] for part in same])
+        most = _signal_share([entries[part] for part in same])
+        for part in same:
+            values, noise, reach = entries[part]
+            table = np.minimum(most, variance * reach / noise) * values
+            for axis, column in enumerate(part):
+                table = _along(margins[column].contrasts[1], table, axis)
+            kept[part] = table
+
+    shrunk = []
+    for m in wide:
+        expected = Measurement(m.clique, np.asarray(model.marginal(m.clique)), m.sigma)
+        effects = {}
+        for part in subsets(m.clique):
+            effects[part] = effect(pairs.get(part, expected), part)
+            if part in kept:
+                effects[part] = effects[part] + kept[part]
+        shrunk.append(Measurement(m.clique, assemble(m, effects), m.sigma))
+    return shrunk
+
+
+def _signal_share(parts: Sequence[_Entries]) -> float:
+    """Return the ratio of signal to noise over all entries, from 0 to 1."""
+    square = sum(float((entries**2 / noise).sum()) for entries, noise, _ in parts)
+    freedom: int = sum(prod(length - 1 for length in entries.shape) for entries, _, _ in parts)
+    return min(1.0, max(0.0, square / max(freedom, 1) - 1.0))
+
+
+def _wide_entries(rest: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:
+    """Return what columns have beyond fewer of them, in contrasts, as `_entries` does of a pair."""
+    entries = interaction(rest.counts)
+    noise = np.full(entries.shape, max(rest.sigma, 1e-9) ** 2)
+    reach = np.ones(entries.shape)
+    for axis, column in enumerate(rest.clique):
+        margin = margins[column]
+        variances, axes = margin.contrasts
+        shape = [-1 if i == axis else 1 for i in range(entries.ndim)]
+        entries = _along(axes.T, entries, axis)
+        reach = reach * variances.reshape(shape)
+    return entries, noise, reach * margin.total**2
+
+
+def _along(matrix: Array, table: Array, axis: int) -> Array:
+    """Return a table of which one axis is multiplied by a matrix."""
+    return np.moveaxis(np.tensordot(matrix, table, axes=(1, axis)), 0, axis)
 
 
 def _onto(pair: Clique, measurements: Sequence[Measurement]) -> list[Measurement]:

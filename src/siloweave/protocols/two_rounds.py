@@ -12,9 +12,9 @@
    a few dozen tables of four and five columns hold every triple.
 4. Measure these tables once, with the rest of the budget, each in its own noise.
 5. Fit both rounds together, cleaned once more: a pair that the second round does not show to
-   depend is left to the rest of the model, and rare values keep no dependence that is noise
-   (models/pair_noise.py). Interactions of more columns are shrunk by what their noise explains
-   (models/estimate.py, `shrink_interactions`): a useless table then costs little.
+   depend is left to the rest of the model, and rare values keep no dependence that is noise.
+   Interactions of more columns are cleaned in the same way (models/pair_noise.py): a useless table
+   then costs little.
 
 Decision 0036 has what wide tables gain.
 
