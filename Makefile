@@ -35,9 +35,12 @@ help:
 demo: $(VENV)/.demo-ready
 	$(BIN)/siloweave demo
 
-# All of them run even if one fails, so that one run shows everything.
-test: $(VENV)/.test-ready
-	@failed=; for step in lint types docs unit; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
+# All of them run even if one fails, so that one run shows everything. The first three use one core
+# each, so two of them run at a time.
+test:
+	@failed=; \
+	  $(MAKE) --no-print-directory --keep-going --jobs=2 lint types docs || failed=" lint, types or docs"; \
+	  $(MAKE) --no-print-directory unit || failed="$$failed unit"; \
 	  if [ -n "$$failed" ]; then echo "make test failed in:$$failed"; exit 1; fi
 
 lint: $(VENV)/.test-ready
