@@ -9,7 +9,7 @@ import pytest
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, SchemaError
 from siloweave.protocols import workload
-from siloweave.protocols.accuracy import aim_rounds, small_pair
+from siloweave.protocols.accuracy import aim_rounds, pairs_planned, small_pair, two_round_buys
 from siloweave.protocols.workload import cheap_triples, refused_triples
 from siloweave.tables.codes import Domain
 
@@ -133,7 +133,7 @@ def test_a_method_without_a_forecast_of_error_has_none():
 
 def test_hundreds_of_columns_are_foreseen_without_their_triples():
     """All triples of 400 columns are ten million, which took gigabytes and minutes."""
-    found = sw.AIM().forecast(schema(*[6] * 400), rows=1_500, budget=BUDGET)
+    found = sw.AIM().forecast(schema(*[6] * 400), rows=1_000, budget=BUDGET)
     assert found.workload_queries == comb(400, 2)
     assert found.domain_cells == 6**400
     assert found.error.noise
@@ -163,11 +163,51 @@ def test_triples_that_are_too_many_are_named(columns, refused):
 def test_rounds_are_few_where_noise_must_be_halved_often():
     def rounds(columns, size, rows):
         domain = Domain(tuple(f"c{i}" for i in range(columns)), (size,) * columns)
-        return aim_rounds(domain, rows, 0.015, 0.9, 16)
+        return aim_rounds(domain, frozenset(), rows, 0.015, 0.9, 16)
 
     assert rounds(60, 13, 1_500) < 20  # of at most 960
     assert rounds(60, 2, 1_000_000) > 60
     assert rounds(60, 13, 1) > 1
+
+
+def test_more_pairs_are_planned_where_noise_is_small_beside_the_rows():
+    domain = Domain(tuple(f"c{i}" for i in range(20)), (8,) * 20)
+
+    def planned(rows=10_000, noise=1.0, numbers=frozenset()):
+        return pairs_planned(domain, numbers, rows, 300 * noise, 12 * noise)
+
+    usual = planned()
+    assert 5 < usual < planned(rows=40_000) < 190
+    assert planned(noise=0.25) == pytest.approx(planned(rows=40_000))
+    assert planned(noise=4.0) < usual
+    assert planned(noise=1e-6) == pytest.approx(190, rel=0.01)
+    # Numbers are taken to depend more than categories.
+    assert planned(numbers=frozenset(domain.names)) > 1.5 * usual
+    assert pairs_planned(Domain(("a",), (8,)), frozenset(), 100, 3.0, 2.0) == 0
+
+
+def test_noise_alone_plans_some_pairs():
+    """One of 24 independent answers is taken for dependent, so it is no fewer of faint ones."""
+    domain = Domain(tuple(f"c{i}" for i in range(55)), (2,) * 55)
+    assert 1485 / 60 < pairs_planned(domain, frozenset(), 1_000, 2_000.0, 5.0) < 1485 / 12
+
+
+def test_columns_that_no_planned_pair_holds_are_measured_alone():
+    domain = Domain(tuple(f"c{i}" for i in range(9)), (8,) * 9)
+    few = two_round_buys(domain, frozenset(), 700, 0.002, 0.3, 0.5)
+    assert few.pairs < 9
+    assert few.alone > few.more > few.first
+
+
+def test_a_denser_model_draws_its_columns_less_evenly():
+    def drawn(epsilon):
+        budget = sw.Budget(epsilon, 1e-6)
+        error = sw.TwoRound().forecast(schema(*SIZES), rows=20_000, budget=budget).error
+        return error.share_drawn, error.pair_drawn
+
+    (share, pair), (dense_share, dense_pair) = drawn(0.1), drawn(8.0)
+    assert share < dense_share
+    assert dense_pair < pair  # more pairs lie in a clique
 
 
 def test_a_small_pair_is_smaller_than_nine_in_ten():

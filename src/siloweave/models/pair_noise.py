@@ -53,7 +53,7 @@ from siloweave.tables.codes import Clique
 _HELD = 0.02
 """Weight of entropy in single columns: these are known well, and entropy would make values of few
 rows more frequent in each column, and the columns look dependent."""
-_EVIDENCE = 3.0
+EVIDENCE = 3.0
 """Twice the logarithm of how much likelier dependence must make the counts. Of independent pairs
 one in 24 gets there: half a chi-square of one degree of freedom."""
 _VARIANCES = np.geomspace(1e-9, 1.0, 37)
@@ -143,7 +143,7 @@ def _likeliest_variance(parts: Sequence[_Entries]) -> float:
         np.concatenate([np.ravel(part[i]) for part in parts]) for i in range(3)
     )
     square, ratio = entries**2 / noise, reach / noise
-    best, evidence = 0.0, _EVIDENCE
+    best, evidence = 0.0, EVIDENCE
     for variance in _VARIANCES:
         signal = variance * ratio
         gain = float((square * signal / (1 + signal) - np.log1p(signal)).sum())

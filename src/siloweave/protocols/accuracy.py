@@ -4,9 +4,12 @@ It follows from public facts alone: the budget, the number of rows (declared, pu
 the codes of each column, and how a method spends its budget. The noise of a share of one column
 follows from the precision that the method's tables have of it. A pair is off by its two columns,
 and by what its own table measures of their dependence. How strong dependence is nobody knows
-beforehand: it is taken to be that of real tables (`_DEPENDENCE`), so a forecast of pairs is rougher
-than one of shares. benchmarks/forecast.py compares forecasts with runs. Rounds and noise of AIM are
-those of McKenna, Mullins, Sheldon & Miklau 2022, "AIM" (VLDB 15(11)), sections 5.1 and 5.2.
+beforehand: it is taken to differ between pairs as exponential variables do, with means of real
+tables (`_DEPENDENCE`), so a forecast of pairs is rougher than one of shares. Which pairs a method
+measures follows from the same: those whose dependence stands out of the noise.
+
+benchmarks/forecast.py compares forecasts with runs. Rounds and noise of AIM are those of McKenna,
+Mullins, Sheldon & Miklau 2022, "AIM" (VLDB 15(11)), sections 5.1 and 5.2.
 
 **Guarantee**: nothing to protect. No function here reads a row; a number of rows that is private
 moves what is computed, so a forecast from one is for whoever holds the rows.
@@ -15,33 +18,42 @@ moves what is computed, so a forecast from one is for whoever holds the rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import exp, hypot, log, log2, pi, sqrt
+from math import exp, log, pi, sqrt
 from statistics import NormalDist, fmean
 
 import numpy as np
 
 from siloweave.core.method import ColumnError, ErrorForecast
 from siloweave.models.estimate import solve_block
+from siloweave.models.pair_noise import EVIDENCE
 from siloweave.tables.arrays import Floats
-from siloweave.tables.codes import Domain
+from siloweave.tables.codes import Domain, Encoder
 from siloweave.tables.schema import Schema
 
 _MEAN_ABS = sqrt(2 / pi)  # of a Gaussian, in standard deviations
 _QUANTILES = 16  # of the noise, over which an error is averaged
 
-# L1 distance of a pair from independence, as a share of the rows, mean over pairs: .07 to .34 on
-# churn, br2000, adult, bank_marketing, diabetes, nltcs and heloc.
-_DEPENDENCE = 0.25
-# A pair that is not measured errs by what measuring it would not have shown: somewhat more than its
-# noise, as a pair is chosen where it moves by more. From means over all of benchmarks/forecast.py.
-_UNMEASURED = 1.5
-# Rows are drawn by rounded counts of the model's cliques, which is about half as uneven as drawing
-# them one by one (models/mrf.py, `MRF.sample`).
+# L1 distance of a pair from independence, as a share of the rows, of pairs with no, one and two
+# columns of numbers. Bins of numbers hold about as many rows each, while most rows of a column of
+# categories have one of a few: those can move by less. Each is the mean over the tables that
+# constants are chosen on (benchmarks/forecast.py), but adult, of means from .01 to .32, .04 to .22
+# and .11 to .55.
+_DEPENDENCE = (0.10, 0.13, 0.29)
+_MOST_DEPENDENCE = 20.0  # where an exponential's tail is looked for; far more than there is
+# Rows are drawn by rounded counts of the model's cliques (models/mrf.py, `MRF.sample`). A pair that
+# no clique holds comes out about half as uneven as if rows were drawn one by one.
 _EVEN = 0.5
+# The same of a column, or of a pair in a clique, if strata are as many as rows: see `_unevenness`.
+# It was .1 to .5 in ten models of TwoRound on tables that constants are chosen on.
+_ROUNDED = 0.35
+# A pair that AIM does not measure errs by what measuring it would not have shown: somewhat more
+# than its noise, as a pair is chosen where it moves by more.
+_UNMEASURED = 1.5
+_HALVINGS = 50  # of the interval in which a root lies
 _NOISE_ONLY = 0.25
 """Share of the rows that stand in a wrong code of a column, from which on it is noise."""
 
@@ -58,6 +70,9 @@ class Bought:
         pairs: How many pairs are measured.
         sigma: Noise of a cell of such a pair, in rows.
         shrinkage: Of the last fit, which takes less than all of a cell that drowns in noise.
+        alone: What a column gets more if no measured pair holds it.
+        covered: How many pairs lie in a measured table; as many as are measured if None.
+        adapts: Whether noise is halved until pairs that are not measured lack less than it.
     """
 
     first: float
@@ -65,6 +80,9 @@ class Bought:
     pairs: float
     sigma: float
     shrinkage: float
+    alone: float = 0.0
+    covered: float | None = None
+    adapts: bool = False
 
 
 def typical_size(sizes: Sequence[int]) -> float:
@@ -88,79 +106,203 @@ def small_pair(sizes: Sequence[int]) -> int:
     return 1
 
 
-# Constants of rounds and plans are from these tables and covertype, at epsilon .3 and 1.
-_MOVED = 0.35  # L1 that the answers AIM asks for move a marginal by, as a share of the rows
-_LEAST_HALVINGS = 1.6  # of AIM's noise even where rows are many: pairs worth it run out
-_ROUNDS = (
-    16  # per column, for which AIM's first noise is sized, one of which all single columns take
-)
+def numbers_of(schema: Schema | Encoder) -> frozenset[str]:
+    """Return the columns of numbers."""
+    facts = schema.schema if isinstance(schema, Encoder) else schema
+    return frozenset(c.name for c in facts.columns if c.kind in ("integer", "continuous"))
 
 
-def aim_rounds(domain: Domain, rows: float, rho: float, share: float, per_column: int) -> float:
-    """About how many rounds AIM makes (McKenna et al. 2022, Algorithm 1).
+@dataclass(frozen=True)
+class _PairKinds:
+    """Pairs of columns by their codes and by what is expected of them; one entry a kind.
 
-    A round at the first noise takes one of 16 d parts of the budget. The noise is halved, and a
-    round takes four times as much, until the noise of an answer is less than the answer moves its
-    marginal. With few rows that is about a third of the rows, since single columns are as noisy;
-    with many it is when the pairs that are worth their noise are measured.
+    Attributes:
+        first, second: Codes of either column, 2 or more.
+        times: How many pairs are so.
+        dependence: Their expected dependence; it differs between pairs as exponentials do.
+    """
+
+    first: Floats
+    second: Floats
+    times: Floats
+    dependence: Floats
+
+    @staticmethod
+    def of(domain: Domain, numbers: frozenset[str]) -> _PairKinds:
+        """Return the kinds among these columns; columns of one code are left out."""
+        columns = Counter(
+            (size, name in numbers and size > 2)
+            for name, size in zip(domain.names, domain.sizes, strict=True)
+            if size > 1
+        )
+        counts = sorted(columns.items())
+        kinds = [(a, b, times * others) for (a, times), (b, others) in combinations(counts, 2)]
+        kinds += [(a, a, times * (times - 1) // 2) for a, times in counts if times > 1]
+        rows = [(a, b, times, _DEPENDENCE[x + y]) for (a, x), (b, y), times in kinds]
+        table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+        return _PairKinds(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+    @property
+    def cells(self) -> Floats:
+        """Cells of a pair of each kind."""
+        return self.first * self.second
+
+    def above(self, least: Floats | float) -> float:
+        """Return how many pairs depend by more than this; one bound for each kind, or for all."""
+        return float(self.times @ np.exp(-least / self.dependence))
+
+    def least_of(self, pairs: float) -> float:
+        """Return the dependence above which there are so many pairs."""
+        return _root(lambda least: self.above(least) - pairs, 0.0, _MOST_DEPENDENCE)
+
+
+def _root(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function is 0, by halves; an end of the interval if nowhere."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if falling(middle) > 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def aim_rounds(
+    domain: Domain,
+    numbers: frozenset[str],
+    rows: float,
+    rho: float,
+    share: float,
+    per_column: int,
+) -> float:
+    """Return about how many rounds AIM makes (McKenna et al. 2022, Algorithm 1).
+
+    A round at the first noise takes one of 16 d parts of the budget. It measures a pair that moves
+    its marginal by more than its noise. Where none is left, the noise is halved, and a round takes
+    four times as much.
 
     Args:
         domain: Columns and their codes.
+        numbers: Columns of numbers, see `numbers_of`.
         rows: How many there are.
         rho: zCDP of all rounds, in units of a marginal's sensitivity.
         share: Of it that pays for measurements.
         per_column: Rounds per column that the first noise is sized for.
     """
     columns = len(domain.names)
+    kinds = _PairKinds.of(domain, numbers)
     sigma = sqrt(per_column * columns / (2 * share * rho))
-    moved = _MEAN_ABS * sigma * small_pair(domain.sizes) / max(rows, 1.0)
-    halvings = max(_LEAST_HALVINGS, log2(moved / _MOVED))
-    at_the_last: float = (per_column - 1) * columns / 4.0**halvings
-    return halvings + max(1.0, at_the_last)
+    left = float((per_column - 1) * columns)
+    taken, cost = 0.0, 1.0
+    while True:
+        noise = _MEAN_ABS * sigma * kinds.cells / max(rows, 1.0)
+        new = max(1.0, kinds.above(noise) - taken)
+        if new * cost >= left:
+            return max(1.0, taken + left / cost)
+        taken += new
+        left -= new * cost
+        sigma /= 2
+        cost *= 4
 
 
 def aim_buys(
-    domain: Domain, rows: float, rho: float, share: float, per_column: int, shrinkage: float
+    domain: Domain,
+    numbers: frozenset[str],
+    rows: float,
+    rho: float,
+    share: float,
+    per_column: int,
+    shrinkage: float,
 ) -> Bought:
-    """What AIM's budget buys: one table of every column, and a pair in each round."""
-    rounds = aim_rounds(domain, rows, rho, share, per_column)
+    """Return what AIM's budget buys: one table of every column, and a pair in each round."""
+    rounds = aim_rounds(domain, numbers, rows, rho, share, per_column)
     first = 2 * share * rho / (per_column * len(domain.names))
     pair = 2 * share * rho * (1 - 1 / per_column) / rounds
     # The less a pair's noise, the sooner it is chosen: partners have fewer codes than most.
     partner = sqrt(typical_size(domain.sizes) * sqrt(small_pair(domain.sizes)))
     more = pair / partner
-    return Bought(first, more, rounds, 1 / sqrt(pair), shrinkage)
+    return Bought(first, more, rounds, 1 / sqrt(pair), shrinkage, adapts=True)
 
 
-_PLANNED = 4.0  # pairs a column that TwoRound plans; half a dozen tables had 2.5 to 6
 _WIDE_CELLS = 48  # of a table of three to five columns that TwoRound measures where codes are few
 _WIDEST = 5  # columns of a table, see two_rounds.py
+_PLAN_NOISE = 0.5  # times its noise a planned pair moves the model, `_NOISE` of two_rounds.py
 
 
-def two_round_buys(domain: Domain, rho: float, pairs_share: float, shrinkage: float) -> Bought:
-    """What the two rounds of two_rounds.py buy: all pairs once, and then what is planned.
+def pairs_planned(
+    domain: Domain,
+    numbers: frozenset[str],
+    rows: float,
+    first_sigma: float,
+    second_sigma: float,
+) -> float:
+    """Return how many pairs TwoRound plans, if dependence differs between pairs as exponentials do.
 
-    Where columns have two or three codes, tables of up to five columns are measured, which say
-    less of a single column for the same budget.
+    A pair is planned if the first answer shows that it depends, and if it moves the model by half
+    of the noise that it would bring. The more pairs are planned, the more noise each brings: the
+    number is where both agree.
 
     Args:
         domain: Columns and their codes.
+        numbers: Columns of numbers, see `numbers_of`.
+        rows: How many there are.
+        first_sigma: Noise of a cell in the first round, in rows.
+        second_sigma: In the second round, if one pair took all of its budget.
+    """
+    columns = len(domain.names)
+    every = columns * (columns - 1) / 2
+    kinds = _PairKinds.of(domain, numbers)
+    # The L1 norm that noise has along one contrast, a product of two functions: .8 x .8 of its L2
+    # norm times sqrt(cells). An answer is dependence and that noise, so that noise alone lets some
+    # pairs through, and keeps others out.
+    along = _MEAN_ABS**2 * np.sqrt(kinds.cells) * first_sigma / rows
+    quantiles = _normal_quantiles()
+
+    def worth(pairs: float) -> float:
+        brought = _PLAN_NOISE * _MEAN_ABS * second_sigma * sqrt(pairs) * kinds.cells / rows
+        least = np.maximum(sqrt(EVIDENCE) * along, brought)
+        return fmean(kinds.above(np.maximum(least - z * along, 0.0)) for z in quantiles)
+
+    return _root(lambda pairs: worth(pairs) - pairs, 0.0, every)
+
+
+def two_round_buys(
+    domain: Domain,
+    numbers: frozenset[str],
+    rows: float,
+    rho: float,
+    pairs_share: float,
+    shrinkage: float,
+) -> Bought:
+    """Return what the two rounds of two_rounds.py buy: all pairs once, and then what is planned.
+
+    Where columns have two or three codes, tables of up to five columns are measured, which say
+    less of a single column for the same budget, and hold pairs that were not planned, too.
+
+    Args:
+        domain: Columns and their codes.
+        numbers: Columns of numbers, see `numbers_of`.
+        rows: How many there are.
         rho: zCDP of both rounds, in units of a marginal's sensitivity.
         pairs_share: Of it that the first round takes.
         shrinkage: Of the last fit.
     """
     columns = len(domain.names)
     every = columns * (columns - 1) / 2
-    planned = max(1.0, min(_PLANNED * columns, every))
     size = typical_size(domain.sizes)
     width = 2
     while width < _WIDEST and size ** (width + 1) <= _WIDE_CELLS:
         width += 1
     first = 2 * pairs_share * rho / (columns + every)
     second = 2 * (1 - pairs_share) * rho
-    more = first / size + width * second / size ** (width - 1) / (2 * planned)
-    sigma = 1 / sqrt(first + second / planned)
-    return Bought(first, more, planned, sigma, shrinkage)
+    planned = pairs_planned(domain, numbers, max(rows, 1.0), 1 / sqrt(first), 1 / sqrt(second))
+    planned = min(max(planned, 1.0), max(every, 1.0))
+    # Columns that no planned pair holds are measured alone.
+    tables = planned + columns * exp(-2 * planned / columns)
+    more = first / size + width * second / size ** (width - 1) / (2 * tables)
+    sigma = 1 / sqrt(first + second / tables)
+    covered = every if width > 2 else planned
+    return Bought(first, more, planned, sigma, shrinkage, second / tables, covered)
 
 
 def error_forecast(
@@ -189,12 +331,15 @@ def error_forecast(
         )
         for name, size in zip(domain.names, domain.sizes, strict=True)
     )
-    pair, pair_drawn = _pair_errors(domain.sizes, shares, rows, drawn, bought)
+    uneven = _unevenness(domain.sizes, drawn, bought)
+    codes = np.maximum(np.array(domain.sizes, dtype=np.float64), 1.0)
+    share_drawn = uneven * float(_multinomial(codes, drawn).mean())
+    pair, pair_drawn = _pair_errors(domain, numbers_of(schema), shares, rows, drawn, bought)
     wrong = fmean(one.share * one.codes / 2 for one in columns)
     return ErrorForecast(
         rows=rows,
         share=fmean(one.share for one in columns),
-        share_drawn=_EVEN / drawn,
+        share_drawn=share_drawn,
         pair=pair,
         pair_drawn=pair_drawn,
         pairs_measured=round(bought.pairs),
@@ -216,12 +361,20 @@ def _share_error(size: int, rows: float, columns: int, bought: Bought) -> float:
     mean = 2 * bought.pairs / columns
     chance, left, sigma, held = exp(-mean), 1.0, 0.0, 0
     while left > 1e-4 and held < 200:
-        sigma += chance / sqrt(bought.first + held * bought.more)
+        more = held * bought.more if held else bought.alone
+        sigma += chance / sqrt(bought.first + more)
         left -= chance
         held += 1
         chance *= mean / held
     even = 1 / sqrt(bought.first + mean * bought.more)
     return _cell_error(size, (sigma + even) / 2 / rows, bought.shrinkage)
+
+
+@lru_cache(maxsize=1)
+def _normal_quantiles() -> Floats:
+    """Return equally likely values of Gaussian noise, in standard deviations."""
+    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    return np.array([NormalDist().inv_cdf(place) for place in places])
 
 
 @lru_cache(maxsize=4096)
@@ -236,43 +389,74 @@ def _cell_error(size: int, sigma: float, shrinkage: float) -> float:
     open_error = min(_MEAN_ABS * noise, 2 / size)
     zipf = 1 / np.arange(1, size + 1)
     zipf /= zipf.sum()
-    places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-    quantiles = np.array([NormalDist().inv_cdf(place) for place in places])
-    answers: Floats = zipf[:, None] + noise * quantiles[None, :]
+    answers: Floats = zipf[:, None] + noise * _normal_quantiles()[None, :]
     slack = max(shrinkage * noise, 1e-12)
     base = answers / slack + log(1 / (size * slack))
     fitted = solve_block(base.reshape(-1), slack, float(_QUANTILES)).reshape(answers.shape)
     return float(open_error + np.abs(fitted - zipf[:, None]).mean()) / 2
 
 
+def _multinomial(cells: Floats, drawn: float) -> Floats:
+    """Return the expected error of a cell's share if rows are drawn one by one."""
+    return _MEAN_ABS * np.sqrt((1 - 1 / cells) / cells / drawn)
+
+
+def _unevenness(sizes: Sequence[int], drawn: float, bought: Bought) -> float:
+    """Return how unevenly rows are drawn from cliques, as a share of drawing them one by one.
+
+    The rows of each stratum, which is a cell of the columns that a clique shares with those drawn
+    before, are rounded by themselves. A column is drawn given as many others as there are pairs a
+    column. Were every stratum rounded independently, the variance of a count would be in proportion
+    to the strata; were strata smaller than a row, to the rows. Roundings are spread over strata,
+    and many strata hold no row: the variance is in proportion to the geometric mean of both.
+    """
+    given = bought.pairs / len(sizes)
+    strata = exp(min(log(drawn), given * log(typical_size(sizes))))
+    return min(1.0, _ROUNDED * sqrt(sqrt(strata / drawn)))
+
+
 def _pair_errors(
-    sizes: Sequence[int], shares: dict[int, float], rows: float, drawn: float, bought: Bought
+    domain: Domain,
+    numbers: frozenset[str],
+    shares: dict[int, float],
+    rows: float,
+    drawn: float,
+    bought: Bought,
 ) -> tuple[float, float]:
-    """Expected error of a pair's cell, mean over pairs, by noise and by drawing rows."""
-    counts = sorted((size, times) for size, times in Counter(sizes).items() if size > 1)
-    every = len(sizes) * (len(sizes) - 1) / 2
-    measured = min(1.0, bought.pairs / max(every, 1.0))
-    kinds: list[tuple[int, int, float]] = [
-        (a, b, times * others) for (a, times), (b, others) in combinations(counts, 2)
-    ]
-    kinds += [(a, a, times * (times - 1) / 2) for a, times in counts if times > 1]
-    total = noise_sum = drawn_sum = 0.0
-    for a, b, times in kinds:
-        cells = a * b
-        dependence = _DEPENDENCE / cells
-        noise = _MEAN_ABS * bought.sigma / rows * sqrt((a - 1) * (b - 1) / cells)
-        beyond = measured * _either(dependence, noise)
-        beyond += (1 - measured) * _either(dependence, _UNMEASURED * noise)
-        alone = hypot(shares[a] / b, shares[b] / a)
-        total += times
-        noise_sum += times * hypot(alone, beyond)
-        drawn_sum += times * _EVEN * _MEAN_ABS * sqrt((1 - 1 / cells) / cells / drawn)
-    return noise_sum / max(total, 1.0), drawn_sum / max(total, 1.0)
+    """Return the expected error of a pair's cell, mean over pairs, by noise and by drawing rows.
+
+    The pairs that are measured are those that depend most, so what a pair that is not measured
+    lacks is less than what any of them has.
+    """
+    kinds = _PairKinds.of(domain, numbers)
+    every = max(float(kinds.times.sum()), 1.0)
+    covered = bought.pairs if bought.covered is None else bought.covered
+    least = kinds.least_of(min(covered, every))
+    measured = np.exp(-least / kinds.dependence)
+    strong = kinds.dependence + least
+    weak = kinds.dependence - least * measured / np.maximum(1 - measured, 1e-9)
+
+    cells = kinds.cells
+    noise = (
+        _MEAN_ABS * bought.sigma / rows * np.sqrt((kinds.first - 1) * (kinds.second - 1) / cells)
+    )
+    unmeasured = weak / cells
+    if bought.adapts:
+        unmeasured = _either(kinds.dependence / cells, _UNMEASURED * noise)
+    beyond = measured * _either(strong / cells, noise) + (1 - measured) * unmeasured
+    by_first = np.array([shares[int(size)] for size in kinds.first]) / kinds.second
+    by_second = np.array([shares[int(size)] for size in kinds.second]) / kinds.first
+    alone = np.hypot(by_first, by_second)
+    by_noise = float(kinds.times @ np.hypot(alone, beyond)) / every
+
+    uneven = measured * _unevenness(domain.sizes, drawn, bought) + (1 - measured) * _EVEN
+    by_drawing = float(kinds.times @ (uneven * _multinomial(cells, drawn))) / every
+    return by_noise, by_drawing
 
 
-def _either(dependence: float, noise: float) -> float:
-    """An error that neither noise nor what there is to measure exceeds."""
-    return dependence * noise / (dependence + noise) if noise > 0 else 0.0
+def _either(dependence: Floats, noise: Floats) -> Floats:
+    """Return errors that neither noise nor what there is to measure exceeds."""
+    return dependence * noise / np.maximum(dependence + noise, 1e-300)
 
 
 def _mean_error(schema: Schema, name: str, size: int, share: float) -> float | None:

@@ -80,7 +80,7 @@ from siloweave.privacy.events import (
 )
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.accuracy import error_forecast, two_round_buys
+from siloweave.protocols.accuracy import error_forecast, numbers_of, two_round_buys
 from siloweave.protocols.columns import ColumnsData, parts_of
 from siloweave.protocols.histograms import (
     NoisyHistogram,
@@ -1084,8 +1084,10 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         notes.append(only_alone(plan))
     error = None
     if case.rows > 1:
-        spread = plan.rho_tables / plan.unit**2, synth.pairs_share, synth.shrinkage
-        bought = two_round_buys(encoder.domain, *spread)
+        rho = plan.rho_tables / plan.unit**2
+        numbers = numbers_of(encoder.schema)
+        spread = (synth.pairs_share, synth.shrinkage)
+        bought = two_round_buys(encoder.domain, numbers, case.rows, rho, *spread)
         error = error_forecast(encoder.schema, encoder.domain, case.rows, bought)
     to_parties: float | None = None
     if case.parties > 1 and plan.bound is not None:

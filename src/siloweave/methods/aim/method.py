@@ -28,7 +28,7 @@ from siloweave.federation.session import Session
 from siloweave.methods.aim.coordinator import LAST, aim, most_rounds
 from siloweave.methods.aim.messages import SelectQuery
 from siloweave.methods.aim.party import HANDLERS
-from siloweave.protocols.accuracy import Bought, aim_buys, aim_rounds
+from siloweave.protocols.accuracy import Bought, aim_buys, aim_rounds, numbers_of
 from siloweave.protocols.marginals import (
     MarginalSettings,
     curator_method,
@@ -56,8 +56,9 @@ def _asked(synth: AIM, columns: int, case: Case) -> Asked:
 def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
     """As many as noise that is halved leaves budget for."""
     rho = rho_of_rounds(synth, case, domain)
-    found = aim_rounds(domain, case.rows, rho, synth.gaussian_share, synth.rounds_per_column)
-    return found, found
+    spread = (synth.gaussian_share, synth.rounds_per_column)
+    rounds = aim_rounds(domain, numbers_of(case.schema), case.rows, rho, *spread)
+    return rounds, rounds
 
 
 def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
@@ -65,7 +66,7 @@ def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
     shrinkage = synth.shrinkage * (LAST if synth.chooses else 1.0)
     rho = rho_of_rounds(synth, case, domain)
     spread = (synth.gaussian_share, synth.rounds_per_column)
-    return aim_buys(domain, case.rows, rho, *spread, shrinkage)
+    return aim_buys(domain, numbers_of(case.schema), case.rows, rho, *spread, shrinkage)
 
 
 def _coordinate(session: Session, task: Task) -> Result:

@@ -47,7 +47,7 @@ from siloweave.core.method import (
 from siloweave.core.run import Synthesizer
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.methods.two_round.coordinator import two_round
-from siloweave.protocols.accuracy import Bought, two_round_buys
+from siloweave.protocols.accuracy import Bought, numbers_of, two_round_buys
 from siloweave.protocols.marginals import (
     cuts_columns,
     marginal_forecast,
@@ -87,7 +87,8 @@ def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
     plan = MaskPlan.for_size(case.parties, synth.tolerated, synth.dropouts)
     counted = (case.parties - plan.missing) / case.parties
     rho = rho_of_rounds(synth, case, domain) * counted
-    return two_round_buys(domain, rho, synth.pairs_share, synth.shrinkage)
+    numbers = numbers_of(case.schema)
+    return two_round_buys(domain, numbers, case.rows, rho, synth.pairs_share, synth.shrinkage)
 
 
 @dataclass(frozen=True)
