@@ -12,6 +12,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.predictive import (
     FOLDS,
     LONG,
+    Trees,
     all_but,
     boosted,
     features,
@@ -90,6 +91,7 @@ def discriminate(
     max_rows: int = 6_000,
     rank_columns: bool = False,
     linear: bool = False,
+    trees: Trees | None = None,
 ) -> Discriminator:
     """Fit classifiers to distinguish both tables' rows, in three folds.
 
@@ -97,7 +99,8 @@ def discriminate(
     or, if `linear`, a logistic regression on standardised numbers and indicators of categories and
     of missing values, which sees single columns and their shares but no relation. The key draws at
     most `max_rows` rows of either table and the folds, and seeds the trees. `rank_columns`: find
-    the columns that distinguish synthetic rows best.
+    the columns that distinguish synthetic rows best. `trees`: how many trees and how large; those
+    of `LONG` if None. All are grown: a judge that stops early calls raked rows real.
 
     Raises:
         InputError: There is no such table, or one has fewer rows than folds.
@@ -137,7 +140,7 @@ def discriminate(
     with one_thread():
         for i, fold in enumerate(folds):
             seen, place[fold] = all_but(folds, i), i
-            model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds)
+            model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds, trees or LONG)
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             if rank_columns and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
@@ -145,13 +148,13 @@ def discriminate(
     return Discriminator(y, probability, place, found)
 
 
-def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None) -> Any:
+def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: Trees) -> Any:
     """Trees, or, where `numeric` says which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
     """
     if numeric is None:
-        return boosted(X, y, key, LONG)
+        return boosted(X, y, key, trees)
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
