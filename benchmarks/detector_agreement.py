@@ -135,9 +135,9 @@ def page(results: Path) -> str:
         text
         + fill(
             f"Ours is {mean(apart['codes']):.1f} from XGBoost on the same codes in the mean of "
-            f"{len(lines)} comparisons, {max(apart['codes']):.1f} at most, and "
-            f"{mean(apart['indicators']):.1f}, {max(apart['indicators']):.1f} at most, from XGBoost on "
-            f"indicators. All {len(lines)} took {seconds['ours']:.0f} s of one core with ours, "
+            f"{len(lines)} comparisons, {max(apart['codes']):.1f} at most; from XGBoost on "
+            f"indicators {mean(apart['indicators']):.1f}, {max(apart['indicators']):.1f} at most. "
+            f"All {len(lines)} took {seconds['ours']:.0f} s of one core with ours, "
             f"{seconds['codes']:.0f} s and {seconds['indicators']:.0f} s with XGBoost, "
             f"{seconds['second']:.0f} s with the second detector.",
             100,
