@@ -270,7 +270,7 @@ def output_of(command: list[str], limit_seconds: float | None) -> str:
         output, errors = process.communicate(timeout=limit_seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
         raise SystemExit(f"stopped at --limit-seconds {limit_seconds:.0f}") from None
     if process.returncode:
         raise SystemExit((errors.strip().splitlines() or ["no reason given"])[-1])
