@@ -130,6 +130,9 @@ def page(results: Path) -> str:
     text = TEXT.format(version=lines[0]["version"])
     text += markdown(head, body, words=2) + "\n\n"
     apart = {cell: [abs(x["ours"]["c2st"] - x[cell]["c2st"]) for x in lines] for cell in cells[1:3]}
+    absent = [name for name in TABLES if name not in {line["table"] for line in lines}]
+    if absent:
+        text += f"Not run: {', '.join(absent)}.\n\n"
     seconds = {cell: sum(line[cell]["seconds"] for line in lines) for cell in cells}
     return (
         text

@@ -130,7 +130,7 @@ def missing(rows: list[Row]) -> str:
     count = sum(run in there for run in asked)
     return (
         f"{count} of {len(asked)} runs are there ({len(TABLES)} tables, three seeds); "
-        "`tabular.py --list` names the others, and goes on with them.\n"
+        "`tabular.py --list` names the others, and a further call runs them.\n"
     )
 
 

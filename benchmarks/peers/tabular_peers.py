@@ -76,9 +76,10 @@ def tabular_argn(table, job, settings):
 def arf(table, job, settings):
     from arfpy import arf as package
 
-    np.random.seed(job["seed"])  # noqa: NPY002 - the peer draws from the global generator
+    # The seed is of the forests alone: what the peer draws itself has none.
     words = {name: table[name].fillna("missing").astype("category") for name in job["categorical"]}
-    model = package.arf(x=table.assign(**words), verbose=False, n_jobs=job["threads"], **settings)
+    forest = {"n_jobs": job["threads"], "random_state": job["seed"]}
+    model = package.arf(x=table.assign(**words), verbose=False, **forest, **settings)
     model.forde()
     return lambda: model.forge(n=job["rows"])
 

@@ -553,7 +553,7 @@ def information_error(tables: Aligned, real: str, synthetic: str) -> float:
     weight of a pair is its sum over both tables: pairs that share nothing in either do not count.
     Numeric columns have 10 cells of equal width over the real range, or one per value where the
     real table has 11 different values at most. Missing values share a cell with what lies outside
-    the real range or, of so few values, is none of them.
+    the real range and, in a column of so few values, with all that no real row has.
 
     Returns:
         0 (every pair shares as much in both tables) to 1.
