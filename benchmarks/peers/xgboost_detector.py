@@ -6,7 +6,7 @@ JOB is JSON: real and synthetic (Parquet files with the same columns and as many
 (names), seed, threads. Prints one line of JSON: by encoding, 100 (1 - (2 max(AUC, .5) - 1)) over
 three folds and its seconds.
 
-Encodings: `codes` has one number per category, the most frequent real one first, and gaps as they
+Encodings: `codes` has one number per category, the most frequent one first, and gaps as they
 are; `indicators` has one column per category and the real mean in a gap, as SDMetrics' detection
 encodes a table. XGBoost's own defaults: 100 rounds, depth 6, learning rate .3.
 """
@@ -22,14 +22,13 @@ from sklearn.model_selection import StratifiedKFold
 from xgboost import XGBClassifier
 
 
-def coded(real, both, categorical):
+def coded(_, both, categorical):
     columns = []
     for name in both:
         if name in categorical:
-            counts = real[name].value_counts()
-            # Ties by name: by first appearance, a code would say which row is a real one.
+            # Of both tables, ties by name: else a code would say which row is a real one.
+            counts = both[name].value_counts()
             order = sorted(counts.index, key=lambda value: (-counts[value], value))
-            order += sorted(set(both[name].dropna()) - set(order))
             columns.append(both[name].map({v: float(i) for i, v in enumerate(order)}).to_numpy())
         else:
             columns.append(both[name].to_numpy(dtype=float))

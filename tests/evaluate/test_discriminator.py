@@ -109,3 +109,12 @@ def test_all_rounds_are_grown_to_the_stated_depth():
         assert max(tree.get_max_depth() for tree in grown) <= depth
         assert max(tree.get_n_leaf_nodes() for tree in grown) <= leaves
     assert max(tree.get_n_leaf_nodes() for tree in grown) > 15
+
+
+def test_names_that_only_one_table_has_do_not_give_its_rows_away():
+    def names(first):
+        column = [f"{i * 7919 % 600:03d}" for i in range(first, first + 300)]
+        return {"name": column, "x": np.sin(np.arange(first, first + 300))}
+
+    found = discriminate(pair(names(0), names(300)), *BOTH, key=0, trees=XGBOOST)
+    assert found.detection > 0.8
