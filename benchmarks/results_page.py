@@ -17,6 +17,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import columns_split_page
+import detector_agreement
 import fed_tgan_page
 import forecast
 import invented_links
@@ -27,6 +28,7 @@ import person_steps
 import private_counts
 import raking_trap
 import silofuse_page
+import tabular_page
 import units
 import verdicts
 
@@ -78,6 +80,8 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [What the papers claim](#what-the-papers-claim): a verdict for every claim of the five papers
 - [Rows split](#rows-split): AIM and FLAIM over a hundred parties
 - [Neural generators](#neural-generators): quality, privacy and speed
+- [Tables by TabSyn's protocol](#tables-by-tabsyns-protocol): generators on eight tables, ours and
+  peers, and the detectors behind the figures
 - [Columns split](#columns-split): SiloFuse and E2EDistr beside the central models, and their bytes
 - [Private synthesis over split columns](#private-synthesis-over-split-columns): SecureTwoRound,
   VertiMRF and VertiGAN beside central methods
@@ -269,7 +273,8 @@ def page() -> str:
     neural = neural_page.page(results) + private_counts.page(results)
     neural += neural_speed_page.page(results)
     neural += raking_trap.page(results)
-    parts = [TOP, verdicts.page(), deeper(text), neural, silofuse_page.page(results)]
+    tabular = tabular_page.page(results) + detector_agreement.page(results)
+    parts = [TOP, verdicts.page(), deeper(text), neural, tabular, silofuse_page.page(results)]
     parts.append(columns_split_page.page(results))
     parts.append(fed_tgan_page.page(results))
     parts.append(person_steps.page(results))

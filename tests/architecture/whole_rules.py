@@ -34,6 +34,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/evaluate/scores.py": "what a score is; scoring.py is how it is found",
     "src/siloweave/evaluate/scoring.py": "a function of the package's face",
     "src/siloweave/evaluate/similarity.py": "measures, which know no score",
+    "src/siloweave/evaluate/support.py": "two measures, which know no score",
     "src/siloweave/federation/spool.py": "one transport; frames.py is what any of them carries",
     "src/siloweave/federation/flower.py": "all that imports Flower, for processes of its own",
     "src/siloweave/federation/gate.py": "bounds that know nothing of Flower, tested without it",

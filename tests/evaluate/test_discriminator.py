@@ -6,6 +6,7 @@ from tests.evaluate.made import pair, people, shuffled
 
 from siloweave.errors import InputError
 from siloweave.evaluate.discriminator import discriminate
+from siloweave.evaluate.predictive import LIGHTGBM, XGBOOST, boosted
 
 BOTH = ("real", "synthetic")
 
@@ -84,3 +85,36 @@ def test_a_linear_judge_takes_missing_values_and_many_categories():
     found = discriminate(pair(real, other), *BOTH, key=0, linear=True)
     assert np.isfinite(found.probability).all()
     assert found.detection < 0.5
+
+
+@pytest.mark.parametrize("trees", [XGBOOST, LIGHTGBM])
+def test_other_trees_see_what_shuffling_took_away(trees):
+    real = people(0)
+    fresh = discriminate(pair(real, people(1)), *BOTH, key=0, trees=trees)
+    mixed = discriminate(pair(real, shuffled(real, 1)), *BOTH, key=0, trees=trees)
+    far = discriminate(pair(real, people(1).with_columns(age=1e3)), *BOTH, key=0, trees=trees)
+    assert fresh.detection > 0.85
+    assert mixed.detection < 0.7
+    assert far.detection == pytest.approx(0, abs=0.02)
+
+
+def test_all_rounds_are_grown_to_the_stated_depth():
+    """A detector that stopped early, or grew smaller trees, would call more rows real."""
+    X = np.random.default_rng(0).normal(size=(600, 4))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    for trees, depth, leaves in ((XGBOOST, 6, 64), (LIGHTGBM, 30, 31)):
+        model = boosted(X, y, 0, trees)
+        assert model.n_iter_ == trees.count
+        grown = [each[0] for each in model._predictors]
+        assert max(tree.get_max_depth() for tree in grown) <= depth
+        assert max(tree.get_n_leaf_nodes() for tree in grown) <= leaves
+    assert max(tree.get_n_leaf_nodes() for tree in grown) > 15
+
+
+def test_names_that_only_one_table_has_do_not_give_its_rows_away():
+    def names(first):
+        column = [f"{i * 7919 % 600:03d}" for i in range(first, first + 300)]
+        return {"name": column, "x": np.sin(np.arange(first, first + 300))}
+
+    found = discriminate(pair(names(0), names(300)), *BOTH, key=0, trees=XGBOOST)
+    assert found.detection > 0.8

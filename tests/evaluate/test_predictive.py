@@ -236,3 +236,35 @@ def test_lone_attribute_has_no_features():
     lone = rows(0, 9, Domain(("a",), (3,)))
     with pytest.raises(InputError, match="only attribute"):
         train_on_synthetic(lone, lone, "a", key=0)
+
+
+def test_every_column_beside_the_model_of_real_rows():
+    real = people(0, 600)
+    found = utilities(
+        pair(real, shuffled(real, 1), again=people(1, 600)), "real", ("synthetic", "again"), key=0
+    )
+    fresh, folds = found.of_every_column("again")
+    mixed, _ = found.of_every_column("synthetic")
+    assert fresh == pytest.approx(100, abs=8)
+    assert mixed < fresh - 15
+    assert fresh == pytest.approx(np.mean(folds))
+    assert set(found.relative["again"]) == {"age", "pay", "job", "rich"}
+
+
+def test_a_ratio_is_of_balanced_accuracies_or_of_errors():
+    x = np.linspace(0.5, 10, 300)
+    side = np.where(x > 5, "right", "left")
+    real = {"x": x, "y": 3 * x, "side": side}
+    flat = {"x": x, "y": np.full(300, 15.75), "side": ["left"] * 300}
+    found = utilities(pair(real, flat), "real", ("synthetic",), key=0)
+    # One answer for two classes is right for half of them; the real model makes no error.
+    assert np.mean(found.relative["synthetic"]["side"]) == pytest.approx(0.5, abs=0.02)
+    # The mean of y has an error of one standard deviation, the real model nearly none.
+    assert max(found.relative["synthetic"]["y"]) < 0.2
+
+
+def test_utility_of_columns_of_one_value():
+    flat = {"x": np.full(60, 2.5), "side": ["left"] * 60}
+    found = utilities(pair(flat, flat), "real", ("synthetic",), key=0)
+    with pytest.raises(InputError, match=r"no target to predict \(x: the real rows have one"):
+        found.of_every_column("synthetic")

@@ -33,6 +33,7 @@ EVERY = {
     *("Jensen-Shannon similarity", "Kolmogorov-Smirnov similarity"),
     *("resemblance (SiloFuse)", "resemblance (DP-TLDM)", "propensity", "discriminator AUC"),
     *("logistic detection", "utility", "utility (mean over columns)", "SVM misclassification"),
+    *("XGB-C2ST", "utility of every column", "mutual-information error"),
     *("average JSD", "average Wasserstein distance", "3-way TVD", "4-way TVD"),
     *("workload error (closure)", "workload error (queries)"),
     *("column shapes", "column pair trends", "column pair trends (all pairs)"),
@@ -71,6 +72,7 @@ def quick(monkeypatch):
     few = Trees(5, 4, 0.3)
     monkeypatch.setattr("siloweave.evaluate.predictive.SHORT", few)
     monkeypatch.setattr("siloweave.evaluate.discriminator.LONG", few)
+    monkeypatch.setattr("siloweave.evaluate.scoring.XGBOOST", few)
 
 
 def share(part):
@@ -236,6 +238,24 @@ def test_what_plots_need(fresh, real):
 
 
 @pytest.mark.usefixtures("quick")
+def test_what_takes_longer_is_measured_where_asked_for(real, holdout, monkeypatch):
+    monkeypatch.setattr("siloweave.evaluate.scoring.LIGHTGBM", Trees(8, 4, 0.3))
+    found = score(real, shuffled(real, 5), holdout=holdout[:150], thorough=True, detector_rows=200)
+    usual = score(real, shuffled(real, 5), holdout=holdout[:150], detector_rows=200)
+    longer = {"LightGBM-C2ST", "alpha-precision", "beta-recall"}
+    assert set(found.names) - set(usual.names) == longer
+    for name in ("LightGBM-C2ST", "XGB-C2ST"):
+        assert found[name].floor < found[name].ceiling
+        assert "rounds on 200 rows of either table, the ceiling on 150;" in found[name].note
+        low, high = found[name].interval
+        assert low <= found[name].value <= high
+    assert found["beta-recall"].value == pytest.approx(found["beta-recall"].floor, abs=8)
+    assert found["beta-recall"].note.startswith("400 rows of either table")
+    assert found["XGB-C2ST"] == usual["XGB-C2ST"]
+    assert found.settings.caps["rows of XGB-C2ST"] == 200
+
+
+@pytest.mark.usefixtures("quick")
 def test_progress_moves_to_the_end():
     told = []
     score(people(0, 40), people(1, 40), progress=lambda text, done: told.append(done))
@@ -328,6 +348,8 @@ def test_bad_input(real):
         score(named, named, target="who")
     with pytest.raises(InputError, match="max_rows=3 must be a whole number, 30 or more"):
         score(real, real, max_rows=3)
+    with pytest.raises(InputError, match="detector_rows=3 must be a whole number, 30 or more"):
+        score(real, real, detector_rows=3)
     with pytest.raises(InputError, match="encoder is missing"):
         score(real, real, model=MRF)
     with pytest.raises(SchemaError, match="different columns"):
@@ -402,7 +424,7 @@ def test_what_is_no_number_is_not_measured(real):
 
 
 def test_the_forecast_of_a_score_grows_with_rows_columns_and_classes():
-    def foreseen(rows, columns, labels):
+    def foreseen(rows, columns, labels, thorough=False):
         made = {
             f"c{i}": (np.arange(rows) % labels if labels else np.arange(rows) * 0.5, None)
             for i in range(columns)
@@ -415,12 +437,13 @@ def test_the_forecast_of_a_score_grows_with_rows_columns_and_classes():
         )
         table = Table.from_columns(made)
         tables = align({"real": table, "synthetic": table}, Schema(kinds))
-        return scoring.expected_seconds(tables, 6_000)
+        return scoring.expected_seconds(tables, 6_000, 50_000, thorough=thorough)
 
     # Measured on one core: 50 s with 6,000 rows of 40 numbers, 34 s with 25 columns of 6 labels.
     assert 25 < foreseen(6_000, 40, 0) < 100
     assert 17 < foreseen(6_000, 25, 6) < 68
-    assert foreseen(200, 5, 0) < 6 < foreseen(6_000, 10, 5)
+    assert foreseen(200, 5, 0) < 7 < foreseen(6_000, 10, 5)
+    assert foreseen(50_000, 15, 6) + 5 < foreseen(50_000, 15, 6, thorough=True)
 
 
 def test_stages_say_how_long_all_of_it_takes_where_that_is_long():

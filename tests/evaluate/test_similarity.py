@@ -1,8 +1,11 @@
+from itertools import combinations
+
 import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
 from scipy.spatial import distance
+from sklearn.metrics import normalized_mutual_info_score
 from tests.evaluate.made import noisy, pair, people, shuffled
 
 from siloweave.errors import InputError
@@ -19,6 +22,7 @@ from siloweave.evaluate.similarity import (
     correlation_similarity,
     cramers_v,
     entropy,
+    information_error,
     jensen_shannon_similarity,
     kolmogorov_smirnov_similarity,
     marginal_error,
@@ -353,6 +357,54 @@ def test_trends_of_more_noise_are_worse_down_to_the_floor(strong):
     assert found == sorted(found, reverse=True)
     assert found[0] == 100
     assert found[-1] == pytest.approx(trends(shuffled(real, 3)), abs=0.1 * (100 - found[-1]))
+
+
+def test_mutual_information_is_weighted_by_what_pairs_share():
+    real, other = people(0, 500), noisy(people(1, 400), 2, 0.4)
+    names = real.columns
+
+    def cells(frame):
+        edges = {name: np.histogram_bin_edges(real[name], 10) for name in ("age", "pay")}
+        found = {}
+        for name in names:
+            values = frame[name].to_numpy()
+            if name in edges:
+                cuts = edges[name]
+                inside = (values >= cuts[0]) & (values <= cuts[-1])
+                places = np.clip(np.searchsorted(cuts, values) - 1, 0, 9)
+                values = np.where(inside, places, 10)
+            found[name] = values
+        return found
+
+    ours, theirs = cells(real), cells(other)
+    shared = np.array(
+        [
+            [normalized_mutual_info_score(side[a], side[b]) for side in (ours, theirs)]
+            for a, b in combinations(names, 2)
+        ]
+    )
+    expected = np.average(np.abs(shared[:, 0] - shared[:, 1]), weights=shared.sum(axis=1))
+    assert information_error(pair(real, other), *BOTH) == pytest.approx(expected)
+
+
+def test_mutual_information_of_copies_shuffled_columns_and_gaps():
+    real = people(0, 500)
+    assert information_error(pair(real, real), *BOTH) == 0
+    assert information_error(pair(real, shuffled(real, 1)), *BOTH) > 0.1
+    # A column without values but one shares nearly nothing; few numbers are a cell each.
+    x = np.repeat([0.5, 1.5], 50)
+    linked, empty = {"x": x, "y": x}, {"x": x, "y": np.append(np.full(99, np.nan), 0.5)}
+    assert information_error(pair(linked, empty), *BOTH) > 0.9
+    assert information_error(pair(linked, {"x": x, "y": x + 5}), *BOTH) == pytest.approx(1)
+
+
+def test_mutual_information_without_pairs_or_links():
+    x = {"x": [1.5, 2.5, 3.5]}
+    with pytest.raises(InputError, match="one column shares no information"):
+        information_error(pair(x, x), *BOTH)
+    flat = {"x": [1.5, 1.5], "y": [2.5, 2.5]}
+    with pytest.raises(InputError, match="no two columns share information"):
+        information_error(pair(flat, flat), *BOTH)
 
 
 def test_frozen_figures_of_the_quality_report_of_sdmetrics():

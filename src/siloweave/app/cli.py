@@ -302,6 +302,12 @@ def score(
     target: Annotated[
         str | None, typer.Option(help="A column whose prediction is scored on its own too.")
     ] = None,
+    thorough: Annotated[
+        bool,
+        typer.Option(
+            "--thorough", help="Also a second detector, alpha-precision and beta-recall: slower."
+        ),
+    ] = False,
     schema: SchemaFile = None,
     unit: Unit = "row",
     report: ReportFile = None,
@@ -325,6 +331,7 @@ def score(
             schema=None if schema is None else schema_in(schema),
             unit=unit,
             seed=seed,
+            thorough=thorough,
             progress=progress,
         )
     title = f"{synthetic.name} beside {real.name}"

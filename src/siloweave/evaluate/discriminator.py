@@ -12,6 +12,7 @@ from siloweave.errors import InputError
 from siloweave.evaluate.predictive import (
     FOLDS,
     LONG,
+    Trees,
     all_but,
     boosted,
     features,
@@ -90,6 +91,7 @@ def discriminate(
     max_rows: int = 6_000,
     rank_columns: bool = False,
     linear: bool = False,
+    trees: Trees | None = None,
 ) -> Discriminator:
     """Fit classifiers to distinguish both tables' rows, in three folds.
 
@@ -97,7 +99,10 @@ def discriminate(
     or, if `linear`, a logistic regression on standardised numbers and indicators of categories and
     of missing values, which sees single columns and their shares but no relation. The key draws at
     most `max_rows` rows of either table and the folds, and seeds the trees. `rank_columns`: find
-    the columns that distinguish synthetic rows best.
+    the columns that distinguish synthetic rows best. `trees`: how many trees and how large; those
+    of `LONG` if None. All are grown: a judge that stops early calls raked rows real. With `trees`,
+    categories are coded by how often both tables have them, so that a code does not say whose a
+    row is.
 
     Raises:
         InputError: There is no such table, or one has fewer rows than folds.
@@ -129,6 +134,8 @@ def discriminate(
         require_folds(count, whose, "")
     parts = [features(tables, table, rows) for table, rows in picked.items()]
     X, y = np.concatenate(parts), np.repeat([0, 1], count)
+    if trees is not None:
+        _code_alike(X, tables)
     halves = [folds_of(whose, fold_in(key, "folds", i)) for i, whose in enumerate(owners)]
     folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
     kinds = [column.numeric for column in tables.columns] if linear else None
@@ -137,7 +144,7 @@ def discriminate(
     with one_thread():
         for i, fold in enumerate(folds):
             seen, place[fold] = all_but(folds, i), i
-            model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds)
+            model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds, trees or LONG)
             probability[fold] = model.predict_proba(X[fold])[:, 1]
             if rank_columns and i == 0:
                 lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
@@ -145,13 +152,32 @@ def discriminate(
     return Discriminator(y, probability, place, found)
 
 
-def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None) -> Any:
+def _code_alike(X: Floats, tables: Aligned) -> None:
+    """Code categories in place, the most frequent one of both tables first, ties by name.
+
+    Aligned tables have the first table's categories first, so that a high code says that a row is
+    of the other one: real rows held out of a column of 2,000 rare names were recognised by it.
+    """
+    for place, column in enumerate(tables.columns):
+        if column.numeric:
+            continue
+        known = ~np.isnan(X[:, place])
+        codes = X[known, place].astype(np.int64)
+        counts = np.bincount(codes, minlength=len(column.labels))
+        names = [str(label) for label in column.labels]
+        order = sorted(range(len(names)), key=lambda code: (-counts[code], names[code]))
+        ranks = np.empty(len(names))
+        ranks[order] = np.arange(len(names))
+        X[known, place] = ranks[codes]
+
+
+def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: Trees) -> Any:
     """Trees, or, where `numeric` says which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
     """
     if numeric is None:
-        return boosted(X, y, key, LONG)
+        return boosted(X, y, key, trees)
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression

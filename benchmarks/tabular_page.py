@@ -1,0 +1,153 @@
+"""The part of docs/reference/results.md on tables without a guarantee; written by results_page.py.
+
+Cells without a run say so. Figures are means over seeds, and of runs with the same key the last
+line counts.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from marked import table as markdown
+from tabular import OURS, PEERS, SEEDS, key
+from tabular_run import CEILING, FLOOR, SUPPORT_ROWS, TABLES
+
+Row = dict[str, Any]
+NOT_RUN = "not run"
+MEASURES = {
+    "XGB-C2ST": 1,
+    "LightGBM-C2ST": 1,
+    "Shape": 2,
+    "Trend": 2,
+    "alpha-precision": 1,
+    "beta-recall": 1,
+    "information error": 4,
+    "every column": 1,
+    "utility": 3,
+}
+"""Measures in the order in which they are shown, and their decimals."""
+TEXT = f"""
+## Tables by TabSyn's protocol
+
+From `tabular.py`. Nine tenths of the rows are learnt from (Adult: its own split), as many rows are
+drawn, and all of them are judged against the training rows, and by models that learn from them, on
+the test rows. Covertype, intrusion and census: 50,000 rows, drawn once. Identifiers are left out.
+Where a method rakes its rows, a second line has them as drawn.
+
+- **XGB-C2ST**, **LightGBM-C2ST**: 100 for rows that a detector cannot distinguish from the
+  training rows, 0 for rows that it always recognises
+  ([beside XGBoost](#xgb-c2st-by-scikit-learns-trees)).
+- **Shape**, **Trend**: SDMetrics' column shapes, and pair trends over all pairs.
+- **alpha-precision**, **beta-recall**: {SUPPORT_ROWS:,} rows of either table at most.
+- **information error**: of the mutual information of pairs, weighted; 0 is best.
+- **every column**: how well each column is learnt from all others, beside real rows (100).
+- **utility**: area under the curve of boosted trees for a target of classes, the mean of one
+  against the rest; for a number the root mean squared error in standard deviations, where less is
+  better.
+- *{FLOOR}* is the floor. *{CEILING}* are the test rows, and the ceiling: there are fewer of them,
+  which moves Shape and Trend down; its utility is that of the training rows.
+
+Seconds are of a fit, wall and processor, on a machine that other work shared.
+"""
+
+
+def lines(results: Path) -> list[Row]:
+    """Return the runs that count: the last of each key, none of a trial on fewer rows."""
+    file = results / "tabular.jsonl"
+    if not file.is_file():
+        return []
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return list({key(row): row for row in rows if row["rows_asked"] is None}.values())
+
+
+def figure(values: list[float], decimals: int) -> str:
+    """Return a mean, and the standard deviation where there are several runs."""
+    if not values:
+        return "–"
+    text = f"{mean(values):.{decimals}f}"
+    if len(values) > 1:
+        text += f" ± {stdev(values):.{decimals}f}"
+    return text
+
+
+def cells(runs: list[Row], scores: str) -> list[str]:
+    """Return the figures of a method's runs, of rows raked or as drawn."""
+    found = [run[scores] for run in runs]
+    figures = [
+        figure([row[name] for row in found if name in row], decimals)
+        for name, decimals in MEASURES.items()
+    ]
+    seconds = [
+        figure([run[name] for run in runs if name in run], 0) for name in ("fit_seconds", "fit_cpu")
+    ]
+    return [str(len(runs)), *figures, " / ".join(seconds)]
+
+
+def table_of(name: str, rows: list[Row]) -> str:
+    """Return one table's heading and figures."""
+    here = [row for row in rows if row["table"] == name]
+    title = f"### {name}, by TabSyn's protocol\n\n"
+    if not here:
+        return title + "Not run.\n"
+    first = here[0]
+    whole = first["rows"][1]
+    title += (
+        f"{first['train']:,} training rows and {first['test']:,} test rows of {whole:,}, "
+        f"{first['columns']} columns.\n\n"
+    )
+    head = ["method", "rows", "runs", *MEASURES, "fit, s / processor"]
+    labels = sorted({row["label"] for row in here} - {""})
+    body = []
+    known = (FLOOR, CEILING, *OURS, *PEERS)
+    others = sorted({row["method"] for row in here} - set(known))
+    for method in (*known, *others):
+        for label in ("", *labels):
+            runs = [row for row in here if (row["method"], row["label"]) == (method, label)]
+            shown = f"{method}, {label}" if label else method
+            if not runs:
+                if not label and method in known:
+                    body.append([shown, "", "0", *[NOT_RUN] * len(MEASURES), "–"])
+                continue
+            raked = all(run.get("raked") for run in runs)
+            body.append([shown, "raked" if raked else "", *cells(runs, "scores")])
+            if raked:
+                body.append(["", "as drawn", *cells(runs, "as_drawn")[:-1], "–"])
+    return title + markdown(head, body, words=2) + "\n"
+
+
+def missing(rows: list[Row]) -> str:
+    """Say how many of the runs that the protocol asks for are there, and which failed to be."""
+    asked = [
+        (table, method, seed)
+        for table in TABLES
+        for method in (FLOOR, CEILING, *OURS, *PEERS)
+        for seed in SEEDS
+    ]
+    there = {(row["table"], row["method"], row["seed"]) for row in rows if not row["label"]}
+    count = sum(run in there for run in asked)
+    return (
+        f"{count} of {len(asked)} runs are there ({len(TABLES)} tables, three seeds); "
+        "`tabular.py --list` names the others, and a further call runs them.\n"
+    )
+
+
+def source(rows: list[Row]) -> str:
+    """Return the releases, commits and machines behind the figures."""
+    if not rows:
+        return ""
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    machines = "; ".join(sorted({row["machine"] for row in rows}))
+    releases = ", ".join(sorted({row["release"] for row in rows if "release" in row}))
+    load = [value for row in rows for value in row["load"]]
+    text = f"Source: commit {commits}; {machines}, load average {min(load):.1f} to {max(load):.1f}"
+    return text + (f"; {releases}" if releases else "") + ".\n"
+
+
+def page(results: Path) -> str:
+    """Return the section, with a table for every table, run or not."""
+    rows = lines(results)
+    parts = [TEXT, missing(rows), *(table_of(name, rows) for name in TABLES), source(rows)]
+    return "\n".join(part for part in parts if part)

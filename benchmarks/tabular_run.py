@@ -1,0 +1,308 @@
+"""One run of the tabular benchmark: read, fit, draw, judge; started by tabular.py.
+
+    python benchmarks/tabular_run.py JOB LINE
+
+JOB is JSON text, LINE the file that the result is written to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sources
+from flaim_adult import commit
+from neural_run import machine, peak_mb, since, spent
+from neural_tables import column
+
+import siloweave as sw
+from siloweave.evaluate import similarity
+from siloweave.evaluate.discriminator import discriminate
+from siloweave.evaluate.predictive import (
+    CLASSES,
+    LIGHTGBM,
+    LONG,
+    XGBOOST,
+    as_classes,
+    boosted,
+    features,
+    main_classes,
+    one_thread,
+    utilities,
+)
+from siloweave.evaluate.support import support
+from siloweave.tables import align
+from siloweave.tables.aligned import Aligned
+from siloweave.tables.keys import generator
+from siloweave.tables.read import write
+
+HERE = Path(__file__).parent
+PEER = HERE / "peers" / "tabular_peers.py"
+SPLIT_SEED = 2026
+ADULT_TRAIN = 32_561
+"""Adult's own split: its first file has so many rows."""
+TEST = 0.1
+SUPPORT_ROWS = 10_000
+"""Rows of either table whose neighbours are looked for: seconds grow with their square."""
+FLOOR, CEILING = "shuffled columns", "real rows held out"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table, and how many of its rows are used at most."""
+
+    file: str
+    most: int | None = None
+
+
+TABLES = {
+    "adult": Source("adult"),
+    "bank_marketing": Source("bank_marketing"),
+    "churn": Source("churn"),
+    "heloc": Source("heloc"),
+    "california_housing": Source("california_housing"),
+    "covertype": Source("covertype", 50_000),
+    "intrusion": Source("intrusion_kdd99_10pct", 50_000),
+    "census": Source("census_income_kdd", 50_000),
+}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table that is ready to be fitted: its schema, both parts, and its task."""
+
+    schema: sw.Schema
+    train: sw.Table
+    test: sw.Table
+    target: str
+    classes: bool
+    rows: tuple[int, int]  # used, of all
+
+
+def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
+    """Read a table, cut a large one to its stated rows, and split off the test rows.
+
+    Identifiers are left out: datasets.json names them.
+    Adult has its own split; of other tables a tenth of the rows is for tests. One order of the rows
+    is drawn once, so every method and seed has the same rows. Bounds and categories are those of
+    the rows used.
+
+    Args:
+        name: One of TABLES.
+        data: The folder with the Parquet files (see sources.py).
+        rows: Rows used at most, for trials.
+    """
+    source = TABLES[name]
+    facts = sources.facts(source.file)
+    table = sources.read(source.file, data)
+    table = table.select([name for name in table.names if name not in facts["identifiers"]])
+    limits = [limit for limit in (source.most, rows) if limit is not None]
+    order = generator(SPLIT_SEED).permutation(table.num_rows)[: min([table.num_rows, *limits])]
+    test = order[: round(TEST * len(order))]
+    train = order[len(test) :]
+    if name == "adult":
+        train, test = order[order < ADULT_TRAIN], order[order >= ADULT_TRAIN]
+    used = table.take(np.sort(order))
+    kinds = ("numbers", "whole numbers")
+    numeric = {n for n in table.names if table.kind(n) in kinds} - set(facts["categorical"])
+    schema = sw.Schema(tuple(column(used, n, n in numeric) for n in table.names)).with_fallbacks()
+    return Prepared(
+        schema,
+        table.take(np.sort(train)),
+        table.take(np.sort(test)),
+        facts["target"],
+        facts["task"] == "classification",
+        (len(order), table.num_rows),
+    )
+
+
+def shuffled(table: sw.Table, seed: int) -> sw.Table:
+    """Return the table with each column shuffled on its own."""
+    columns = {}
+    for place, name in enumerate(table.names):
+        order = generator(seed * 1_000 + place).permutation(table.num_rows)
+        columns[name] = (table.values(name)[order], table.missing(name)[order])
+    return sw.Table.from_columns(columns)
+
+
+# What the rows are worth
+
+
+def judged(table: Prepared, drawn: sw.Table, seed: int, teacher: str = "drawn") -> dict[str, float]:
+    """Return every measure of drawn rows against the training rows.
+
+    Args:
+        table: The rows that were learnt from, and the test rows.
+        drawn: What to judge.
+        seed: Of folds, trees and samples.
+        teacher: Whose rows the utility's models learn from: ``drawn``, or ``train``.
+    """
+    tables = align({"train": table.train, "drawn": drawn, "test": table.test}, table.schema)
+    names = ("train", "drawn")
+    count = min(tables.num_rows[name] for name in names)
+    found = {}
+    for name, trees in (("XGB-C2ST", XGBOOST), ("LightGBM-C2ST", LIGHTGBM)):
+        judge = discriminate(tables, *names, key=seed, max_rows=count, trees=trees)
+        found[name] = 100 * judge.detection
+    found["Shape"] = similarity.column_shapes(tables, *names)
+    found["Trend"] = similarity.column_pair_trends(tables, *names, strong=False).percent
+    places = support(tables, *names, key=seed, max_rows=SUPPORT_ROWS)
+    found["alpha-precision"] = 100 * places.alpha_precision
+    found["beta-recall"] = 100 * places.beta_recall
+    found["information error"] = similarity.information_error(tables, *names)
+    if teacher == "drawn":  # beside itself, what real rows teach is 100 by definition
+        every = utilities(tables, "train", (teacher,), key=seed)
+        found["every column"] = every.of_every_column(teacher)[0]
+    found["utility"] = utility(tables, teacher, table.target, classes=table.classes, seed=seed)
+    return found
+
+
+def utility(tables: Aligned, teacher: str, target: str, *, classes: bool, seed: int) -> float:
+    """Return what trees that learn the target from drawn rows are worth on the test rows.
+
+    Of classes the area under the ROC curve, the mean of one against the rest over ten classes at
+    most; of a number the root mean squared error in standard deviations of the test rows.
+    """
+    goal = tables.column(target)
+    parts = {}
+    for name in (teacher, "test"):
+        rows = np.flatnonzero(~goal.missing(name))
+        X = features(tables, name, rows, without=target)
+        parts[name] = (X, goal.values[name][rows])
+    (X, y), (Z, truth) = parts[teacher], parts["test"]
+    with one_thread():
+        if not classes:
+            model = boosted(X, y, seed, LONG, numeric=True)
+            return float(np.sqrt(np.mean((model.predict(Z) - truth) ** 2)) / truth.std())
+        known = main_classes(goal.values["train"], CLASSES)
+        y, truth = as_classes(y, known), as_classes(truth, known)
+        if len(np.unique(y)) < 2:
+            return 0.5
+        model = boosted(X, y, seed, LONG)
+        chances = dict(zip(model.classes_.tolist(), model.predict_proba(Z).T, strict=True))
+    return mean_area(truth, chances)
+
+
+def mean_area(truth: Any, chances: dict[int, Any]) -> float:
+    """Return the mean area of one class against the rest; 1/2 for a class that was not learnt."""
+    from sklearn.metrics import roc_auc_score
+
+    present = np.unique(truth).tolist()
+    if len(present) == 2:
+        present = present[1:]
+    areas = [
+        roc_auc_score(truth == label, chances[label]) if label in chances else 0.5
+        for label in present
+    ]
+    return float(np.mean(areas))
+
+
+# Where the rows come from
+
+
+def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
+    """Fit a method of the package, and judge its rows as drawn and, where it rakes, raked."""
+    from siloweave.methods.registry import METHODS
+
+    kind = METHODS[job["method"]]
+    settings = dict(job["settings"])
+    if table.classes and "target" in kind.__dataclass_fields__:
+        settings.setdefault("target", table.target)
+    start = spent()
+    fitted = kind(**settings).fit(table.train, table.schema, seed=job["seed"], progress=False)
+    fit_wall, fit_own = since(start)
+    start = spent()
+    drawn = fitted.sample_table(table.train.num_rows, seed=job["seed"])
+    sample_wall, sample_own = since(start)
+    line = {
+        "settings": json.loads(json.dumps(dict(fitted.settings), default=str)),
+        "given": settings, "fit_seconds": fit_wall, "fit_cpu": fit_own,
+        "sample_seconds": sample_wall, "sample_cpu": sample_own, "peak_mb": peak_mb(),
+        "raked": getattr(fitted.model, "one_way", None) is not None,
+    }  # fmt: skip
+    line["scores"] = judged(table, drawn, job["seed"])
+    if line["raked"]:
+        raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
+        line["as_drawn"] = judged(table, raw, job["seed"])
+    return line
+
+
+def peers(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
+    """Fit a peer in its own environment, and judge its rows."""
+    columns = table.schema.columns
+    with tempfile.TemporaryDirectory() as folder:
+        train, sample = Path(folder) / "train.parquet", Path(folder) / "sample.parquet"
+        write(table.train, train)
+        told = {
+            "peer": job["method"], "train": str(train), "sample": str(sample),
+            "categorical": [c.name for c in columns if c.kind in ("categorical", "boolean")],
+            "whole": [c.name for c in columns if c.kind == "integer"],
+            "rows": table.train.num_rows, "seed": job["seed"], "threads": job["threads"],
+            "settings": job["settings"],
+        }  # fmt: skip
+        command = [job["peer_python"], str(PEER), json.dumps(told)]
+        answer = output_of(command, job["limit_seconds"])
+        line: dict[str, Any] = json.loads(answer.splitlines()[-1])
+        drawn = sw.read(sample)
+        line["scores"] = judged(table, drawn, job["seed"])
+    return line | {"raked": False}
+
+
+def output_of(command: list[str], limit_seconds: float | None) -> str:
+    """Run a command, its own processes too, and return what it prints.
+
+    Ends this run, and says why, where the command fails or takes longer than the limit.
+    """
+    # In a session of its own, so that what it started ends with it.
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        output, errors = process.communicate(timeout=limit_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise SystemExit(f"stopped at --limit-seconds {limit_seconds:.0f}") from None
+    if process.returncode:
+        raise SystemExit((errors.strip().splitlines() or ["no reason given"])[-1])
+    return output
+
+
+def bound(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
+    """Judge rows that no method drew: the floor, or the ceiling."""
+    if job["method"] == FLOOR:
+        return {"scores": judged(table, shuffled(table.train, job["seed"]), job["seed"])}
+    return {"scores": judged(table, table.test, job["seed"], teacher="train")}
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the line of one run."""
+    table = prepare(job["table"], Path(job["data"]), job["rows_asked"])
+    load = os.getloadavg()[0]
+    source: Callable[[dict[str, Any], Prepared], dict[str, Any]] = ours
+    if job["method"] in (FLOOR, CEILING):
+        source = bound
+    elif job["peer"]:
+        source = peers
+    line = {name: job[name] for name in ("table", "method", "label", "seed", "rows_asked")}
+    line |= {
+        "train": table.train.num_rows, "test": table.test.num_rows, "rows": table.rows,
+        "columns": len(table.schema.names), "classes": table.classes, "peer": job["peer"],
+    }  # fmt: skip
+    line |= source(job, table)
+    return line | {
+        "load": [load, os.getloadavg()[0]], "commit": commit(), "machine": machine(),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(run(json.loads(sys.argv[1]))))
