@@ -67,7 +67,10 @@ OUTSIDE = (
     "less than is expected of them, and noise finds few cells with rows. Pairs of abalone's",
     "numbers (lengths and weights of one animal) depend nearly four times as much as is expected",
     "of numbers. AIM at ε = .3 knows single columns of covertype and nltcs less than foreseen;",
-    "on nltcs half of its tables have three columns, which say less of one.",
+    "on nltcs half of its tables have three columns, which say less of one. Why br2000, churn and",
+    "covertype lie outside elsewhere was not found out. Two parts of the forecast came after a",
+    "look at the tables without a mark: that numbers depend more than categories, and that some",
+    "pairs look dependent by chance.",
 )
 
 
@@ -132,26 +135,38 @@ def compared_means(name: str, epsilon: float, table: sw.Table) -> dict[str, Any]
     go together where columns do, so one run says little.
     """
     schema, budget = sw.Schema.detect(table), sw.Budget(epsilon, DELTA)
+    foreseen_means = means_foreseen(epsilon, table)
+    ranges = _ranges(schema)
+    real = {column: _mean(table, column) for column in foreseen_means}
+    outcomes = []
+    for run in range(MEAN_RUNS):
+        drawn = sw.read(sw.AIM().fit(table, schema, budget=budget).sample(ROWS, seed=run))
+        gaps = (abs(_mean(drawn, column) - real[column]) / ranges[column] for column in real)
+        outcomes.append(fmean(gaps))
+    return {
+        "table": name, "method": "AIM", "epsilon": epsilon, "columns": len(real),
+        "mean": fmean(outcomes), "runs": outcomes, "forecast": fmean(foreseen_means.values()),
+    }  # fmt: skip
+
+
+def means_foreseen(epsilon: float, table: sw.Table) -> dict[str, float]:
+    """Errors that are forecast of columns' means, as shares of the columns' ranges."""
+    schema, budget = sw.Schema.detect(table), sw.Budget(epsilon, DELTA)
     error = sw.AIM().forecast(schema, rows=table.num_rows, budget=budget).error
     assert error is not None
-    ranges = {
+    ranges = _ranges(schema)
+    columns = [column for column in error.columns if column.mean is not None]
+    return {column.name: float(column.mean or 0.0) / ranges[column.name] for column in columns}
+
+
+def _ranges(schema: sw.Schema) -> dict[str, float]:
+    """The width of each column of numbers that has bounds."""
+    return {
         column.name: float(column.high) - float(column.low)
         for column in schema.columns
         if column.kind in ("integer", "continuous") and column.low is not None
         if column.high is not None
     }
-    known = {one.name: one.mean for one in error.columns if one.mean is not None}
-    real = {column: _mean(table, column) for column in known}
-    outcomes = []
-    for run in range(MEAN_RUNS):
-        drawn = sw.read(sw.AIM().fit(table, schema, budget=budget).sample(ROWS, seed=run))
-        gaps = (abs(_mean(drawn, column) - real[column]) / ranges[column] for column in known)
-        outcomes.append(fmean(gaps))
-    return {
-        "table": name, "method": "AIM", "epsilon": epsilon, "columns": len(known),
-        "mean": fmean(outcomes), "runs": outcomes,
-        "forecast": fmean(mean / ranges[column] for column, mean in known.items()),
-    }  # fmt: skip
 
 
 def _mean(table: sw.Table, name: str) -> float:
@@ -288,6 +303,11 @@ def main() -> None:
             for one in lines()
         ]
         RESULTS.write_text("".join(json.dumps(one) + "\n" for one in renewed))
+        renewed_means = []
+        for line in map(json.loads, MEANS.read_text().splitlines()):
+            means = means_foreseen(line["epsilon"], rows_of(line["table"], asked.data))
+            renewed_means.append(line | {"forecast": fmean(means.values())})
+        MEANS.write_text("".join(json.dumps(one) + "\n" for one in renewed_means))
         return
     made = {(one["table"], one["method"], one["epsilon"]) for one in lines()}
     for epsilon in (asked.epsilon,) if asked.epsilon else EPSILONS:
