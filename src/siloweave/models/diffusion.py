@@ -456,7 +456,9 @@ def network(
 
 
 def _numbers(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
-    return NumberHead(len(diffused.numbers), settings.prediction, diffused.sphere_codes)
+    return NumberHead(
+        len(diffused.numbers), settings.prediction, diffused.sphere_codes, settings.waves
+    )
 
 
 def fit(

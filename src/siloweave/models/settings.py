@@ -82,6 +82,7 @@ _BOUNDS = {
     "pool": or_none(COUNT),
     "latent": or_none(UNITS),
     "epochs": at_least(0),
+    "waves": at_least(0, most=16),
     "timesteps": at_least(2, most=100_000),
     "per_bit": at_least(1, whole=False),
     "betas": Bound("two numbers in [0, 1)", lambda v: _each(SHARE, v) and len(v) == 2),
@@ -398,6 +399,7 @@ class DiffusionSettings:
     choices: str = "cross-entropy"
     clip_range: float | None = None
     eta: float = 1.0
+    waves: int = 0
 
     def __post_init__(self) -> None:
         check(self)

@@ -53,6 +53,7 @@ from siloweave.tables.encodings import (
     rounded,
 )
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.links import holds, with_links
 from siloweave.tables.read import Table
 from siloweave.tables.schema import VERSION, Category, Column, Schema, check_columns, versioned
 
@@ -367,6 +368,30 @@ class Features:
         """How many entries a row's vector has."""
         return self.blocks[-1].stop if self.blocks else 0
 
+    @cached_property
+    def _terms(self) -> frozenset[str]:
+        """Columns that others are computed from."""
+        linked = [e for e in self.encodings if isinstance(e, NumericEncoding) and e.links]
+        return frozenset(name for e in linked for link in e.links for name in link.columns)
+
+    def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
+        """Values of all columns that links name, and which of them are missing.
+
+        A column that the table lacks, as where a condition gives one column alone, is missing in
+        all rows.
+        """
+        linked = {
+            e.column for e in self.encodings if isinstance(e, NumericEncoding) and e.links
+        }
+        found = {}
+        for name in linked | self._terms:
+            if name in table.names and name in self.schema.names:
+                values, gone = numbers_of(self.schema[name], table)
+                found[name] = values.astype(np.float64), gone
+            else:
+                found[name] = np.zeros(table.num_rows), np.ones(table.num_rows, dtype=np.bool_)
+        return found
+
     @classmethod
     def fit(
         cls, table: Table, schema: Schema, *, numeric: Numeric = "quantile", key: Key
@@ -403,6 +428,8 @@ class Features:
             points = Points(seen, counts.astype(np.float64))
             points = points.with_every_whole_number(bounds)
             encodings.append(learned(bounds, points, numeric))
+        if numeric == "ranks":
+            encodings = with_links(encodings, _numbers_with_links(table, schema, encodings))
         return cls(schema, tuple(encodings))
 
     @classmethod
@@ -498,6 +525,7 @@ class Features:
         made = np.zeros((table.num_rows, self.width), dtype=np.float32)
         rows = np.arange(table.num_rows)
         blocks = iter(self.blocks)
+        numbers_by_name: dict[str, tuple[Floats, Bools]] = {}
         for encoding in self.encodings:
             column = self.schema[encoding.column]
             if isinstance(encoding, CategoricalEncoding):
@@ -505,7 +533,13 @@ class Features:
             else:
                 values, gone = encoding.values_of(column, table)
                 random = generator(fold_in(key, "encode", column.name))
-                options, numbers = encoding.split(values, gone, random)
+                linked: list[Bools] = []
+                if encoding.links:
+                    numbers_by_name = numbers_by_name or self._numbers(table)
+                    linked = [
+                        holds(link, encoding.column, numbers_by_name) for link in encoding.links
+                    ]
+                options, numbers = encoding.split(values, gone, random, linked)
                 chosen = [options] if encoding.options else []
                 if encoding.number:
                     made[:, next(blocks).start] = numbers
@@ -534,12 +568,18 @@ class Features:
             raise DataError(f"values has type {vectors.dtype}; give real numbers")
         found: dict[str, tuple[Any, Bools | None]] = {}
         read = _read_vectors(vectors, self.encodings, key)
+        terms = self._terms
+        decoded: dict[str, tuple[Floats, Bools]] = {}
         for encoding, (options, numbers) in zip(self.encodings, read, strict=True):
             column = self.schema[encoding.column]
             if isinstance(encoding, CategoricalEncoding):
                 found[column.name] = labels_of(column, encoding.codes(options))
                 continue
             joined, gone = encoding.join(options, numbers)
+            if encoding.links:
+                joined = encoding.sums_into(joined, options, decoded)
+            if encoding.column in terms:
+                decoded[encoding.column] = joined + encoding.origin, gone
             made = encoding.typed(column, joined, like)
             found[column.name] = (made, gone if encoding.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}
@@ -558,6 +598,26 @@ class Features:
         return cls(Schema(file.columns), file.encodings)
 
 
+def _numbers_with_links(
+    table: Table, schema: Schema, encodings: Sequence[ColumnEncoding]
+) -> dict[str, tuple[Floats, Bools]]:
+    """Columns of numbers between which links are looked for, in order: those with a continuum.
+
+    Spikes count as missing, since an option of their own draws them.
+    """
+    found: dict[str, tuple[Floats, Bools]] = {}
+    for encoding in encodings:
+        column = schema[encoding.column]
+        if column.kind not in ("integer", "continuous") or not encoding.number:
+            continue
+        assert isinstance(encoding, NumericEncoding)
+        values, gone = numbers_of(column, table)
+        numbers = values.astype(np.float64)
+        spiked = np.isin(numbers, np.array(encoding.spikes) + encoding.origin)
+        found[column.name] = numbers, gone | spiked
+    return found
+
+
 def check_rows(schema: Schema, table: Table) -> None:
     """Raise SchemaError for a table of other columns than the schema's, DataError without rows."""
     check_columns(schema, table)
@@ -574,6 +634,8 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
         return sized and (not encoding.order or sorted(encoding.order) == every)
     if column.kind not in BINNED:
         return False
+    if encoding.links:
+        return False  # a party's own features have them, and none that it is sent
     own = encoding_of_bounds(column)
     if any(getattr(encoding, n) != getattr(own, n) for n in ("low", "high", "origin", "missing")):
         return False
