@@ -77,8 +77,8 @@ _BOUNDS = {
     **dict.fromkeys(("temperature", "epsilon"), POSITIVE),
     **dict.fromkeys(("penalty", "identifiability_weight", "weight_decay"), AMOUNT),
     **dict.fromkeys(("loss_weight", "divergence", "jitter"), AMOUNT),
-    **dict.fromkeys(("decay", "average", "dropout"), SHARE),
-    **dict.fromkeys(("passes", "clip_range", "clip"), or_none(POSITIVE)),
+    **dict.fromkeys(("decay", "average", "dropout", "watched"), SHARE),
+    **dict.fromkeys(("passes", "clip_range", "clip", "minutes"), or_none(POSITIVE)),
     "pool": or_none(COUNT),
     "latent": or_none(UNITS),
     "epochs": at_least(0),
@@ -376,6 +376,14 @@ class DiffusionSettings:
             must not.
         eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 a walk
             forgets the errors of earlier steps, with 0 they stay.
+        waves: At how many frequencies the network is shown sines and cosines of a number besides
+            the number itself: tight shapes are learned in fewer steps. 0 is the paper's.
+        minutes: How long training may take at most, after some seconds of compiling; the learning
+            rate then falls with the time, and what is drawn depends on the machine. None is no bound. With private fits, rounds
+            of parties and joint trainings it is refused.
+        watched: Share of the rows that is held back and watched: training ends early where their
+            loss no longer falls, and the network that was best on them is kept. 0 learns from all
+            rows. Refused where `minutes` is.
 
     Raises:
         InputError: A value is out of bounds.
@@ -400,6 +408,8 @@ class DiffusionSettings:
     clip_range: float | None = None
     eta: float = 1.0
     waves: int = 0
+    minutes: float | None = None
+    watched: float = 0.0
 
     def __post_init__(self) -> None:
         check(self)
@@ -478,6 +488,7 @@ _SEPARATE = (  # what counts only where coder and diffusion are trained one afte
     *("scaled", "autoencoder.jitter", "autoencoder.steps", "autoencoder.batch"),
     *("autoencoder.learning_rate", "autoencoder.weight_decay", "autoencoder.decay"),
     *("diffusion.passes", "diffusion.loss_weight", "diffusion.choices", "diffusion.clip_range"),
+    *("diffusion.waves", "diffusion.minutes", "diffusion.watched"),
 )
 
 

@@ -349,6 +349,13 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
             f"{where}passes={settings.passes!r} does nothing here: a private training takes all "
             "steps that are paid for; leave it at None"
         )
+    for name in ("minutes", "watched"):
+        value = getattr(settings, name)
+        if value:
+            raise InputError(
+                f"{where}{name}={value!r} would end a private training by what nobody has paid "
+                "for: all steps that are paid for are taken; leave it out"
+            )
 
 
 def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwise:

@@ -298,7 +298,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
     """Refuse how long a central fit would train."""
     usual = DiffusionSettings()
-    for name in ("steps", "passes"):
+    for name in ("steps", "passes", "minutes", "watched"):
         value, default = getattr(diffusion, name), getattr(usual, name)
         if value != default:
             raise InputError(
