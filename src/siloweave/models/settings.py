@@ -426,6 +426,10 @@ class DiffusionSettings:
         return min(self.steps, ceil(self.passes * rows / min(self.batch, rows)))
 
 
+POINTS_DIFFUSION = DiffusionSettings(waves=6)
+"""Of our own diffusion of sphere codes, whoever holds the columns: decision 0064."""
+
+
 @dataclass(frozen=True)
 class AutoencoderSettings:
     """Settings of an autoencoder.

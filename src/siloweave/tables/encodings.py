@@ -748,11 +748,16 @@ def resolution_of(values: Floats) -> float:
     return 0.0 if decimals is None else RESOLUTIONS[decimals]
 
 
-def check_numeric(numeric: str) -> None:
-    """Raise DataError for anything that is not `Numeric`."""
+def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
+    """Raise DataError for anything that is not `Numeric`, or that only rows can tell."""
     if numeric not in get_args(Numeric):
         known = ", ".join(get_args(Numeric))
         raise DataError(f"numeric={numeric!r} is unknown; use one of {known}")
+    if numeric == "ranks" and not of_rows:
+        raise DataError(
+            "numeric='ranks' needs the rows: counts of bins and summaries do not say which values "
+            "five rows share; use 'quantile'"
+        )
 
 
 def encoding_of_options(column: str, weights: Floats | None, options: int) -> CategoricalEncoding:

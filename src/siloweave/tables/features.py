@@ -402,8 +402,11 @@ class Features:
             table: At least one row of the schema's columns.
             schema: Facts about every column; numbers and datetimes need both bounds.
             numeric: What a continuum becomes: ``quantile``, its normal score (values that occur
-                often are spread over their share of the distribution); ``modes``, a mode of a
-                variational mixture and the place in it; ``standard``, deviations from the mean.
+                often are spread over their share of the distribution where the column has no
+                others); ``ranks``, its normal score, where every value that five rows share is
+                spread over its share, and columns that equal another or a sum of two in some rows
+                get an option for it; ``modes``, a mode of a variational mixture and the place in
+                it; ``standard``, deviations from the mean.
             key: No fit draws from it as yet: mixtures start from quantiles and use all rows.
 
         Raises:
@@ -476,7 +479,7 @@ class Features:
         Raises:
             DataError: When counts are of no such column, of another length, or not finite.
         """
-        check_numeric(numeric)
+        check_numeric(numeric, of_rows=False)
         known = encoder.domain.names
         if wrong := sorted(set(counts) - set(known)):
             raise DataError(f"counts names {', '.join(wrong)}; it may name only {', '.join(known)}")

@@ -68,6 +68,7 @@ from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordina
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
+    POINTS_DIFFUSION,
     DiffusionSettings,
     GANSettings,
     LatentSettings,
@@ -295,9 +296,13 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 # Diffusions
 
 
-def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
+_USUAL = DiffusionSettings()
+
+
+def _refuse_length(
+    diffusion: DiffusionSettings, where: str = "", usual: DiffusionSettings = _USUAL
+) -> None:
     """Refuse how long a central fit would train."""
-    usual = DiffusionSettings()
     for name in ("steps", "passes", "minutes", "watched"):
         value, default = getattr(diffusion, name), getattr(usual, name)
         if value != default:
@@ -356,6 +361,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
     rounds: int = 100
     weights: Weights = "rows"
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
+    diffusion: DiffusionSettings = POINTS_DIFFUSION
     target: str | None = None
 
     method: ClassVar[Method] = _method(
@@ -365,5 +371,5 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
         family="latent diffusion",
         paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
         "al. 2017",
-        check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
+        check=lambda synth: _refuse_length(synth.diffusion, "diffusion.", POINTS_DIFFUSION),
     )

@@ -110,6 +110,7 @@ from siloweave.methods.silofuse.messages import (
 )
 from siloweave.methods.silofuse.party import handlers, step_handlers
 from siloweave.models.settings import (
+    POINTS_DIFFUSION,
     AutoencoderSettings,
     DiffusionSettings,
     LatentSettings,
@@ -128,6 +129,7 @@ from siloweave.protocols.columns import (
     with_decoding,
 )
 from siloweave.protocols.networks import check_trainable, training_forecast
+from siloweave.tables.encodings import Numeric
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
@@ -297,11 +299,21 @@ class SiloFuse(Synthesizer):
     )
 
     @property
+    def shows_cells(self) -> bool:
+        """Whether latents are sphere codes without noise, as `PointDiff` has them."""
+        return self.coder == "points" and self.privacy == "none"
+
+    @property
+    def numeric(self) -> Numeric:
+        """What a number becomes, see `Features.fit`; that of `PointDiff` where the model is."""
+        return "ranks" if self.shows_cells else "quantile"
+
+    @property
     def latent(self) -> LatentSettings:
         """Settings of coder and diffusion, with the defaults that follow from other settings."""
         kind = _KINDS[self.coder]
-        shown = self.coder == "points" and self.privacy == "none"
-        coder, diffusion = kind(), DiffusionSettings(loss_weight=0.0 if shown else 0.5)
+        coder = kind()
+        diffusion = POINTS_DIFFUSION if self.shows_cells else DiffusionSettings(loss_weight=0.5)
         if self.autoencoder is not None:
             coder = built(kind, "autoencoder", self.autoencoder, coder)
         if self.diffusion is not None:
