@@ -221,7 +221,7 @@ class Ranks(_OneMode, frozen=True, tag="ranks"):
         known, scores = np.array(self.values), np.array(self.scores)
         first = np.searchsorted(known, values, side="left")
         last = np.searchsorted(known, values, side="right") - 1
-        numbers = _interpolated(values, known, scores)
+        numbers = np.interp(values, known, scores)
 
         # Scores of an atom are uniform in the levels of the distribution between its knots.
         draws = random.random(len(values))
@@ -232,22 +232,19 @@ class Ranks(_OneMode, frozen=True, tag="ranks"):
         return np.zeros(len(values), dtype=np.int64), numbers
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
-        """Return the values."""
-        return _interpolated(numbers, np.array(self.scores), np.array(self.values))
-
-
-def _interpolated(x: Floats, knots: Floats, values: Floats) -> Floats:
-    """Interpolate linearly, exactly at knots and where two neighbours have one value.
-
-    NumPy's own `interp` may round there, and atoms must come back to the last bit.
-    """
-    found: Floats = np.interp(x, knots, values)
-    right = np.clip(np.searchsorted(knots, x), 1, max(len(knots) - 1, 1))
-    if len(knots) > 1:
-        flat = values[right - 1] == values[right]
-        inside = (x >= knots[0]) & (x <= knots[-1]) & flat
-        found[inside] = values[right[inside]]
-    return found
+        """Return the values; between two atoms without a knot between them, the nearer one."""
+        known, scores = np.array(self.values), np.array(self.scores)
+        values: Floats = np.interp(numbers, scores, known)
+        equal = known[1:] == known[:-1]
+        is_atom = np.append(equal, False) | np.insert(equal, 0, False)
+        right = np.searchsorted(scores, numbers).clip(1, max(len(known) - 1, 1))
+        left = right - 1
+        if len(known) > 1:
+            between = (numbers > scores[0]) & (numbers < scores[-1])
+            between &= is_atom[left] & is_atom[right]
+            nearer = np.where(numbers - scores[left] <= scores[right] - numbers, left, right)
+            values[between] = known[nearer[between]]
+        return values
 
 
 Scale = Line | Steps | Curve | Ranks | Mixture
@@ -295,7 +292,7 @@ def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
     """Fit ranks to strictly ascending values, each with how often it occurs.
 
     What five rows or more share is an atom, at most 16,384 of them, the most frequent first. Of the
-    other values, at most 1,000 and the 16 at either end are knots.
+    other values, those that follow an atom, 1,000 more and the 16 at either end are knots.
 
     **What an atom protects.** A value that is drawn exactly and more often than by chance was held
     by five rows; it is a fact about them together. Values of fewer rows are between knots.
@@ -311,7 +308,9 @@ def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
     if len(single) > _KNOTS:
         inner = single[_ENDS:-_ENDS]
         evenly = np.linspace(0, len(inner) - 1, _KNOTS).astype(np.int64)
-        single = np.concatenate([single[:_ENDS], inner[evenly], single[-_ENDS:]])
+        follow_an_atom = single[shared[single - 1] & (single > 0)]
+        few = [single[:_ENDS], inner[evenly], single[-_ENDS:], follow_an_atom]
+        single = np.unique(np.concatenate(few))
 
     # An atom's knots leave out a ten-thousandth of its share, so that scores of neighbours differ.
     atoms = np.flatnonzero(shared)

@@ -303,7 +303,7 @@ def _refuse_length(
     diffusion: DiffusionSettings, where: str = "", usual: DiffusionSettings = _USUAL
 ) -> None:
     """Refuse how long a central fit would train."""
-    for name in ("steps", "passes", "minutes", "watched"):
+    for name in ("steps", "passes", "work", "minutes", "watched"):
         value, default = getattr(diffusion, name), getattr(usual, name)
         if value != default:
             raise InputError(
