@@ -93,7 +93,7 @@ def test_a_copy_in_some_rows_and_a_sum_that_one_row_breaks_are_drawn_exactly():
     table, schema = continuous(first=first, second=second, copied=copied, total=total)
     features = Features.fit(table, schema, numeric="ranks", key=0)
     assert Features.from_json(features.to_json()) == features
-    links = {encoding.column: encoding.links for encoding in features.encodings}
+    links = {encoding.column: encoding.relations for encoding in features.encodings}
     assert links["first"] == links["second"] == ()
     assert links["copied"] == (Link(("first",), (1,)),)
     assert links["total"] == (Link(("first", "second"), (1, 1)),)
@@ -123,7 +123,7 @@ def test_chance_and_a_code_for_missing_are_no_relation():
     table = Table.from_columns({name: (values, None) for name, values in columns.items()})
     schema = Schema(tuple(Column(name, "integer", low=-9, high=400) for name in columns))
     features = Features.fit(table, schema, numeric="ranks", key=0)
-    assert all(encoding.links == () for encoding in features.encodings)
+    assert all(encoding.relations == () for encoding in features.encodings)
 
 
 def test_a_linked_column_is_missing_or_out_of_bounds_as_its_own_value_is():
@@ -138,7 +138,7 @@ def test_a_linked_column_is_missing_or_out_of_bounds_as_its_own_value_is():
         )
     )
     features = Features.fit(table, schema, numeric="ranks", key=0)
-    assert features.encodings[1].links == (Link(("a",), (1,)),)
+    assert features.encodings[1].relations == (Link(("a",), (1,)),)
     made = features.decode(features.encode(table, key=0), key=0)
     assert np.abs(made.values("b") - a).max() < 2.0  # an end of one row is nearer to the next
     assert (made.missing("a") == gone).all()
@@ -160,6 +160,6 @@ def test_features_with_relations_are_not_taken_from_others():
     a = np.round(RANDOM.normal(size=500), 3)
     table, schema = continuous(a=a, b=a)
     features = Features.fit(table, schema, numeric="ranks", key=0)
-    assert features.encodings[1].links
+    assert features.encodings[1].relations
     assert not features.cover(schema)
     assert Features.fit(table, schema, key=0).cover(schema)

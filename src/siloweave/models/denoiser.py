@@ -419,9 +419,7 @@ def row_losses(
     (times are uniform) plus the prior's constant. Within a batch the times are spread evenly; each
     by itself is uniform. `kept` is ᾱ of every time; the key draws times, noise and dropout.
     """
-    reading = NumberHead(
-        rows.numbers.shape[1], settings.prediction, sphere_codes, settings.waves
-    )
+    reading = NumberHead(rows.numbers.shape[1], settings.prediction, sphere_codes, settings.waves)
     options = Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)

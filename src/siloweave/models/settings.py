@@ -6,7 +6,7 @@ This file imports no network library, so a method's settings are read and checke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import ceil, inf, log2
 from numbers import Integral, Real
 from operator import attrgetter
@@ -383,9 +383,9 @@ class DiffusionSettings:
         work: Multiplications that training takes at most, in units of 1e12: six a weight and row.
             Tables of many columns have larger networks, and take fewer steps for it. None is no
             bound. Private fits, rounds of parties and joint trainings take all `steps`.
-        minutes: How long training may take at most, after some seconds of compiling; the learning
-            rate then falls with the time, and what is drawn depends on the machine. None is no bound. With private fits, rounds
-            of parties and joint trainings it is refused.
+        minutes: How long training may take at most, after some seconds of compiling. The learning
+            rate then falls with the time, and what is drawn depends on the machine. None is no
+            bound. Private fits, rounds of parties and joint trainings refuse it.
         watched: Share of the rows that is held back and watched: training ends early where their
             loss no longer falls, and the network that was best on them is kept. 0 learns from all
             rows. Refused where `minutes` is.
@@ -438,8 +438,10 @@ class DiffusionSettings:
         return min(bounds)
 
 
-POINTS_DIFFUSION = DiffusionSettings(waves=6)
-"""Of our own diffusion of sphere codes, whoever holds the columns: decision 0064."""
+POINTS_ROUNDS = DiffusionSettings(hidden=(384, 384, 384), waves=6)
+"""Of our own diffusion of sphere codes where parties train it in rounds: decision 0064."""
+POINTS_DIFFUSION = replace(POINTS_ROUNDS, steps=40_000, work=25.0)
+"""Of the same diffusion in one place, whoever holds the columns."""
 
 
 @dataclass(frozen=True)

@@ -407,7 +407,9 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
             length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
         compiled = True
         left = f", {duration((steps - step) * pace)} left" if pace and step < steps else ""
-        progress(f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note or left}", step / steps)
+        progress(
+            f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note or left}", step / steps
+        )
     return arrays
 
 
@@ -598,12 +600,16 @@ def _parted(rows: Any, share: float, key: Array) -> tuple[Any, Any]:
             "be held back and one be left. Give more rows, or set watched=0"
         )
     words = np.asarray(jax.random.key_data(key)).ravel()
-    order = generator(
-        fold_in(np.random.SeedSequence([int(word) for word in words]), "held back")
-    ).permutation(count)
-    taken = [np.sort(order[held_back:]), np.sort(order[:held_back])]
-    learned, watched = (jax.tree.map(lambda x: x[places], rows) for places in taken)
+    seeds = np.random.SeedSequence([int(word) for word in words])
+    order = generator(fold_in(seeds, "held back")).permutation(count)
+    learned = _taken(rows, np.sort(order[held_back:]))
+    watched = _taken(rows, np.sort(order[:held_back]))
     return learned, watched
+
+
+def _taken(rows: Any, places: Ints) -> Any:
+    """Return rows at some places, of every array."""
+    return jax.tree.map(lambda x: x[places], rows)
 
 
 class Watch:

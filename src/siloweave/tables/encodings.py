@@ -552,7 +552,9 @@ class Link(msgspec.Struct, frozen=True):
 
     def sums(self, values: Mapping[str, tuple[Floats, Bools]]) -> tuple[Floats, Bools]:
         """Return the sum in every row, from values and which are missing; and where it is known."""
-        terms = [sign * values[name][0] for name, sign in zip(self.columns, self.signs, strict=True)]
+        terms = [
+            sign * values[name][0] for name, sign in zip(self.columns, self.signs, strict=True)
+        ]
         known = ~np.any([values[name][1] for name in self.columns], axis=0)
         return np.where(known, sum(terms), 0.0), known
 
@@ -561,7 +563,8 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     """A number, a categorical of what sort of value it is, or both.
 
     The categorical's options are the modes of the scale (one option when it has none), then the
-    spikes, then the links, then missing; with a single option there is no categorical, unless there is no number.
+    spikes, then the links, then missing; with a single option there is no categorical, unless there
+    is no number.
 
     Args:
         column: Name of the column.
@@ -574,8 +577,6 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         scale: The continuum; None when the spikes are all there is.
         atoms: All values that the continuum has, ascending; empty when it has others.
         missing: Whether values may be missing.
-        links: What a value may be computed from in some rows; its number is the value's all the
-            same. Only with a scale without modes.
     """
 
     column: str
@@ -587,7 +588,11 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     scale: Scale | None = None
     atoms: tuple[float, ...] = ()
     missing: bool = False
-    links: tuple[Link, ...] = ()
+
+    @property
+    def relations(self) -> tuple[Link, ...]:
+        """What a value may be computed from in some rows: nothing but in `LinkedEncoding`."""
+        return ()
 
     @property
     def number(self) -> bool:
@@ -601,7 +606,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     @property
     def options(self) -> int:
         """How many options the categorical has; 0 without one."""
-        count = self._modes + len(self.spikes) + len(self.links) + self.missing
+        count = self._modes + len(self.spikes) + len(self.relations) + self.missing
         return 0 if count == 1 and self.number else count
 
     @property
@@ -634,14 +639,14 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         first_link = self._modes + len(self.spikes)
         for place, rows in reversed(list(enumerate(linked))):
             options[rest & rows] = first_link + place
-        options[gone] = first_link + len(self.links)
+        options[gone] = first_link + len(self.relations)
         return options, numbers
 
     def join(self, options: Ints, numbers: Floats) -> tuple[Floats, _Mask]:
         """Return values, within the bounds and the resolution, and which are missing."""
         values = np.full(len(options), self.low)
         first_link = self._modes + len(self.spikes)
-        linked = (options >= first_link) & (options < first_link + len(self.links))
+        linked = (options >= first_link) & (options < first_link + len(self.relations))
         smooth = (options < self._modes) | linked
         if self.scale is not None:
             modes = np.where(linked, 0, options)[smooth]
@@ -650,7 +655,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         spiked = (place >= 0) & (place < len(self.spikes))
         if self.spikes:
             values[spiked] = np.array(self.spikes)[place[spiked]]
-        return values, options == first_link + len(self.links)
+        return values, options == first_link + len(self.relations)
 
     def sums_into(
         self, values: Floats, options: Ints, others: Mapping[str, tuple[Floats, _Mask]]
@@ -662,7 +667,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         bounds.
         """
         made = values.copy()
-        for place, link in enumerate(self.links):
+        for place, link in enumerate(self.relations):
             sums, known = link.sums(others)
             sums = rounded(sums - self.origin, self.resolution)
             chosen = options == self._modes + len(self.spikes) + place
@@ -696,7 +701,22 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         return as_written(column, whole, like)
 
 
-ColumnEncoding = CategoricalEncoding | NumericEncoding
+class LinkedEncoding(NumericEncoding, frozen=True, tag="linked"):
+    """A number that other columns give in some rows; where they do, its number is there as well.
+
+    Args:
+        links: What a value may be computed from. The scale has no modes.
+    """
+
+    links: tuple[Link, ...] = ()
+
+    @property
+    def relations(self) -> tuple[Link, ...]:
+        """What a value may be computed from in some rows."""
+        return self.links
+
+
+ColumnEncoding = CategoricalEncoding | NumericEncoding | LinkedEncoding
 """What becomes of one column."""
 
 
@@ -827,7 +847,8 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
         return msgspec.structs.replace(bounds, spikes=spikes)
     atoms: tuple[float, ...] = ()
     held = float(rest.weights.sum())
-    if numeric != "ranks" and exact and len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values):
+    is_supported = len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values)
+    if exact and is_supported and numeric != "ranks":  # ranks know which values are shared
         atoms = tuple(rest.values.tolist())
     scale = _scale(rest, bool(atoms), numeric, bounds.resolution)
     return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)

@@ -39,6 +39,7 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
+    LinkedEncoding,
     Numeric,
     NumericEncoding,
     Points,
@@ -371,8 +372,13 @@ class Features:
     @cached_property
     def _terms(self) -> frozenset[str]:
         """Columns that others are computed from."""
-        linked = [e for e in self.encodings if isinstance(e, NumericEncoding) and e.links]
-        return frozenset(name for e in linked for link in e.links for name in link.columns)
+        links = [link for encoding in self._linked for link in encoding.links]
+        return frozenset(name for link in links for name in link.columns)
+
+    @property
+    def _linked(self) -> list[LinkedEncoding]:
+        """Columns that are computed from others in some rows."""
+        return [encoding for encoding in self.encodings if isinstance(encoding, LinkedEncoding)]
 
     def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
         """Values of all columns that links name, and which of them are missing.
@@ -380,17 +386,15 @@ class Features:
         A column that the table lacks, as where a condition gives one column alone, is missing in
         all rows.
         """
-        linked = {
-            e.column for e in self.encodings if isinstance(e, NumericEncoding) and e.links
-        }
-        found = {}
-        for name in linked | self._terms:
+        numbers = {}
+        for name in self._terms.union(encoding.column for encoding in self._linked):
             if name in table.names and name in self.schema.names:
                 values, gone = numbers_of(self.schema[name], table)
-                found[name] = values.astype(np.float64), gone
+                numbers[name] = values.astype(np.float64), gone
             else:
-                found[name] = np.zeros(table.num_rows), np.ones(table.num_rows, dtype=np.bool_)
-        return found
+                gone = np.ones(table.num_rows, dtype=np.bool_)
+                numbers[name] = np.zeros(table.num_rows), gone
+        return numbers
 
     @classmethod
     def fit(
@@ -537,10 +541,10 @@ class Features:
                 values, gone = encoding.values_of(column, table)
                 random = generator(fold_in(key, "encode", column.name))
                 linked: list[Bools] = []
-                if encoding.links:
+                if encoding.relations:
                     numbers_by_name = numbers_by_name or self._numbers(table)
                     linked = [
-                        holds(link, encoding.column, numbers_by_name) for link in encoding.links
+                        holds(link, encoding.column, numbers_by_name) for link in encoding.relations
                     ]
                 options, numbers = encoding.split(values, gone, random, linked)
                 chosen = [options] if encoding.options else []
@@ -579,7 +583,7 @@ class Features:
                 found[column.name] = labels_of(column, encoding.codes(options))
                 continue
             joined, gone = encoding.join(options, numbers)
-            if encoding.links:
+            if encoding.relations:
                 joined = encoding.sums_into(joined, options, decoded)
             if encoding.column in terms:
                 decoded[encoding.column] = joined + encoding.origin, gone
@@ -608,17 +612,18 @@ def _numbers_with_links(
 
     Spikes count as missing, since an option of their own draws them.
     """
-    found: dict[str, tuple[Floats, Bools]] = {}
+    columns: dict[str, tuple[Floats, Bools]] = {}
     for encoding in encodings:
         column = schema[encoding.column]
-        if column.kind not in ("integer", "continuous") or not encoding.number:
+        if not isinstance(encoding, NumericEncoding) or not encoding.number:
             continue
-        assert isinstance(encoding, NumericEncoding)
+        if column.kind == "datetime":
+            continue
         values, gone = numbers_of(column, table)
         numbers = values.astype(np.float64)
         spiked = np.isin(numbers, np.array(encoding.spikes) + encoding.origin)
-        found[column.name] = numbers, gone | spiked
-    return found
+        columns[column.name] = numbers, gone | spiked
+    return columns
 
 
 def check_rows(schema: Schema, table: Table) -> None:
@@ -637,7 +642,7 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
         return sized and (not encoding.order or sorted(encoding.order) == every)
     if column.kind not in BINNED:
         return False
-    if encoding.links:
+    if isinstance(encoding, LinkedEncoding):
         return False  # a party's own features have them, and none that it is sent
     own = encoding_of_bounds(column)
     if any(getattr(encoding, n) != getattr(own, n) for n in ("low", "high", "origin", "missing")):

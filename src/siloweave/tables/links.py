@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from siloweave.tables.arrays import Bools, Floats
-from siloweave.tables.encodings import ColumnEncoding, Link, NumericEncoding
+from siloweave.tables.encodings import ColumnEncoding, Link, LinkedEncoding, NumericEncoding
 
 _Numbers = Mapping[str, tuple[Floats, Bools]]  # values of columns, and which are missing
 _LEAST_ROWS, _LEAST_SHARE = 50, 0.02  # in which a relation holds
@@ -61,7 +61,9 @@ def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[C
             continue
         earlier = names[: names.index(encoding.column)]
         links = _links(encoding.column, earlier, numbers)
-        linked.append(msgspec.structs.replace(encoding, links=links) if links else encoding)
+        if links:
+            encoding = LinkedEncoding(**msgspec.structs.asdict(encoding), links=links)
+        linked.append(encoding)
     return linked
 
 

@@ -68,7 +68,7 @@ from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordina
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
-    POINTS_DIFFUSION,
+    POINTS_ROUNDS,
     DiffusionSettings,
     GANSettings,
     LatentSettings,
@@ -296,13 +296,9 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 # Diffusions
 
 
-_USUAL = DiffusionSettings()
-
-
-def _refuse_length(
-    diffusion: DiffusionSettings, where: str = "", usual: DiffusionSettings = _USUAL
-) -> None:
+def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
     """Refuse how long a central fit would train."""
+    usual = DiffusionSettings()
     for name in ("steps", "passes", "work", "minutes", "watched"):
         value, default = getattr(diffusion, name), getattr(usual, name)
         if value != default:
@@ -361,7 +357,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
     rounds: int = 100
     weights: Weights = "rows"
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
-    diffusion: DiffusionSettings = POINTS_DIFFUSION
+    diffusion: DiffusionSettings = POINTS_ROUNDS
     target: str | None = None
 
     method: ClassVar[Method] = _method(
@@ -371,5 +367,5 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
         family="latent diffusion",
         paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
         "al. 2017",
-        check=lambda synth: _refuse_length(synth.diffusion, "diffusion.", POINTS_DIFFUSION),
+        check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
     )
