@@ -549,7 +549,8 @@ class Descent(eqx.Module):
 
         With rows held back it is the average that was best on them.
         """
-        held_back, between = None, None
+        held_back: Any = None
+        between: Between[State] | None = None
         if self.is_watched:
             rows, held_back = _parted(rows, self.settings.watched, key)
             between = Watch(self, held_back, key)
@@ -558,7 +559,10 @@ class Descent(eqx.Module):
             batch=min(self.settings.batch, _count(rows)), key=key, progress=progress, store=store,
             between=between,
         )  # fmt: skip
-        return state.average if held_back is None else state.best
+        if held_back is None:
+            return state.average
+        assert isinstance(state, WatchedState)
+        return state.best
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
@@ -568,13 +572,12 @@ class Descent(eqx.Module):
     def moved(self, state: State, gradient: Any) -> State:
         """The state after a step along a gradient."""
         updates, moments = self.optimiser.update(gradient, state.moments, state.net)
-        is_watched = isinstance(state, WatchedState)
-        if is_watched:
+        if isinstance(state, WatchedState):
             rate = self.settings.learning_rate * (1.0 - state.share)
             updates = jax.tree.map(lambda update: rate * update, updates)
         net = eqx.apply_updates(state.net, updates)
         average = averaged(state.average, net, self.settings.decay, state.step)
-        if is_watched:
+        if isinstance(state, WatchedState):
             return WatchedState(
                 net, average, moments, state.step + 1,
                 state.share, state.best, state.best_loss, state.best_step,
@@ -585,7 +588,8 @@ class Descent(eqx.Module):
     def loss_on(self, net: Any, rows: Any, key: Array) -> Array:
         """The mean loss of rows held back, each at sixteen times that are always the same."""
         keys = jax.random.split(key, _LOOKS)
-        return jax.lax.map(lambda key: self.mean(net, rows, key), keys).mean()
+        losses: Array = jax.lax.map(lambda key: self.mean(net, rows, key), keys)
+        return losses.mean()
 
 
 def _parted(rows: Any, share: float, key: Array) -> tuple[Any, Any]:
@@ -628,8 +632,9 @@ class Watch:
         self.began: float | None = None
         self.looked = 0.0
 
-    def __call__(self, state: WatchedState, step: int) -> tuple[WatchedState, str, bool]:
+    def __call__(self, state: State, step: int) -> tuple[State, str, bool]:
         """Return the state with what was seen, words on it, and whether training is over."""
+        assert isinstance(state, WatchedState)
         if not step:
             return state, "", False  # compiling, which comes next, is not timed
         if self.began is None:  # time that was spent before an interruption counts
@@ -641,20 +646,22 @@ class Watch:
             elapsed = time.monotonic() - self.began
             share = min(max(share, elapsed / self.seconds), 1.0)
             note = f", {duration(max(self.seconds - elapsed, 0.0))} left at most"
-        state = eqx.tree_at(lambda s: s.share, state, jnp.array(share, jnp.float32))
+        now: WatchedState = eqx.tree_at(lambda s: s.share, state, jnp.array(share, jnp.float32))
         if self.held_back is None:
-            return state, note, share >= 1.0
+            return now, note, share >= 1.0
         if share >= 1.0 or share - self.looked >= _LOOK_EVERY:
             self.looked = share
-            state = self._looked(state, step)
-        is_stuck = int(state.best_step) and step > _PATIENCE * int(state.best_step)
-        if int(state.best_step):
-            note = f", on rows held back {float(state.best_loss):.4g}{note}"
-        return state, note, share >= 1.0 or bool(is_stuck and share >= _LEAST_SHARE)
+            now = self._looked(now, step)
+        best_step = int(now.best_step)
+        is_stuck = best_step > 0 and step > _PATIENCE * best_step and share >= _LEAST_SHARE
+        if best_step:
+            note = f", on rows held back {float(now.best_loss):.4g}{note}"
+        return now, note, share >= 1.0 or is_stuck
 
     def _looked(self, state: WatchedState, step: int) -> WatchedState:
         loss = float(self.descent.loss_on(state.average, self.held_back, self.key))
         if not loss < float(state.best_loss):
             return state
-        found = (state.average, jnp.array(loss, jnp.float32), jnp.array(step, jnp.int32))
-        return eqx.tree_at(lambda s: (s.best, s.best_loss, s.best_step), state, found)
+        best = (state.average, jnp.array(loss, jnp.float32), jnp.array(step, jnp.int32))
+        after: WatchedState = eqx.tree_at(lambda s: (s.best, s.best_loss, s.best_step), state, best)
+        return after

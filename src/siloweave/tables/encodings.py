@@ -637,8 +637,8 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         if self.scale is not None:
             options[rest], numbers[rest] = self.scale.split(values[rest], random)
         first_link = self._modes + len(self.spikes)
-        for place, rows in reversed(list(enumerate(linked))):
-            options[rest & rows] = first_link + place
+        for number, rows in reversed(list(enumerate(linked))):  # the first link wins
+            options[rest & rows] = first_link + number
         options[gone] = first_link + len(self.relations)
         return options, numbers
 

@@ -32,14 +32,17 @@ def holds(link: Link, column: str, numbers: _Numbers) -> Bools:
     """Return in which rows a column equals a link's sum; no row where a term is missing."""
     values, gone = numbers[column]
     sums, known = link.sums(numbers)
-    return ~gone & known & _near(values, sums, link, numbers)
+    rows: Bools = ~gone & known & _near(values, sums, link, numbers)
+    return rows
 
 
 def _near(values: Floats, sums: Floats, link: Link, numbers: _Numbers) -> Bools:
-    if len(link.columns) == 1:
-        return values == sums
-    largest = np.max([np.abs(values), *(np.abs(numbers[name][0]) for name in link.columns)], axis=0)
-    return np.abs(values - sums) <= _TOLERANCE * largest
+    allowed = np.zeros(len(values))  # copies are the same to the last bit
+    if len(link.columns) > 1:
+        terms = [np.abs(numbers[name][0]) for name in link.columns]
+        allowed = _TOLERANCE * np.max([np.abs(values), *terms], axis=0)
+    is_near: Bools = np.abs(values - sums) <= allowed
+    return is_near
 
 
 def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[ColumnEncoding]:
