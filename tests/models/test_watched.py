@@ -40,14 +40,14 @@ def clock(monkeypatch):
 def states(monkeypatch):
     """All states between stretches, as the watch leaves them."""
     seen = []
-    before = train.Watch.__call__
+    before = train.TrainingWatch.__call__
 
     def call(watch, state, step):
         after = before(watch, state, step)
         seen.append((step, after))
         return after
 
-    monkeypatch.setattr(train.Watch, "__call__", call)
+    monkeypatch.setattr(train.TrainingWatch, "__call__", call)
     return seen
 
 

@@ -317,7 +317,7 @@ class Evidence:
 
 
 def expected_waves(numbers: Array, kept: Array, count: int) -> Array:
-    """Return sines and cosines of the clean numbers, as far as noisy ones tell, (batch, 2 count d).
+    """Return expected sines and cosines of the clean numbers, (batch, 2 count d).
 
     With x = √a x_0 + √(1-a) noise and no other knowledge, x_0 is normal around x / √a with variance
     (1-a) / a, and the mean of sin(ω x_0) is sin(ω x / √a) exp(-ω² (1-a) / 2a). So waves that the

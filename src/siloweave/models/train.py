@@ -553,7 +553,7 @@ class Descent(eqx.Module):
         between: Between[State] | None = None
         if self.is_watched:
             rows, held_back = _parted(rows, self.settings.watched, key)
-            between = Watch(self, held_back, key)
+            between = TrainingWatch(self, held_back, key)
         state = train(
             self.start(net), self, rows, steps=self.settings.steps,
             batch=min(self.settings.batch, _count(rows)), key=key, progress=progress, store=store,
@@ -616,7 +616,7 @@ def _taken(rows: Any, places: Ints) -> Any:
     return jax.tree.map(lambda x: x[places], rows)
 
 
-class Watch:
+class TrainingWatch:
     """Ends a training by the clock, or where rows held back have not gained for long.
 
     Rows held back are looked at every twentieth of the training, or of the time that it may take.

@@ -539,7 +539,7 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
         return np.minimum(most, self.sizes[block] - 1)
 
 
-class Link(msgspec.Struct, frozen=True):
+class NumberLink(msgspec.Struct, frozen=True):
     """Another column that a value equals in some rows, or two columns whose sum it is.
 
     Args:
@@ -590,7 +590,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     missing: bool = False
 
     @property
-    def relations(self) -> tuple[Link, ...]:
+    def relations(self) -> tuple[NumberLink, ...]:
         """What a value may be computed from in some rows: nothing but in `LinkedEncoding`."""
         return ()
 
@@ -664,10 +664,12 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
 
         `others` are the columns before this one as they were decoded, with their origins. A row in
         which one of them is missing keeps its own value, and so does one whose sum is out of
-        bounds.
+        bounds; all rows do where a column is not there at all.
         """
         made = values.copy()
         for place, link in enumerate(self.relations):
+            if any(name not in others for name in link.columns):
+                continue  # a condition decodes its column alone
             sums, known = link.sums(others)
             sums = rounded(sums - self.origin, self.resolution)
             chosen = options == self._modes + len(self.spikes) + place
@@ -708,10 +710,10 @@ class LinkedEncoding(NumericEncoding, frozen=True, tag="linked"):
         links: What a value may be computed from. The scale has no modes.
     """
 
-    links: tuple[Link, ...] = ()
+    links: tuple[NumberLink, ...] = ()
 
     @property
-    def relations(self) -> tuple[Link, ...]:
+    def relations(self) -> tuple[NumberLink, ...]:
         """What a value may be computed from in some rows."""
         return self.links
 
@@ -768,7 +770,7 @@ def resolution_of(values: Floats) -> float:
 
 
 def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
-    """Raise DataError for anything that is not `Numeric`, or that only rows can tell."""
+    """Raise DataError for anything that is not `Numeric`, or that needs rows for lack of them."""
     if numeric not in get_args(Numeric):
         known = ", ".join(get_args(Numeric))
         raise DataError(f"numeric={numeric!r} is unknown; use one of {known}")

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from siloweave.tables.arrays import Bools, Floats
-from siloweave.tables.encodings import ColumnEncoding, Link, LinkedEncoding, NumericEncoding
+from siloweave.tables.encodings import ColumnEncoding, LinkedEncoding, NumberLink, NumericEncoding
 
 _Numbers = Mapping[str, tuple[Floats, Bools]]  # values of columns, and which are missing
 _LEAST_ROWS, _LEAST_SHARE = 50, 0.02  # in which a relation holds
@@ -28,7 +28,7 @@ _LOOK = 1000  # rows in which a sum is looked for first
 _TOLERANCE = 1e-9  # of the largest term: sums of decimals are not exact in float64
 
 
-def holds(link: Link, column: str, numbers: _Numbers) -> Bools:
+def holds(link: NumberLink, column: str, numbers: _Numbers) -> Bools:
     """Return in which rows a column equals a link's sum; no row where a term is missing."""
     values, gone = numbers[column]
     sums, known = link.sums(numbers)
@@ -36,7 +36,7 @@ def holds(link: Link, column: str, numbers: _Numbers) -> Bools:
     return rows
 
 
-def _near(values: Floats, sums: Floats, link: Link, numbers: _Numbers) -> Bools:
+def _near(values: Floats, sums: Floats, link: NumberLink, numbers: _Numbers) -> Bools:
     allowed = np.zeros(len(values))  # copies are the same to the last bit
     if len(link.columns) > 1:
         terms = [np.abs(numbers[name][0]) for name in link.columns]
@@ -70,14 +70,14 @@ def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[C
     return linked
 
 
-def _links(column: str, earlier: Sequence[str], numbers: _Numbers) -> tuple[Link, ...]:
+def _links(column: str, earlier: Sequence[str], numbers: _Numbers) -> tuple[NumberLink, ...]:
     """Find the relations of one column, the one of most rows first; each adds rows of its own."""
-    candidates = [Link((name,), (1,)) for name in earlier]
+    candidates = [NumberLink((name,), (1,)) for name in earlier]
     candidates += _likely_sums(column, earlier[-_MOST_COLUMNS:], numbers)
     rows = {link: holds(link, column, numbers) for link in candidates}
     values, gone = numbers[column]
     free = ~gone
-    links: list[Link] = []
+    links: list[NumberLink] = []
     while rows and len(links) < _MOST_LINKS:
         # A copy is the simpler reading of rows in which a third column is 0.
         counts = {link: _varied(values[held & free]) for link, held in rows.items()}
@@ -92,7 +92,7 @@ def _links(column: str, earlier: Sequence[str], numbers: _Numbers) -> tuple[Link
     return tuple(links)
 
 
-def _by_chance(link: Link, column: str, numbers: _Numbers) -> int:
+def _by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
     """Count in how many rows a relation holds between a row and one that is not related to it."""
     values, gone = numbers[column]
     far = len(values) // 2
@@ -106,11 +106,11 @@ def _varied(values: Floats) -> int:
     return int(times.sum() - times.max(initial=0))
 
 
-def _likely_sums(column: str, earlier: Sequence[str], numbers: _Numbers) -> list[Link]:
+def _likely_sums(column: str, earlier: Sequence[str], numbers: _Numbers) -> list[NumberLink]:
     """Return sums and differences of two columns that hold in some of the first rows."""
     first = {name: (v[:_LOOK], gone[:_LOOK]) for name, (v, gone) in numbers.items()}
     least = 0.5 * _LEAST_SHARE * min(_LOOK, len(numbers[column][0]))
     pairs = combinations(earlier, 2)
     signs = ((1, 1), (1, -1), (-1, 1))
-    candidates = [Link(pair, sign) for pair in pairs for sign in signs]
+    candidates = [NumberLink(pair, sign) for pair in pairs for sign in signs]
     return [link for link in candidates if np.count_nonzero(holds(link, column, first)) >= least]
