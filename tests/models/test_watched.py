@@ -112,11 +112,25 @@ def test_waves_are_learned_with_and_stored(tmp_path):
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("minutes", 0), ("minutes", -1.0), ("watched", 1.0), ("waves", -1), ("waves", 17)],
+    [
+        ("minutes", 0),
+        ("minutes", -1.0),
+        ("watched", 1.0),
+        ("work", 0.0),
+        ("waves", -1),
+        ("waves", 17),
+    ],
 )
 def test_settings_out_of_bounds_are_named(setting, value):
     with pytest.raises(InputError, match=setting):
         DiffusionSettings(**{setting: value})
+
+
+def test_a_larger_network_takes_fewer_steps_for_the_same_work():
+    rows = noise(64)
+    small = fitted(rows, steps=500, work=3e-6)
+    large = fitted(rows, steps=500, work=3e-6, hidden=(32, 32))
+    assert 1 < large.settings.steps < small.settings.steps < 500
 
 
 def test_a_share_that_holds_nothing_back_is_named():

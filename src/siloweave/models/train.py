@@ -44,8 +44,8 @@ Sampler = Callable[[Any, Array], Any]
 """A batch from all rows and a key; runs inside the compiled loop."""
 
 Between = Callable[[_State, int], tuple[_State, str, bool]]
-"""What is done between two stretches, from a state and its step: the state to go on with, a note
-for the reader who waits, and whether training is over."""
+"""What is done between two stretches, from a state and its step: the state to continue from,
+a note for the reader who waits, and whether training is over."""
 
 _FORMAT = "siloweave-training-1"
 _LOOKS = 16  # times at which a row held back is judged
