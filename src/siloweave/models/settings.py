@@ -427,7 +427,7 @@ class DiffusionSettings:
             >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
             1000
             >>> DiffusionSettings(batch=256, work=1.0).taken(10**6, weights=500_000)
-            1302
+            1303
         """
         batch = min(self.batch, rows)
         bounds = [self.steps]
