@@ -10,7 +10,7 @@ from siloweave.datasets import adult, adult_schema
 from siloweave.tables import Column, Schema, Table, read
 from siloweave.tables.features import Features
 
-NUMERIC = ("quantile", "modes", "standard")
+NUMERIC = ("quantile", "modes", "standard", "ranks")
 
 
 def frame(**columns):
@@ -148,7 +148,7 @@ def test_everything_comes_back(data, rows, numeric, wide):
         for column, values in KINDS
     }
     table = read(pl.DataFrame(columns, schema=TYPES))
-    table = twice(table) if numeric == "quantile" else table
+    table = twice(table) if numeric in ("quantile", "ranks") else table
     schema = Schema(tuple(column for column, _ in KINDS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("siloweave.tables.encodings.WIDE", wide)

@@ -52,6 +52,7 @@ from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.features import SphereCodes
 
 _EDGE = 1.0 - 2.0**-24  # the largest float32 below 1
+_SLOWEST = 2.0 * np.pi / 8.0  # angle of the slowest wave, per standard deviation of a number
 _NOTHING = 1e-30  # a probability of nothing
 _Size = int | npt.NDArray[np.int32]
 
@@ -315,6 +316,21 @@ class Evidence:
         return norms
 
 
+def expected_waves(numbers: Array, kept: Array, count: int) -> Array:
+    """Return expected sines and cosines of the clean numbers, (batch, 2 count d).
+
+    With x = √a x_0 + √(1-a) noise and no other knowledge, x_0 is normal around x / √a with variance
+    (1-a) / a, and the mean of sin(ω x_0) is sin(ω x / √a) exp(-ω² (1-a) / 2a). So waves that the
+    noise has drowned are 0. Periods are 8, 4, 2, ... standard deviations of a number.
+    """
+    frequencies = _SLOWEST * 2.0 ** np.arange(count, dtype=np.float32)
+    angles = (numbers / jnp.sqrt(kept))[..., None] * frequencies
+    variance = jnp.reshape((1.0 - kept) / kept, (-1, 1, 1))
+    heard = jnp.exp(-0.5 * variance * frequencies**2)
+    waves = jnp.concatenate([heard * jnp.sin(angles), heard * jnp.cos(angles)], axis=-1)
+    return waves.reshape(len(numbers), -1)
+
+
 @dataclass(frozen=True)
 class NumberHead:
     """How the network's outputs for numbers are read; equal ones share a compiled program."""
@@ -322,6 +338,7 @@ class NumberHead:
     count: int  # d
     prediction: str = "noise"  # what it gives for a number, see `target`
     sphere_codes: SphereCodes = ()  # categoricals among the numbers: it gives logarithms for them
+    waves: int = 0  # frequencies at which a plain number is seen as well
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -341,7 +358,8 @@ class NumberHead:
     @property
     def inputs(self) -> int:
         """How many inputs `seen` makes of the numbers."""
-        return self.count + len(self.evidence.options.categorical)
+        seen_waves = 2 * self.waves * len(self.plain)
+        return self.count + len(self.evidence.options.categorical) + seen_waves
 
     @property
     def outputs(self) -> int:
@@ -349,11 +367,14 @@ class NumberHead:
         return len(self.plain) + len(self.evidence.options.categorical)
 
     def seen(self, numbers: Array, kept: Array) -> Array:
-        """The network's input, (batch, inputs): sphere codes' options by their evidence as well."""
-        if not self.sphere_codes:
-            return numbers
-        logs = self.evidence.options.log_softmax(self.evidence.alone(numbers, kept))
-        return jnp.concatenate([numbers, jnp.exp(logs)], axis=-1)
+        """Return the network's input, (batch, inputs): numbers, options by evidence, and waves."""
+        parts = [numbers]
+        if self.sphere_codes:
+            logs = self.evidence.options.log_softmax(self.evidence.alone(numbers, kept))
+            parts.append(jnp.exp(logs))
+        if self.waves:
+            parts.append(expected_waves(numbers[:, self.plain], kept, self.waves))
+        return jnp.concatenate(parts, axis=-1) if len(parts) > 1 else numbers
 
     def clean(self, out: Array, numbers: Array, kept: Array) -> Array:
         """x̂_0, (batch, d), from the network's (batch, outputs) at noise level ᾱ_t."""
@@ -398,7 +419,7 @@ def row_losses(
     (times are uniform) plus the prior's constant. Within a batch the times are spread evenly; each
     by itself is uniform. `kept` is ᾱ of every time; the key draws times, noise and dropout.
     """
-    reading = NumberHead(rows.numbers.shape[1], settings.prediction, sphere_codes)
+    reading = NumberHead(rows.numbers.shape[1], settings.prediction, sphere_codes, settings.waves)
     options = Options(groups)
     chance, drop = jax.random.split(key)
     (n, d), c, T = rows.numbers.shape, rows.codes.shape[1], len(kept)

@@ -456,7 +456,9 @@ def network(
 
 
 def _numbers(diffused: Layout, settings: DiffusionSettings) -> NumberHead:
-    return NumberHead(len(diffused.numbers), settings.prediction, diffused.sphere_codes)
+    return NumberHead(
+        len(diffused.numbers), settings.prediction, diffused.sphere_codes, settings.waves
+    )
 
 
 def fit(
@@ -482,12 +484,13 @@ def fit(
     settings = settings or DiffusionSettings()
     layout = Layout(tuple(blocks), sphere_codes)
     X = layout.check(X)
-    settings = replace(settings, steps=settings.taken(len(X)))
     label = None if labels is None else layout.categorical_of(labels)
     label = None if len(layout.blocks) == 1 else label
     first, key = jax.random.split(key)
-    update, rows = descent(settings, layout, label), rows_of(X, layout, label)
     start = network(layout, settings, label, first)
+    weights = sum(x.size for x in jax.tree.leaves(eqx.filter(start, eqx.is_inexact_array)))
+    settings = replace(settings, steps=settings.taken(len(X), weights))
+    update, rows = descent(settings, layout, label), rows_of(X, layout, label)
     net = update.trained(start, rows, key=key, progress=progress, store=store)
     if settings.clip_range is not None:
         ranges = ((-settings.clip_range, settings.clip_range),) * rows.numbers.shape[1]

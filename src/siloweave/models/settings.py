@@ -6,7 +6,7 @@ This file imports no network library, so a method's settings are read and checke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import ceil, inf, log2
 from numbers import Integral, Real
 from operator import attrgetter
@@ -54,6 +54,8 @@ WIDTHS = Bound(
     lambda value: _each(UNITS, value) and len(value) <= 64,
 )
 
+_MULTIPLIED = 6  # multiplications a weight and row of one step: Kaplan et al. 2020, section 2.1
+
 ACTIVATIONS = ("relu", "silu", "gelu", "tanh", "leaky_relu")
 """Of hidden layers."""
 PREDICTIONS = ("noise", "clean", "velocity")
@@ -77,11 +79,12 @@ _BOUNDS = {
     **dict.fromkeys(("temperature", "epsilon"), POSITIVE),
     **dict.fromkeys(("penalty", "identifiability_weight", "weight_decay"), AMOUNT),
     **dict.fromkeys(("loss_weight", "divergence", "jitter"), AMOUNT),
-    **dict.fromkeys(("decay", "average", "dropout"), SHARE),
-    **dict.fromkeys(("passes", "clip_range", "clip"), or_none(POSITIVE)),
+    **dict.fromkeys(("decay", "average", "dropout", "watched"), SHARE),
+    **dict.fromkeys(("passes", "clip_range", "clip", "minutes", "work"), or_none(POSITIVE)),
     "pool": or_none(COUNT),
     "latent": or_none(UNITS),
     "epochs": at_least(0),
+    "waves": at_least(0, most=16),
     "timesteps": at_least(2, most=100_000),
     "per_bit": at_least(1, whole=False),
     "betas": Bound("two numbers in [0, 1)", lambda v: _each(SHARE, v) and len(v) == 2),
@@ -375,6 +378,17 @@ class DiffusionSettings:
             must not.
         eta: Noise that sampling puts back into numbers at every step, 0 to 1. With 1 a walk
             forgets the errors of earlier steps, with 0 they stay.
+        waves: At how many frequencies the network is shown sines and cosines of a number besides
+            the number itself: tight shapes are learned in fewer steps. 0 is the paper's.
+        work: Multiplications that training takes at most, in units of 1e12: six a weight and row.
+            Tables of many columns have larger networks, and take fewer steps for it. None is no
+            bound. Private fits, rounds of parties and joint trainings take all `steps`.
+        minutes: How long training may take at most, after some seconds of compiling. The learning
+            rate then falls with the time, and what is drawn depends on the machine. None is no
+            bound. Private fits, rounds of parties and joint trainings refuse it.
+        watched: Share of the rows that is held back and watched: training ends early where their
+            loss no longer falls, and the network that was best on them is kept. 0 learns from all
+            rows. Refused where `minutes` is.
 
     Raises:
         InputError: A value is out of bounds.
@@ -398,20 +412,36 @@ class DiffusionSettings:
     choices: str = "cross-entropy"
     clip_range: float | None = None
     eta: float = 1.0
+    waves: int = 0
+    work: float | None = None
+    minutes: float | None = None
+    watched: float = 0.0
 
     def __post_init__(self) -> None:
         check(self)
 
-    def taken(self, rows: int) -> int:
-        """Steps of a fit to so many rows.
+    def taken(self, rows: int, weights: int = 0) -> int:
+        """Return the steps of a fit to so many rows, of a network with so many weights.
 
         Example:
             >>> DiffusionSettings(steps=10_000, batch=256, passes=500).taken(512)
             1000
+            >>> DiffusionSettings(batch=256, work=1.0).taken(10**6, weights=500_000)
+            1303
         """
-        if self.passes is None:
-            return self.steps
-        return min(self.steps, ceil(self.passes * rows / min(self.batch, rows)))
+        batch = min(self.batch, rows)
+        bounds = [self.steps]
+        if self.passes is not None:
+            bounds.append(ceil(self.passes * rows / batch))
+        if self.work is not None and weights:
+            bounds.append(ceil(self.work * 1e12 / (_MULTIPLIED * weights * batch)))
+        return min(bounds)
+
+
+POINTS_ROUNDS = DiffusionSettings(hidden=(384, 384, 384), waves=6)
+"""Of our own diffusion of sphere codes where parties train it in rounds: decision 0064."""
+POINTS_DIFFUSION = replace(POINTS_ROUNDS, steps=40_000, work=25.0)
+"""Of the same diffusion in one place, whoever holds the columns."""
 
 
 @dataclass(frozen=True)
@@ -476,6 +506,7 @@ _SEPARATE = (  # what counts only where coder and diffusion are trained one afte
     *("scaled", "autoencoder.jitter", "autoencoder.steps", "autoencoder.batch"),
     *("autoencoder.learning_rate", "autoencoder.weight_decay", "autoencoder.decay"),
     *("diffusion.passes", "diffusion.loss_weight", "diffusion.choices", "diffusion.clip_range"),
+    *("diffusion.waves", "diffusion.work", "diffusion.minutes", "diffusion.watched"),
 )
 
 

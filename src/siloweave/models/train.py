@@ -43,7 +43,16 @@ Loss = Callable[[Any, Any, Array], Array]
 Sampler = Callable[[Any, Array], Any]
 """A batch from all rows and a key; runs inside the compiled loop."""
 
+Between = Callable[[_State, int], tuple[_State, str, bool]]
+"""What is done between two stretches, from a state and its step: the state to continue from,
+a note for the reader who waits, and whether training is over."""
+
 _FORMAT = "siloweave-training-1"
+_LOOKS = 16  # times at which a row held back is judged
+_LOOK_EVERY = 0.05  # share of the training between two looks at rows held back
+_PATIENCE = 5 / 3  # times the steps of the best look, after which training ends
+_LEAST_SHARE = 0.2  # of the training before which it does not end
+_WATCHING = 2**31 - 1  # what the key of looks is folded with: no step has this number
 _NAME = "training.json"
 _STRETCH = 1.0  # seconds between two reports, about
 
@@ -282,6 +291,14 @@ class _Job(NamedTuple):
     static: Any  # the parts of the state that are no arrays
     plan: BatchPlan
     key: Array
+    between: Any  # a function between stretches, or None
+
+    def paused(self, arrays: Any, step: int) -> tuple[Any, str, bool]:
+        """Call `between` with the whole state; returns what it does, of arrays alone."""
+        if self.between is None:
+            return arrays, "", False
+        state, note, is_over = self.between(eqx.combine(arrays, self.static), step)
+        return eqx.filter(state, eqx.is_array), note, is_over
 
 
 def train(
@@ -298,6 +315,7 @@ def train(
     store: Path | None = None,
     checkpoint_seconds: float = 30.0,
     first: int = 0,
+    between: Between[_State] | None = None,
 ) -> _State:
     """Run `steps` updates.
 
@@ -320,9 +338,11 @@ def train(
             and when the loop is left by an error.
         first: Updates that `state` has behind it, so that a training in parts draws the same
             batches as one in a single call.
+        between: Called before the first stretch and after each, outside the compiled loop. What it
+            returns has the structure of the state; it may end training before all steps.
 
     Returns:
-        The state after `steps` updates.
+        The state after `steps` updates, or after those at which `between` ended training.
 
     Raises:
         InputError: An argument is out of bounds, rows hold NaN, or `update` breaks its shape.
@@ -348,7 +368,7 @@ def train(
     plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
     arrays, static = eqx.partition(state, eqx.is_array)
     arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
-    job = _Job(update, rows, static, plan, key)
+    job = _Job(update, rows, static, plan, key, between)
     keeper = Keeper(store, every=checkpoint_seconds)
     run = {"batch": batch, "sampler": plan.name}
     start, arrays = keeper.open(arrays, run=run, data=(key, rows))
@@ -364,7 +384,8 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
     """All stretches, each as long as one second of steps."""
     length, pace, compiled = 1, 0.0, False
     progress("compiling" if step < steps else "done", step / max(steps, 1))
-    while step < steps:
+    arrays, _, is_over = job.paused(arrays, step)
+    while step < steps and not is_over:
         count = min(length, steps - step, job.plan.most)
         began = time.monotonic()
         at = (jnp.int32(step), jnp.int32(count))  # arrays: a Python number would be compiled in
@@ -377,7 +398,8 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
         took = time.monotonic() - began
         if not good:
             raise _diverged(job, arrays, step, losses, keeper)
-        arrays, step = after, step + count
+        step += count
+        arrays, note, is_over = job.paused(after, step)
         keeper.keep(step, arrays)
         length = 2
         if compiled:  # the first stretch includes the compilation
@@ -385,7 +407,9 @@ def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, kee
             length = max(1, min(8 * count, int(_STRETCH / max(pace, 1e-9))))
         compiled = True
         left = f", {duration((steps - step) * pace)} left" if pace and step < steps else ""
-        progress(f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{left}", step / steps)
+        progress(
+            f"step {step:,} of {steps:,}, loss {losses.mean():.4g}{note or left}", step / steps
+        )
     return arrays
 
 
@@ -462,6 +486,18 @@ class State(eqx.Module):
     step: Array
 
 
+class WatchedState(State):
+    """A state whose training may end by the clock, or where rows held back are drawn no better.
+
+    Without a clock or without rows held back, what belongs to them stays as it was at the start.
+    """
+
+    share: Array  # of the training that is done, 0 to 1: the rate falls with it
+    best: Any  # the average with the least loss on rows held back
+    best_loss: Array  # its loss
+    best_step: Array  # how many steps it had behind it
+
+
 class Descent(eqx.Module):
     """A step; equal ones share a compiled program. A model overrides `losses`."""
 
@@ -481,8 +517,16 @@ class Descent(eqx.Module):
         return self.losses(net, batch, key).mean()
 
     @property
+    def is_watched(self) -> bool:
+        """Whether the clock or rows held back may end training before its last step."""
+        minutes = getattr(self.settings, "minutes", None)
+        return minutes is not None or getattr(self.settings, "watched", 0.0) > 0
+
+    @property
     def optimiser(self) -> optax.GradientTransformation:
-        """AdamW, its rate falling linearly to 0."""
+        """AdamW, its rate falling linearly to 0; of rate 1 where `moved` knows the rate."""
+        if self.is_watched:
+            return optax.adamw(1.0, weight_decay=self.settings.weight_decay)
         rate = optax.linear_schedule(self.settings.learning_rate, 0.0, self.settings.steps)
         return optax.adamw(rate, weight_decay=self.settings.weight_decay)
 
@@ -490,17 +534,35 @@ class Descent(eqx.Module):
     def start(self, net: Any) -> State:
         """The state before the first step."""
         moments = self.optimiser.init(eqx.filter(net, eqx.is_inexact_array))
-        return State(net, net, moments, jnp.array(0))
+        if not self.is_watched:
+            return State(net, net, moments, jnp.array(0))
+        worst = jnp.array(np.finfo(np.float32).max)  # finite, as a state must be
+        share = jnp.array(0.0, jnp.float32)
+        return WatchedState(
+            net, net, moments, jnp.array(0), share, net, worst, jnp.array(0, jnp.int32)
+        )
 
     def trained(
         self, net: Any, rows: Any, *, key: Array, progress: Progress, store: Path | None
     ) -> Any:
-        """The moving average of a fresh network after all steps; errors as of `train`."""
+        """The moving average of a fresh network after all steps; errors as of `train`.
+
+        With rows held back it is the average that was best on them.
+        """
+        held_back: Any = None
+        between: Between[State] | None = None
+        if self.is_watched:
+            rows, held_back = _parted(rows, self.settings.watched, key)
+            between = TrainingWatch(self, held_back, key)
         state = train(
             self.start(net), self, rows, steps=self.settings.steps,
             batch=min(self.settings.batch, _count(rows)), key=key, progress=progress, store=store,
+            between=between,
         )  # fmt: skip
-        return state.average
+        if held_back is None:
+            return state.average
+        assert isinstance(state, WatchedState)
+        return state.best
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
@@ -510,6 +572,96 @@ class Descent(eqx.Module):
     def moved(self, state: State, gradient: Any) -> State:
         """The state after a step along a gradient."""
         updates, moments = self.optimiser.update(gradient, state.moments, state.net)
+        if isinstance(state, WatchedState):
+            rate = self.settings.learning_rate * (1.0 - state.share)
+            updates = jax.tree.map(lambda update: rate * update, updates)
         net = eqx.apply_updates(state.net, updates)
         average = averaged(state.average, net, self.settings.decay, state.step)
+        if isinstance(state, WatchedState):
+            return WatchedState(
+                net, average, moments, state.step + 1,
+                state.share, state.best, state.best_loss, state.best_step,
+            )  # fmt: skip
         return State(net, average, moments, state.step + 1)
+
+    @eqx.filter_jit
+    def loss_on(self, net: Any, rows: Any, key: Array) -> Array:
+        """The mean loss of rows held back, each at sixteen times that are always the same."""
+        keys = jax.random.split(key, _LOOKS)
+        losses: Array = jax.lax.map(lambda key: self.mean(net, rows, key), keys)
+        return losses.mean()
+
+
+def _parted(rows: Any, share: float, key: Array) -> tuple[Any, Any]:
+    """Part rows into those to learn from and those held back, at random; None for no share."""
+    if not share:
+        return rows, None
+    count = _count(rows)
+    held_back = round(share * count)
+    if not 0 < held_back < count:
+        raise InputError(
+            f"watched={share!r} of {count} rows holds back {held_back} of them: at least one must "
+            "be held back and one be left. Give more rows, or set watched=0"
+        )
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    seeds = np.random.SeedSequence([int(word) for word in words])
+    order = generator(fold_in(seeds, "held back")).permutation(count)
+    learned = _taken(rows, np.sort(order[held_back:]))
+    watched = _taken(rows, np.sort(order[:held_back]))
+    return learned, watched
+
+
+def _taken(rows: Any, places: Ints) -> Any:
+    """Return rows at some places, of every array."""
+    return jax.tree.map(lambda x: x[places], rows)
+
+
+class TrainingWatch:
+    """Ends a training by the clock, or where rows held back have not gained for long.
+
+    Rows held back are looked at every twentieth of the training, or of the time that it may take.
+    Training ends where the last two fifths of all steps brought nothing better, but not before a
+    fifth of it is done.
+    """
+
+    def __init__(self, descent: Descent, held_back: Any, key: Array) -> None:
+        self.descent, self.held_back = descent, held_back
+        self.key = jax.random.fold_in(key, _WATCHING)
+        minutes = descent.settings.minutes
+        self.seconds = None if minutes is None else 60.0 * minutes
+        self.began: float | None = None
+        self.looked = 0.0
+
+    def __call__(self, state: State, step: int) -> tuple[State, str, bool]:
+        """Return the state with what was seen, words on it, and whether training is over."""
+        assert isinstance(state, WatchedState)
+        if not step:
+            return state, "", False  # compiling, which comes next, is not timed
+        if self.began is None:  # time that was spent before an interruption counts
+            spent = float(state.share) * (self.seconds or 0.0)
+            self.began, self.looked = time.monotonic() - spent, float(state.share)
+        share = step / self.descent.settings.steps
+        note = ""
+        if self.seconds is not None:
+            elapsed = time.monotonic() - self.began
+            share = min(max(share, elapsed / self.seconds), 1.0)
+            note = f", {duration(max(self.seconds - elapsed, 0.0))} left at most"
+        now: WatchedState = eqx.tree_at(lambda s: s.share, state, jnp.array(share, jnp.float32))
+        if self.held_back is None:
+            return now, note, share >= 1.0
+        if share >= 1.0 or share - self.looked >= _LOOK_EVERY:
+            self.looked = share
+            now = self._looked(now, step)
+        best_step = int(now.best_step)
+        is_stuck = best_step > 0 and step > _PATIENCE * best_step and share >= _LEAST_SHARE
+        if best_step:
+            note = f", on rows held back {float(now.best_loss):.4g}{note}"
+        return now, note, share >= 1.0 or is_stuck
+
+    def _looked(self, state: WatchedState, step: int) -> WatchedState:
+        loss = float(self.descent.loss_on(state.average, self.held_back, self.key))
+        if not loss < float(state.best_loss):
+            return state
+        best = (state.average, jnp.array(loss, jnp.float32), jnp.array(step, jnp.int32))
+        after: WatchedState = eqx.tree_at(lambda s: (s.best, s.best_loss, s.best_step), state, best)
+        return after

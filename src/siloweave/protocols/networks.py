@@ -243,6 +243,7 @@ _START_S, _ROW_S = 8.0, 4e-6  # libraries and report; encoding or sampling a val
 _COMPILE_S, _PRIVATE_COMPILE_S = 25.0, 60.0  # of one stage of training, the first time
 _MULTIPLY_S, _PRIVATE = 2e-11, 1.8  # one multiplication of training; how much dearer with noise
 _BASE_MB, _COPIES = 600.0, 6  # libraries and programs; arrays as large as the rows' vectors
+_MULTIPLIED = 6.0  # multiplications a weight and row
 _NOT_WIDTHS = ("betas",)
 
 
@@ -273,7 +274,7 @@ def training_forecast(
     work = list(_stages(settings, width, rows, bounded))
     weights = sum(weights for weights, _ in _networks(settings, width))
     known = all(seen is not None for _, seen in work)
-    trained = sum(6.0 * count * (seen or 0.0) for count, seen in work)
+    trained = sum(_MULTIPLIED * count * (seen or 0.0) for count, seen in work)
     notes = [f"memory and time are guesses for {rows:,} rows: expect a factor of three either way"]
     if not known:
         notes.append("the settings do not show how much the training is: no time is printed")
@@ -317,6 +318,18 @@ def _is_widths(value: Any) -> bool:
     return all(isinstance(size, int) and size >= 1 for size in value)
 
 
+def _bounds(settings: Mapping[str, Any], weights: int, rows: int) -> Iterator[float]:
+    """Rows that a stage sees at most, by each setting that bounds its length."""
+    a_row = _MULTIPLIED * weights
+    yield float("inf")
+    if (passes := settings.get("passes")) is not None:
+        yield float(passes) * rows
+    if (work := settings.get("work")) is not None:
+        yield float(work) * 1e12 / a_row
+    if (minutes := settings.get("minutes")) is not None:
+        yield 60.0 * float(minutes) / (_MULTIPLY_S * a_row)
+
+
 def _stages(
     settings: Mapping[str, Any], width: int, rows: int, bounded: bool
 ) -> Iterator[tuple[int, float | None]]:
@@ -325,8 +338,7 @@ def _stages(
     weights = sum(count for count, _ in _networks(own, width))
     if weights and "steps" in own:
         seen = float(own["steps"]) * float(own.get("batch", rows))
-        passes = own.get("passes") if bounded else None
-        yield weights, seen if passes is None else min(seen, float(passes) * rows)
+        yield weights, min(seen, *_bounds(own, weights, rows)) if bounded else seen
     elif weights and "epochs" in own:
         yield weights, float(own["epochs"]) * rows
     elif weights or "epochs" in own:  # convolutions: their weights are not in the settings

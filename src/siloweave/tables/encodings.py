@@ -18,7 +18,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, Literal, get_args
@@ -56,6 +56,10 @@ _ENDS = 16  # so many smallest and largest values are knots themselves
 _SMALLEST = 0.005  # modes with a smaller weight are dropped
 _GROUPS = 1024
 _GAPS = 256  # the widest gaps always part two points
+ATOM_ROWS = 5
+"""Rows that share a value for it to be drawn exactly by ranks."""
+_MOST_ATOMS = 16_384  # of a column: more would make a model's file large
+_APART = 1e-4  # share of an atom's levels that its knots leave out
 _FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
 _CONCENTRATION = 1e-3
 _BETA, _NU = 1.0, 1.0  # how many observations the prior mean and variance count for
@@ -194,7 +198,56 @@ class Curve(_OneMode, frozen=True, tag="curve"):
         return values
 
 
-Scale = Line | Steps | Curve | Mixture
+class Ranks(_OneMode, frozen=True, tag="ranks"):
+    """Quantile to normal, where a value that several rows share keeps its share of the scores.
+
+    Knots are (value, normal score), with straight lines between them. A value of two knots is an
+    atom: it becomes a score drawn between them, and every score there is that value again, so it is
+    drawn exactly and as often as it was seen. Values rise, scores ascend, each a float32.
+    """
+
+    values: tuple[float, ...]
+    scores: tuple[float, ...]
+
+    def takes(self, low: float, high: float) -> bool:
+        """Whether every value between these becomes a finite number."""
+        fit = 0 < len(self.values) == len(self.scores)
+        return fit and _small(*self.scores) and ascending(self.scores) and _rising(self.values)
+
+    def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
+        """Return zeros and the numbers."""
+        from scipy.special import ndtr, ndtri
+
+        known, scores = np.array(self.values), np.array(self.scores)
+        first = np.searchsorted(known, values, side="left")
+        last = np.searchsorted(known, values, side="right") - 1
+        numbers = np.interp(values, known, scores)
+
+        # Scores of an atom are uniform in the levels of the distribution between its knots.
+        draws = random.random(len(values))
+        shared = last > first
+        low, high = ndtr(scores[first[shared]]), ndtr(scores[last[shared]])
+        level = low + (high - low) * (_MARGIN + (1.0 - 2.0 * _MARGIN) * draws[shared])
+        numbers[shared] = np.clip(ndtri(level), scores[first[shared]], scores[last[shared]])
+        return np.zeros(len(values), dtype=np.int64), numbers
+
+    def join(self, modes: _Modes, numbers: Floats) -> Floats:
+        """Return the values; between two atoms without a knot between them, the nearer one."""
+        known, scores = np.array(self.values), np.array(self.scores)
+        values: Floats = np.interp(numbers, scores, known)
+        equal = known[1:] == known[:-1]
+        is_atom = np.append(equal, False) | np.insert(equal, 0, False)
+        right = np.searchsorted(scores, numbers).clip(1, max(len(known) - 1, 1))
+        left = right - 1
+        if len(known) > 1:
+            between = (numbers > scores[0]) & (numbers < scores[-1])
+            between &= is_atom[left] & is_atom[right]
+            nearer = np.where(numbers - scores[left] <= scores[right] - numbers, left, right)
+            values[between] = known[nearer[between]]
+        return values
+
+
+Scale = Line | Steps | Curve | Ranks | Mixture
 """Any of the ways to make a number of a value."""
 
 
@@ -233,6 +286,42 @@ def curve_of_values(values: Floats, weights: Floats) -> Curve:
         values = np.concatenate([values[starts], between, values[ends]])
         levels = np.concatenate([levels[starts], wanted, levels[ends]])
     return _curve(values, levels)
+
+
+def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
+    """Fit ranks to strictly ascending values, each with how often it occurs.
+
+    What five rows or more share is an atom, at most 16,384 of them, the most frequent first. Of the
+    other values, those that follow an atom, 1,000 more and the 16 at either end are knots.
+
+    **What an atom protects.** A value that is drawn exactly and more often than by chance was held
+    by five rows; it is a fact about them together. Values of fewer rows are between knots.
+    """
+    summed = np.cumsum(weights)
+    upper, total = summed / summed[-1], summed[-1]
+    lower = (summed - weights) / total
+    shared = weights >= ATOM_ROWS
+    if np.count_nonzero(shared) > _MOST_ATOMS:
+        least = np.sort(weights[shared])[-_MOST_ATOMS]
+        shared = weights > least
+    single = np.flatnonzero(~shared)
+    if len(single) > _KNOTS:
+        inner = single[_ENDS:-_ENDS]
+        evenly = np.linspace(0, len(inner) - 1, _KNOTS).astype(np.int64)
+        follow_an_atom = single[shared[single - 1] & (single > 0)]
+        few = [single[:_ENDS], inner[evenly], single[-_ENDS:], follow_an_atom]
+        single = np.unique(np.concatenate(few))
+
+    # An atom's knots leave out a ten-thousandth of its share, so that scores of neighbours differ.
+    atoms = np.flatnonzero(shared)
+    margin = _APART * (upper[atoms] - lower[atoms])
+    places = np.concatenate([values[single], values[atoms], values[atoms]])
+    middle = (lower[single] + upper[single]) / 2.0
+    levels = np.concatenate([middle, lower[atoms] + margin, upper[atoms] - margin])
+    order = np.lexsort((levels, places))
+    outside = 0.25 / total
+    curve = _curve(places[order], np.clip(levels[order], outside, 1.0 - outside))
+    return Ranks(curve.values, curve.scores)
 
 
 def curve_of_edges(edges: Floats, weights: Floats) -> Curve:
@@ -395,7 +484,7 @@ def _reaching(
     return means, scales, shares
 
 
-Numeric = Literal["quantile", "modes", "standard"]
+Numeric = Literal["quantile", "modes", "standard", "ranks"]
 """How the continuum of a column becomes a number."""
 LARGEST = 1e100
 """Of a number, so that its square, and sums of many, are numbers too."""
@@ -450,11 +539,32 @@ class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
         return np.minimum(most, self.sizes[block] - 1)
 
 
+class NumberLink(msgspec.Struct, frozen=True):
+    """Another column that a value equals in some rows, or two columns whose sum it is.
+
+    Args:
+        columns: One column or two, each before the linked one in the schema's order.
+        signs: Of each column in the sum, 1 or -1.
+    """
+
+    columns: tuple[str, ...]
+    signs: tuple[int, ...]
+
+    def sums(self, values: Mapping[str, tuple[Floats, Bools]]) -> tuple[Floats, Bools]:
+        """Return the sum in every row, from values and which are missing; and where it is known."""
+        terms = [
+            sign * values[name][0] for name, sign in zip(self.columns, self.signs, strict=True)
+        ]
+        known = ~np.any([values[name][1] for name in self.columns], axis=0)
+        return np.where(known, sum(terms), 0.0), known
+
+
 class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     """A number, a categorical of what sort of value it is, or both.
 
     The categorical's options are the modes of the scale (one option when it has none), then the
-    spikes, then missing; with a single option there is no categorical, unless there is no number.
+    spikes, then the links, then missing; with a single option there is no categorical, unless there
+    is no number.
 
     Args:
         column: Name of the column.
@@ -480,6 +590,11 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     missing: bool = False
 
     @property
+    def relations(self) -> tuple[NumberLink, ...]:
+        """What a value may be computed from in some rows: nothing but in `LinkedEncoding`."""
+        return ()
+
+    @property
     def number(self) -> bool:
         """Whether the column has a number."""
         return self.scale is not None
@@ -491,7 +606,7 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     @property
     def options(self) -> int:
         """How many options the categorical has; 0 without one."""
-        count = self._modes + len(self.spikes) + self.missing
+        count = self._modes + len(self.spikes) + len(self.relations) + self.missing
         return 0 if count == 1 and self.number else count
 
     @property
@@ -500,9 +615,16 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         return (self.options,) if self.options else ()
 
     def split(
-        self, values: Floats, gone: _Mask, random: np.random.Generator
+        self,
+        values: Floats,
+        gone: _Mask,
+        random: np.random.Generator,
+        linked: Sequence[Bools] = (),
     ) -> tuple[Ints, Floats]:
-        """Return options and numbers; the number is 0 where a spike or nothing was chosen."""
+        """Return options and numbers; the number is 0 where a spike or nothing was chosen.
+
+        `linked` says of each link which rows have it.
+        """
         options = np.zeros(len(values), dtype=np.int64)
         numbers = np.zeros(len(values))
         spiked = np.zeros(len(values), dtype=bool)
@@ -514,20 +636,46 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         rest = ~spiked & ~gone
         if self.scale is not None:
             options[rest], numbers[rest] = self.scale.split(values[rest], random)
-        options[gone] = self._modes + len(self.spikes)
+        first_link = self._modes + len(self.spikes)
+        for number, rows in reversed(list(enumerate(linked))):  # the first link wins
+            options[rest & rows] = first_link + number
+        options[gone] = first_link + len(self.relations)
         return options, numbers
 
     def join(self, options: Ints, numbers: Floats) -> tuple[Floats, _Mask]:
         """Return values, within the bounds and the resolution, and which are missing."""
         values = np.full(len(options), self.low)
-        smooth = options < self._modes
+        first_link = self._modes + len(self.spikes)
+        linked = (options >= first_link) & (options < first_link + len(self.relations))
+        smooth = (options < self._modes) | linked
         if self.scale is not None:
-            values[smooth] = self._tidy(self.scale.join(options[smooth], numbers[smooth]))
+            modes = np.where(linked, 0, options)[smooth]
+            values[smooth] = self._tidy(self.scale.join(modes, numbers[smooth]))
         place = options - self._modes
         spiked = (place >= 0) & (place < len(self.spikes))
         if self.spikes:
             values[spiked] = np.array(self.spikes)[place[spiked]]
-        return values, place == len(self.spikes)
+        return values, options == first_link + len(self.relations)
+
+    def sums_into(
+        self, values: Floats, options: Ints, others: Mapping[str, tuple[Floats, _Mask]]
+    ) -> Floats:
+        """Return joined values, with the sum of other columns wherever a link was chosen.
+
+        `others` are the columns before this one as they were decoded, with their origins. A row in
+        which one of them is missing keeps its own value, and so does one whose sum is out of
+        bounds; all rows do where a column is not there at all.
+        """
+        made = values.copy()
+        for place, link in enumerate(self.relations):
+            if any(name not in others for name in link.columns):
+                continue  # a condition decodes its column alone
+            sums, known = link.sums(others)
+            sums = rounded(sums - self.origin, self.resolution)
+            chosen = options == self._modes + len(self.spikes) + place
+            inside = (self.low <= sums) & (sums <= self.high)
+            made = np.where(chosen & known & inside, sums, made)
+        return made
 
     def _tidy(self, values: Floats) -> Floats:
         if self.atoms and not isinstance(self.scale, Steps):
@@ -555,7 +703,22 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
         return as_written(column, whole, like)
 
 
-ColumnEncoding = CategoricalEncoding | NumericEncoding
+class LinkedEncoding(NumericEncoding, frozen=True, tag="linked"):
+    """A number that other columns give in some rows; where they do, its number is there as well.
+
+    Args:
+        links: What a value may be computed from. The scale has no modes.
+    """
+
+    links: tuple[NumberLink, ...] = ()
+
+    @property
+    def relations(self) -> tuple[NumberLink, ...]:
+        """What a value may be computed from in some rows."""
+        return self.links
+
+
+ColumnEncoding = CategoricalEncoding | NumericEncoding | LinkedEncoding
 """What becomes of one column."""
 
 
@@ -606,11 +769,16 @@ def resolution_of(values: Floats) -> float:
     return 0.0 if decimals is None else RESOLUTIONS[decimals]
 
 
-def check_numeric(numeric: str) -> None:
-    """Raise DataError for anything that is not `Numeric`."""
+def check_numeric(numeric: str, *, of_rows: bool = True) -> None:
+    """Raise DataError for anything that is not `Numeric`, or that needs rows for lack of them."""
     if numeric not in get_args(Numeric):
         known = ", ".join(get_args(Numeric))
         raise DataError(f"numeric={numeric!r} is unknown; use one of {known}")
+    if numeric == "ranks" and not of_rows:
+        raise DataError(
+            "numeric='ranks' needs the rows: counts of bins and summaries do not say which values "
+            "five rows share; use 'quantile'"
+        )
 
 
 def encoding_of_options(column: str, weights: Floats | None, options: int) -> CategoricalEncoding:
@@ -681,7 +849,8 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
         return msgspec.structs.replace(bounds, spikes=spikes)
     atoms: tuple[float, ...] = ()
     held = float(rest.weights.sum())
-    if exact and len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values):
+    is_supported = len(rest.values) <= _LISTED and held >= _SUPPORT * len(rest.values)
+    if exact and is_supported and numeric != "ranks":  # ranks know which values are shared
         atoms = tuple(rest.values.tolist())
     scale = _scale(rest, bool(atoms), numeric, bounds.resolution)
     return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
@@ -708,7 +877,11 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
     if numeric == "quantile" and atoms:
         levels = np.cumsum(weights)[:-1] / weights.sum()
         return Steps(tuple(values.tolist()), tuple(levels.tolist()))
-    if numeric == "quantile":
+    if numeric == "ranks" and edges is None:
+        kept = points.weights > 0  # whole numbers that never occur are between knots
+        points = Points(values[kept], points.weights[kept])
+        return ranks_of_values(_ending_apart(points, step), points.weights)
+    if numeric in ("quantile", "ranks"):
         if edges is None:
             return curve_of_values(_ending_apart(points, step), weights)
         return curve_of_edges(edges, points.weights)

@@ -39,6 +39,7 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.encodings import (
     CategoricalEncoding,
     ColumnEncoding,
+    LinkedEncoding,
     Numeric,
     NumericEncoding,
     Points,
@@ -53,6 +54,7 @@ from siloweave.tables.encodings import (
     rounded,
 )
 from siloweave.tables.keys import Key, fold_in, generator
+from siloweave.tables.links import holds, with_links
 from siloweave.tables.read import Table
 from siloweave.tables.schema import VERSION, Category, Column, Schema, check_columns, versioned
 
@@ -367,6 +369,33 @@ class Features:
         """How many entries a row's vector has."""
         return self.blocks[-1].stop if self.blocks else 0
 
+    @cached_property
+    def _terms(self) -> frozenset[str]:
+        """Columns that others are computed from."""
+        links = [link for encoding in self._linked for link in encoding.links]
+        return frozenset(name for link in links for name in link.columns)
+
+    @property
+    def _linked(self) -> list[LinkedEncoding]:
+        """Columns that are computed from others in some rows."""
+        return [encoding for encoding in self.encodings if isinstance(encoding, LinkedEncoding)]
+
+    def _numbers(self, table: Table) -> dict[str, tuple[Floats, Bools]]:
+        """Values of all columns that links name, and which of them are missing.
+
+        A column that the table lacks, as where a condition gives one column alone, is missing in
+        all rows.
+        """
+        numbers = {}
+        for name in self._terms.union(encoding.column for encoding in self._linked):
+            if name in table.names and name in self.schema.names:
+                values, gone = numbers_of(self.schema[name], table)
+                numbers[name] = values.astype(np.float64), gone
+            else:
+                gone = np.ones(table.num_rows, dtype=np.bool_)
+                numbers[name] = np.zeros(table.num_rows), gone
+        return numbers
+
     @classmethod
     def fit(
         cls, table: Table, schema: Schema, *, numeric: Numeric = "quantile", key: Key
@@ -377,8 +406,11 @@ class Features:
             table: At least one row of the schema's columns.
             schema: Facts about every column; numbers and datetimes need both bounds.
             numeric: What a continuum becomes: ``quantile``, its normal score (values that occur
-                often are spread over their share of the distribution); ``modes``, a mode of a
-                variational mixture and the place in it; ``standard``, deviations from the mean.
+                often are spread over their share of the distribution where the column has no
+                others); ``ranks``, its normal score, where every value that five rows share is
+                spread over its share, and columns that equal another or a sum of two in some rows
+                get an option for it; ``modes``, a mode of a variational mixture and the place in
+                it; ``standard``, deviations from the mean.
             key: No fit draws from it as yet: mixtures start from quantiles and use all rows.
 
         Raises:
@@ -403,6 +435,8 @@ class Features:
             points = Points(seen, counts.astype(np.float64))
             points = points.with_every_whole_number(bounds)
             encodings.append(learned(bounds, points, numeric))
+        if numeric == "ranks":
+            encodings = with_links(encodings, _numbers_with_links(table, schema, encodings))
         return cls(schema, tuple(encodings))
 
     @classmethod
@@ -449,7 +483,7 @@ class Features:
         Raises:
             DataError: When counts are of no such column, of another length, or not finite.
         """
-        check_numeric(numeric)
+        check_numeric(numeric, of_rows=False)
         known = encoder.domain.names
         if wrong := sorted(set(counts) - set(known)):
             raise DataError(f"counts names {', '.join(wrong)}; it may name only {', '.join(known)}")
@@ -498,6 +532,7 @@ class Features:
         made = np.zeros((table.num_rows, self.width), dtype=np.float32)
         rows = np.arange(table.num_rows)
         blocks = iter(self.blocks)
+        numbers_by_name: dict[str, tuple[Floats, Bools]] = {}
         for encoding in self.encodings:
             column = self.schema[encoding.column]
             if isinstance(encoding, CategoricalEncoding):
@@ -505,7 +540,13 @@ class Features:
             else:
                 values, gone = encoding.values_of(column, table)
                 random = generator(fold_in(key, "encode", column.name))
-                options, numbers = encoding.split(values, gone, random)
+                linked: list[Bools] = []
+                if encoding.relations:
+                    numbers_by_name = numbers_by_name or self._numbers(table)
+                    linked = [
+                        holds(link, encoding.column, numbers_by_name) for link in encoding.relations
+                    ]
+                options, numbers = encoding.split(values, gone, random, linked)
                 chosen = [options] if encoding.options else []
                 if encoding.number:
                     made[:, next(blocks).start] = numbers
@@ -534,12 +575,18 @@ class Features:
             raise DataError(f"values has type {vectors.dtype}; give real numbers")
         found: dict[str, tuple[Any, Bools | None]] = {}
         read = _read_vectors(vectors, self.encodings, key)
+        terms = self._terms
+        decoded: dict[str, tuple[Floats, Bools]] = {}
         for encoding, (options, numbers) in zip(self.encodings, read, strict=True):
             column = self.schema[encoding.column]
             if isinstance(encoding, CategoricalEncoding):
                 found[column.name] = labels_of(column, encoding.codes(options))
                 continue
             joined, gone = encoding.join(options, numbers)
+            if encoding.relations:
+                joined = encoding.sums_into(joined, options, decoded)
+            if encoding.column in terms:
+                decoded[encoding.column] = joined + encoding.origin, gone
             made = encoding.typed(column, joined, like)
             found[column.name] = (made, gone if encoding.missing else None)
         categories = {column.name: column.categories for column in self.schema.columns}
@@ -558,6 +605,27 @@ class Features:
         return cls(Schema(file.columns), file.encodings)
 
 
+def _numbers_with_links(
+    table: Table, schema: Schema, encodings: Sequence[ColumnEncoding]
+) -> dict[str, tuple[Floats, Bools]]:
+    """Columns of numbers between which links are looked for, in order: those with a continuum.
+
+    Spikes count as missing, since an option of their own draws them.
+    """
+    columns: dict[str, tuple[Floats, Bools]] = {}
+    for encoding in encodings:
+        column = schema[encoding.column]
+        if not isinstance(encoding, NumericEncoding) or not encoding.number:
+            continue
+        if column.kind == "datetime":
+            continue
+        values, gone = numbers_of(column, table)
+        numbers = values.astype(np.float64)
+        spiked = np.isin(numbers, np.array(encoding.spikes) + encoding.origin)
+        columns[column.name] = numbers, gone | spiked
+    return columns
+
+
 def check_rows(schema: Schema, table: Table) -> None:
     """Raise SchemaError for a table of other columns than the schema's, DataError without rows."""
     check_columns(schema, table)
@@ -574,6 +642,8 @@ def _covers(encoding: ColumnEncoding, column: Column) -> bool:
         return sized and (not encoding.order or sorted(encoding.order) == every)
     if column.kind not in BINNED:
         return False
+    if isinstance(encoding, LinkedEncoding):
+        return False  # a party's own features have them, and none that it is sent
     own = encoding_of_bounds(column)
     if any(getattr(encoding, n) != getattr(own, n) for n in ("low", "high", "origin", "missing")):
         return False

@@ -141,7 +141,7 @@ def agreed_features(
     depends on the summaries alone. Where every number is listed, it is what `Features.fit`, which
     explains `numeric`, learns from all rows at one place. DataError for summaries of other columns.
     """
-    check_numeric(numeric)
+    check_numeric(numeric, of_rows=False)
     encodings: list[ColumnEncoding] = []
     for column, owners in _by_column(schema, summaries):
         if column.kind not in BINNED:

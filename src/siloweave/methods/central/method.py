@@ -39,6 +39,7 @@ from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.central.messages import Train, TrainedModel
 from siloweave.models.settings import (
+    POINTS_DIFFUSION,
     AutoencoderSettings,
     CopulaSettings,
     CTABSettings,
@@ -449,6 +450,11 @@ def _fit_latent(work: Training) -> Generator:
 
 
 _latent = partial(_method, OwnerTrainer(_fit_latent, LatentModel.load), family="latent diffusion")
+_points = partial(
+    _method,
+    OwnerTrainer(_fit_latent, LatentModel.load, numeric="ranks"),
+    family="latent diffusion",
+)
 
 
 @dataclass(frozen=True)
@@ -519,15 +525,24 @@ class PointDiff(Synthesizer, LatentSettings):
     """Gaussian diffusion of rows whose choices are sphere codes; any column can be given.
 
     Our own latent diffusion: its coder learns nothing and loses nothing, so all training goes to
-    the diffusion.
+    the diffusion. A number that five rows or more share is drawn exactly and as often as they have
+    it, a number that equals another column or the sum of two in some rows does so in as many drawn
+    ones, and the network sees numbers as waves, by which it learns tight shapes.
 
     Args: those of `LatentDiff`; ``autoencoder`` has ``per_bit`` only.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> short = PointDiff(diffusion={"hidden": [8], "embed": 8, "minutes": 0.01})
+        >>> len(short.fit(adult().take(range(200)), adult_schema()).sample(5))
+        5
     """
 
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
+    diffusion: DiffusionSettings = POINTS_DIFFUSION
     target: str | None = None
 
-    method: ClassVar[Method] = _latent(
+    method: ClassVar[Method] = _points(
         name="point_diff",
         title="PointDiff",
         paper="Our own: Gaussian diffusion of our sphere codes, a kind of the analog bits of Chen, "

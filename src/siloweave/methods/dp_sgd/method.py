@@ -344,11 +344,20 @@ def _refuse_unpaid(settings: Any, where: str = "") -> None:
             f"{where}clip_range=None would read the range of the rows, which nobody has paid for; "
             "give a number, such as 4.0"
         )
-    if settings.passes is not None:
-        raise InputError(
-            f"{where}passes={settings.passes!r} does nothing here: a private training takes all "
-            "steps that are paid for; leave it at None"
-        )
+    for name in ("passes", "work"):
+        value = getattr(settings, name)
+        if value is not None:
+            raise InputError(
+                f"{where}{name}={value!r} does nothing here: a private training takes all steps "
+                "that are paid for; leave it at None"
+            )
+    for name in ("minutes", "watched"):
+        value = getattr(settings, name)
+        if value:
+            raise InputError(
+                f"{where}{name}={value!r} would end a private training by what nobody has paid "
+                "for: all steps that are paid for are taken; leave it out"
+            )
 
 
 def _diffusion(synth: Any, features: Features, shares: Shares | None) -> Stepwise:

@@ -68,6 +68,7 @@ from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordina
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
+    POINTS_ROUNDS,
     DiffusionSettings,
     GANSettings,
     LatentSettings,
@@ -298,7 +299,7 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
     """Refuse how long a central fit would train."""
     usual = DiffusionSettings()
-    for name in ("steps", "passes"):
+    for name in ("steps", "passes", "work", "minutes", "watched"):
         value, default = getattr(diffusion, name), getattr(usual, name)
         if value != default:
             raise InputError(
@@ -356,6 +357,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
     rounds: int = 100
     weights: Weights = "rows"
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
+    diffusion: DiffusionSettings = POINTS_ROUNDS
     target: str | None = None
 
     method: ClassVar[Method] = _method(

@@ -38,7 +38,8 @@ of the paper's model. Defaults, with what the paper states in brackets:
 
 * `coder` "points" is ours (models/sphere_codes.py), and not in the paper: it codes every column by
   itself, so latents do not depend on who holds it, and the diffusion is the same whatever the
-  split. It is `PointDiff`. All points below on autoencoders are of ``coder="autoencoders"``.
+  split, but for relations of numbers that it cuts. It is `PointDiff`. All points below on
+  autoencoders are of ``coder="autoencoders"``.
 * Autoencoders have three dense layers each way, GELU, Gaussian and categorical heads, and widths
   divided equally among the parties, as the paper's do. Hidden layers have 512 units in all (1,024),
   and there is no embedding of 32. No divergence is added (the paper names a likelihood or a
@@ -47,16 +48,18 @@ of the paper's model. Defaults, with what the paper states in brackets:
   spikes or missing values has two, a wide categorical several. With the class left out that made 17
   on Adult's 15 columns, and 64 on the 42 of intrusion.
 * Numbers are coded as normal scores of their quantiles, frequent values as categories (the paper
-  names no such step).
+  names no such step). With points, values that five rows share keep their share of the scores, and
+  a party's number that equals another of its own, or a sum of two, has an option for it (decision
+  0064); relations between numbers of different parties are not seen.
 * The denoiser is a projection to 128 units, to which time and class are added, and two layers of
-  512, SiLU, without dropout (eight bilinear layers, GELU, dropout of .01). It learns the velocity,
-  errors weighed by (1 - ᾱ)^.5 (the clean latent, by the paper's formula, or the noise, by its
-  text).
+  512, or with points three of 384 that see numbers as waves, SiLU, without dropout (eight bilinear
+  layers, GELU, dropout of .01). It learns the velocity, errors weighed by (1 - ᾱ)^.5 (the clean
+  latent, by the paper's formula, or the noise, by its text).
 * T is 1,000 (200), and 50 steps are walked by a second-order solver that puts noise back (25; the
   sampler is not named).
-* Autoencoders take 4,000 steps and the diffusion at most 10,000, of 256 rows, and fewer on small
-  tables (500,000 for both, of 512). Rates are 1e-3 and 2e-3, falling to 0, by AdamW, and weights
-  are averaged (1e-3).
+* Autoencoders take 4,000 steps and the diffusion at most 10,000, of 256 rows, or with points
+  40,000, and fewer on small tables (500,000 for both, of 512). Rates are 1e-3 and 2e-3, falling to
+  0, by AdamW, and weights are averaged (1e-3).
 * The classes of `target`, where one is named, are sent in the clear and condition the diffusion, as
   LatentDiff's do (every column is coded).
 * Latents travel in half precision. The coordinator holds no columns (it is one of the parties).
@@ -110,6 +113,7 @@ from siloweave.methods.silofuse.messages import (
 )
 from siloweave.methods.silofuse.party import handlers, step_handlers
 from siloweave.models.settings import (
+    POINTS_DIFFUSION,
     AutoencoderSettings,
     DiffusionSettings,
     LatentSettings,
@@ -128,6 +132,7 @@ from siloweave.protocols.columns import (
     with_decoding,
 )
 from siloweave.protocols.networks import check_trainable, training_forecast
+from siloweave.tables.encodings import Numeric
 from siloweave.tables.features import Features
 from siloweave.tables.schema import Schema
 
@@ -297,11 +302,21 @@ class SiloFuse(Synthesizer):
     )
 
     @property
+    def shows_cells(self) -> bool:
+        """Whether latents are sphere codes without noise, as `PointDiff` has them."""
+        return self.coder == "points" and self.privacy == "none"
+
+    @property
+    def numeric(self) -> Numeric:
+        """What a number becomes, see `Features.fit`; that of `PointDiff` where the model is."""
+        return "ranks" if self.shows_cells else "quantile"
+
+    @property
     def latent(self) -> LatentSettings:
         """Settings of coder and diffusion, with the defaults that follow from other settings."""
         kind = _KINDS[self.coder]
-        shown = self.coder == "points" and self.privacy == "none"
-        coder, diffusion = kind(), DiffusionSettings(loss_weight=0.0 if shown else 0.5)
+        coder = kind()
+        diffusion = POINTS_DIFFUSION if self.shows_cells else DiffusionSettings(loss_weight=0.5)
         if self.autoencoder is not None:
             coder = built(kind, "autoencoder", self.autoencoder, coder)
         if self.diffusion is not None:

@@ -72,7 +72,9 @@ def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
 
     data, key = site.rows, fold_in(request.seed, "train")
     site.require_first()
-    features = Features.fit(data.table, data.schema, key=fold_in(key, "features"))
+    features = Features.fit(
+        data.table, data.schema, numeric=synth.numeric, key=fold_in(key, "features")
+    )
     X = features.encode(data.table, key=fold_in(key, "encode"))
     settings, layout = synth.latent, Layout(features.blocks)
     coding = _coding(synth.target, settings, layout, request.seed, site)
