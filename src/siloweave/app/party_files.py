@@ -51,8 +51,8 @@ def require_known_files(folder: Path, data: str | Path | None = None) -> None:
     raise InputError(
         f"{folder}: has {first_few(unknown)}, which siloweave did not write there and does not "
         "expect. The folder came from others, and a program in it could run beside this party's "
-        "key; nothing was started. Ask whoever sent the folder what that is. If it has this party's "
-        "rows, name it by --data; if it is yours otherwise, move it to another folder"
+        "key; nothing was started. Ask whoever sent the folder what that is. If it has this "
+        "party's rows, name it by --data; if it is yours otherwise, move it to another folder"
     )
 
 
