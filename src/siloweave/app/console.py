@@ -332,7 +332,7 @@ def print_plan(
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
-        *((f"ε {whose}", f"about {words.epsilon(plan.stated[whose])}") for whose in others),
+        *((f"ε {whose}", f"at most {words.epsilon(plan.stated[whose])}") for whose in others),
         ("bytes sent and received", f"about {words.size(plan.size)}{results}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
