@@ -119,7 +119,7 @@ class _Open:
         """Return all names in it."""
         if self.descriptor is None:
             return [one.name for one in self.path.iterdir()]
-        return os.listdir(self.descriptor)
+        return os.listdir(self.descriptor)  # noqa: PTH208 - pathlib knows no descriptors
 
     def __enter__(self) -> _Open:
         return self
