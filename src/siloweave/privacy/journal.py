@@ -220,7 +220,7 @@ def write_whole(
     name = path.name if private else f".{path.name}.{os.getpid()}"
     temporary = path.with_name(name + NEW)
     # Where the folder is open, names are looked up in it.
-    source, target = (one if within is None else one.name for one in (temporary, path))
+    source = temporary if within is None else temporary.name
 
     def opened(name: str, flags: int) -> int:
         return os.open(name, flags, 0o600 if private else 0o666, dir_fd=within)
@@ -235,7 +235,10 @@ def write_whole(
             file.flush()
             if forced:
                 os.fsync(file.fileno())
-        os.replace(source, target, src_dir_fd=within, dst_dir_fd=within)
+        if within is None:
+            temporary.replace(path)
+        else:
+            os.replace(temporary.name, path.name, src_dir_fd=within, dst_dir_fd=within)
     except BaseException:
         with suppress(OSError):
             os.unlink(source, dir_fd=within)
