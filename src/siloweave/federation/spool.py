@@ -92,7 +92,7 @@ def _is_shared(folder: Path) -> bool:
 class _Open:
     """A folder that is open, so that no name in it leads elsewhere, whatever its path becomes.
 
-    Where the system has no descriptors of folders, its path is used, once it was seen to be no link.
+    Where the system has no descriptors of folders, its path is used, once it is seen to be no link.
     """
 
     def __init__(self, path: Path, above: _Open | None = None) -> None:
