@@ -21,7 +21,7 @@ A party's error reaches the coordinator with its text only if its class is one o
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite, nan
 from numbers import Integral, Real
@@ -108,6 +108,12 @@ def shortened(text: str, most: int) -> str:
 def count_of(number: int, one: str, many: str) -> str:
     """A number and what it counts, such as "1 row" or "2 rows"."""
     return f"{number} {one if number == 1 else many}"
+
+
+def first_few(names: Sequence[object], most: int = 5) -> str:
+    """List names, the first ones alone where there are many, such as "a, b and 3 more"."""
+    shown = ", ".join(str(name) for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def printable(text: str, *, lines: bool = True) -> str:

@@ -10,8 +10,14 @@ from pathlib import Path
 
 import msgspec
 
+from siloweave.app.account import read_account
+from siloweave.app.ledgers import check_receipts
 from siloweave.app.network import party_in, provision
+from siloweave.app.policy import promised
+from siloweave.app.study import Study
 from siloweave.federation.course import STATUS, read_status
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Identity, Ledger
 
 LAST_S = 240.0
 """Longest time that a test waits for something that must happen."""
@@ -114,6 +120,34 @@ class Ends:
     def summary(self):
         file = Path(self.made["coordinator"]) / "run" / "run.json"
         return msgspec.json.decode(file.read_bytes())
+
+    def check_accounts(self):
+        """Ledgers have every payment that the coordinator saw, and accounts cover the ledgers.
+
+        An account has its study once and whole, however often an end was killed, and also covers
+        all that the study's result states of a row or person, to whomever.
+        """
+        folders = {name: Path(self.made[name]) for name in self.parties}
+        files = {name: folder / LEDGER_FILE for name, folder in folders.items()}
+        written = {name: file for name, file in files.items() if file.is_file()}
+        run = Path(self.made["coordinator"]) / "run"
+        check_receipts(run, written)
+        stated = []
+        if (run / "run.json").is_file():
+            summary = self.summary()
+            names = ("epsilon", "epsilon_to_parties", "epsilon_at_parties")
+            stated = [summary[name] for name in names if summary[name] is not None]
+        for name, file in written.items():
+            study = Study.load(folders[name])
+            account = read_account(folders[name], Identity.load(folders[name] / KEY_FILE))
+            (entry,) = account.entries
+            most = promised(study)
+            assert (entry.kind, entry.study) == ("study", study.study.name)
+            assert entry.cost == (most.epsilon, most.delta)
+            events = [line.event for line in Ledger.read(file).entries]
+            spent = epsilon(events, most.delta) if events else 0.0
+            for value in (spent, *map(float, stated)):
+                assert value <= entry.cost.epsilon, (name, value)
 
     def __enter__(self):
         return self

@@ -46,7 +46,7 @@ def fed_tgan(folder):
     return 3
 
 
-def _halved(folder, method, budget=""):
+def halved(folder, method, budget=""):
     """Two parties with different columns of forty people."""
     rows = [line.split(",") for line in (folder.path / "north.csv").read_text().split()]
     for name, columns in {"north": (0, 1), "south": (2,)}.items():
@@ -57,20 +57,20 @@ def _halved(folder, method, budget=""):
 
 def silofuse(folder):
     settings = "steps = 3\nbatch = 16\nhidden = [8]\nembed = 8\ntimesteps = 5"
-    _halved(folder, f'name = "silofuse"\ntarget = "sex"\n[method.diffusion]\n{settings}')
+    halved(folder, f'name = "silofuse"\ntarget = "sex"\n[method.diffusion]\n{settings}')
     return 3
 
 
 def vertigan(folder):
     settings = "noise = 4\ntrunk = [8]\nhead = [8]\ncritic = [4]\nbatch = 16\nmade = 8\n"
     settings += "rounds = 3\ncritic_steps = 2\nfinest_bins = 8"
-    _halved(folder, f'name = "vertigan"\n{settings}', "[budget]\nepsilon = 4\ndelta = 1e-5\n")
+    halved(folder, f'name = "vertigan"\n{settings}', "[budget]\nepsilon = 4\ndelta = 1e-5\n")
     return 4
 
 
 def secure_two_round(folder):
     budget = "[budget]\nepsilon = 1\ndelta = 1e-5\n"
-    _halved(folder, 'name = "secure_two_round"\nbins = 4', budget)
+    halved(folder, 'name = "secure_two_round"\nbins = 4', budget)
     return 4
 
 

@@ -15,8 +15,9 @@ ENGINE = [pytest.mark.engine, pytest.mark.slow]
 
 
 def check_same(folder, ends):
-    """Rows, ledgers and files of the model, but for what a run in one process alone can state."""
+    """Rows, ledgers, accounts and the model's files, but for what one process alone can state."""
     assert ends.rows() == here(folder)
+    ends.check_accounts()
     office, run = ends.made["coordinator"] / "run", folder.path / "run"
     for i, name in enumerate(ends.parties):
         own, mine = ends.made[name] / LEDGER_FILE, run / "parties" / f"{i:04d}" / LEDGER_FILE

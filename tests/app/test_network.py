@@ -45,7 +45,9 @@ from siloweave.federation.site import FolderStore
 from siloweave.privacy.journal import Journal
 from siloweave.privacy.ledger import Identity, Ledger
 from tests.app.processes import Ends, party_at, small
-from tests.federation.engines import SuperLink
+from tests.app.studies import here
+from tests.federation import connecting
+from tests.federation.engines import SuperLink, free_port
 from tests.synthesizers.networked import over_files
 
 HOME = ("party.key", "policy.toml", "account.jsonl")
@@ -745,6 +747,32 @@ def test_every_end_is_a_process_of_its_own(network, ends, folder):
     rows = (folder.path / "poc" / "coordinator" / "run" / "synthetic.csv").read_text()
     execute(Study.load(folder.path), noise="seeded")
     assert rows == (folder.path / "run" / "synthetic.csv").read_text()
+
+
+@pytest.mark.engine
+def test_parties_reach_their_coordinator_by_the_proxy_of_the_environment_alone(folder):
+    """The coordinator's name is one that only the proxy can resolve, as behind a firewall."""
+    pytest.importorskip("flwr", reason="needs the flower extra: make engine")
+    small(folder)
+    office, port = "office.invalid", free_port()
+    made = provision(folder.path, folder.path / "ends", trial=True, addresses=[office, "127.0.0.1"])
+    with connecting.proxy(hosts={office: "127.0.0.1"}) as proxy:
+
+        def way(name):
+            return ["--superlink", f"{'127.0.0.1' if name == 'coordinator' else office}:{port}"]
+
+        behind = ["env", f"HTTPS_PROXY=http://127.0.0.1:{proxy.port}", "NO_PROXY=localhost"]
+        within = dict.fromkeys(made, behind)
+        with Ends(folder.path, made, way, within=within) as running:
+            running.start_all()
+            assert running.ended() == 0, running.said("coordinator")
+            assert running.rows() == here(folder)
+            through = f"connecting to {office}:{port} through 127.0.0.1:{proxy.port}"
+            assert all(through in running.said(name) for name in running.parties)
+            assert "through" not in running.said("coordinator")
+        # The party looks once before, and then its node connects; each went by the proxy.
+        assert len(proxy.heads) >= 2 * len(running.parties)
+        assert all(head.startswith(f"CONNECT {office}:{port} ".encode()) for head in proxy.heads)
 
 
 @pytest.mark.engine

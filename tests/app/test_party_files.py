@@ -4,6 +4,7 @@ import pytest
 
 from siloweave.app.network import plan_in, provision
 from siloweave.app.party_files import require_known_files, unknown_files
+from siloweave.app.status import known_status
 from siloweave.errors import InputError, RosterError
 from tests.app.processes import provisioned, small
 
@@ -12,6 +13,11 @@ from tests.app.processes import provisioned, small
 def north(folder):
     small(folder)
     return provisioned(folder, "127.0.0.1")["north"]
+
+
+def put(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("raise SystemExit")
 
 
 def start(folder, end, *words):
@@ -31,17 +37,56 @@ def test_a_new_folder_has_nothing_unknown(north):
     ],
 )
 def test_a_file_of_others_is_named_and_nothing_starts(name, folder, north):
-    path = north / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("raise SystemExit")
-    code, _, said = start(folder, north, "--data", folder.path / "north.csv")
-    assert code == 2
-    said = " ".join(said.split())
-    assert f"has {name.split('/')[0]}" in said
-    assert "nothing was started" in said
-    assert "move it to another folder" in said
+    digest = plan_in(north).digest
+    put(north / name)
+    rows = ["--data", folder.path / "north.csv"]
+    refusals = [
+        start(folder, north, *rows),
+        folder.call("party", "plan", north, *rows),
+        folder.call("party", "plan", north),
+        folder.call("party", "approve", north, digest),
+    ]
+    for code, out, said in refusals:
+        assert (code, out) == (2, "")
+        said = " ".join(said.split())
+        assert f"has {name.split('/')[0]}" in said
+        assert "nothing was started" in said
+        assert "move it to another folder" in said
     assert not (north / "log.txt").exists()
+    assert not (north / "approved.json").exists()
     assert not (folder.path / "spool").exists()
+
+
+@pytest.mark.parametrize("name", ["httpx.py", "notes.txt", "engine/home/config.toml", "a/b/x.so"])
+def test_status_names_it_in_a_line_also_where_the_facts_were_stored_before(name, folder, north):
+    assert "unexpected" not in folder.call("status", north)[1]
+    assert known_status(north) is not None  # stored; the next call takes these
+    put(north / name)
+    _, shown, _ = folder.call("status", north)
+    assert f"unexpected in its folder: {name.split('/')[0]}" in shown
+    assert "the party does not start beside that" in shown
+    (first, *_) = folder.json("status", north)["unexpected"]
+    assert first == ("engine/home" if name.startswith("engine") else name)
+    (north / name).unlink()
+    for place in list((north / name).parents)[: name.count("/")]:
+        if place.name != "engine":
+            place.rmdir()
+    assert folder.json("status", north)["unexpected"] == []
+
+
+def test_a_yes_says_where_rows_are_that_lie_in_the_folder(folder, north):
+    rows = north / "rows.csv"
+    rows.write_bytes((folder.path / "north.csv").read_bytes())
+    code, _, said = folder.call("party", "plan", north)
+    assert code == 2
+    assert "rows.csv" in said
+    _, shown, _ = folder.call("party", "plan", north, "--data", rows)
+    call = " ".join(shown.split()).rpartition("To approve exactly this: siloweave ")[2]
+    assert call.endswith(f"--data {rows}")
+    assert folder.call(*call.split())[0] == 0
+    assert (north / "approved.json").exists()
+    assert folder.json("status", north)["unexpected"] == ["rows.csv"]
+    assert folder.json("status", north, "--data", rows)["unexpected"] == []
 
 
 def test_programs_are_named_first_and_many_are_counted(north):

@@ -38,10 +38,12 @@ columns = ["job"]
 @pytest.fixture
 def ends(folder):
     """Folders of a study of two parties."""
-    made = provision(folder.path, folder.path / "ends", keys_made_here=True)
-    for name in ("north", "south"):
-        (made[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
-    return made
+    return provision(folder.path, folder.path / "ends", keys_made_here=True)
+
+
+def rows_of(end):
+    """A party's rows, which lie outside its folder of the study."""
+    return end.parent.parent / f"{end.name}.csv"
 
 
 def printed(capsys, *words):
@@ -52,7 +54,7 @@ def printed(capsys, *words):
 def started(end, data=None):
     """The refusal of a party that is started; empty if it takes part."""
     try:
-        with party_in(end, data or end / f"{end.name}.csv"):
+        with party_in(end, data or rows_of(end)):
             return ""
     except InputError as error:
         return str(error)
@@ -132,8 +134,8 @@ def test_another_roster_needs_a_new_yes(folder, ends, capsys):
 def test_more_rows_alone_need_no_new_yes(ends, capsys):
     north = ends["north"]
     printed(capsys, "party", "approve", north, plan_in(north).digest)
-    rows = (north / "north.csv").read_text().splitlines()
-    (north / "north.csv").write_text("\n".join([*rows, *rows[1:]]))
+    rows = rows_of(north).read_text().splitlines()
+    rows_of(north).write_text("\n".join([*rows, *rows[1:]]))
     assert started(north) == ""
 
 
@@ -143,10 +145,11 @@ def test_the_number_of_rows_is_no_part_of_an_approval_for_any_method(ends):
     text = file.read_text().replace("[budget]\nepsilon = 1\ndelta = 1e-5\n", "")
     text = text.replace('"flaim"\nrounds = 2\nparticipation = 1.0\nbins = 4', '"md_tgan"')
     file.write_text(text)
-    rows = (ends["north"] / "north.csv").read_text()
-    few = plan_in(ends["north"], ends["north"] / "north.csv")
-    (ends["north"] / "north.csv").write_text(rows + 1000 * rows.split("\n", 1)[1])
-    many = plan_in(ends["north"], ends["north"] / "north.csv")
+    file = rows_of(ends["north"])
+    rows = file.read_text()
+    few = plan_in(ends["north"], file)
+    file.write_text(rows + 1000 * rows.split("\n", 1)[1])
+    many = plan_in(ends["north"], file)
     assert many.rounds > few.rounds
     assert many.digest == few.digest == plan_in(ends["north"]).digest
 
@@ -172,7 +175,7 @@ def test_a_plan_shows_how_rows_are_read_and_an_approval_is_of_that(ends, capsys)
 
 def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
     north = ends["north"]
-    rows = (north / "north.csv").rename(north.parent / "rows.csv")
+    rows = rows_of(north)
     shown = printed(capsys, "party", "plan", north, "--data", rows)
     digest = re.findall("[0-9a-f]{24}", shown)[-1]
     assert status_of(north).state == "not approved"
@@ -184,13 +187,14 @@ def test_a_study_is_approved_without_its_rows_as_the_plan_says(ends, capsys):
 def test_a_party_reads_no_rows_that_its_owner_did_not_name(ends, capsys):
     """The coordinator writes study.toml, and would choose which file of this machine is read."""
     north = ends["north"]
-    printed(capsys, "party", "approve", north, plan_in(north).digest)
-    assert (north / "north.csv").exists()  # as study.toml names it
+    rows = north / "north.csv"  # as study.toml names it
+    rows.write_bytes(rows_of(north).read_bytes())
+    printed(capsys, "party", "approve", north, plan_in(north).digest, "--data", rows)
     assert main(["party", "start", str(north), "--spool", str(north / "s")]) == 2
     said = capsys.readouterr().err
     assert "party 'north': say where its rows are: --data FILE" in said
     assert not (north / "begun").exists()
-    (north / "north.csv").unlink()
+    rows.unlink()
     for command in (["party", "plan"], ["status"]):
         assert main([*command, str(north)]) == 0
     assert "--data gives those of yours" in capsys.readouterr().err
@@ -201,7 +205,7 @@ def test_commands_that_are_advised_quote_a_folder_with_spaces(folder, ends, caps
     place = ends["north"].rename(folder.path / "our it's flu")
     written = shlex.quote("our it's flu")
     assert main(["party", "approve", place.name, "0" * 24]) == 2
-    said = [capsys.readouterr().err, started(Path(place.name), place / "north.csv")]
+    said = [capsys.readouterr().err, started(Path(place.name), folder.path / "north.csv")]
     assert all(f"`siloweave party plan {written}`" in " ".join(one.split()) for one in said)
     shown = " ".join(printed(capsys, "party", "plan", place.name).split())
     assert f"siloweave party approve {written} {plan_in(place).digest}" in shown

@@ -211,23 +211,24 @@ def split_by_columns(path, method, more=""):
     return Study.load(path)
 
 
-@pytest.mark.parametrize(("method", "largest"), [("secure_two_round", 1.4512), ("vertigan", 1.72)])
+@pytest.mark.parametrize(("method", "largest"), [("secure_two_round", 1.4512), ("vertigan", 1.605)])
 def test_the_bound_is_held_against_the_largest_statement_to_whomever(tmp_path, method, largest):
     """What `check` states towards another party is above the study's own epsilon of 1."""
     study, wide = split_by_columns(tmp_path, method), {"trust": '["mpc", "local"]'}
     stated = statements_of(study)
     assert stated["of a row"] == 1.0
     most = stated["of a row towards another party"]
-    assert most == promised(study).epsilon == pytest.approx(largest, abs=0.1)
+    assert most == promised(study).epsilon == pytest.approx(largest, abs=0.01)
     found = refusal(tmp_path / "a", study, **wide)
     assert "epsilon_per_study = 1.0 at delta = 1e-05: its epsilon of a row towards another" in found
     assert str(most) in found
-    assert refusal(tmp_path / "b", study, **wide, epsilon_per_study="1.9") == ""
+    assert refusal(tmp_path / "b", study, **wide, epsilon_per_study="2.2") == ""
 
 
 def test_a_unit_at_several_parties_is_held_to_the_bound_with_all_of_them(tmp_path):
     more = 'unit = "id"\nrows_per_unit = 2\nparties_per_unit = 2\n'
     study_in(tmp_path)
+    (tmp_path / "schema.json").write_text(Schema((*SCHEMA.columns, Column("id", "id"))).to_json())
     text = (tmp_path / "study.toml").read_text()
     (tmp_path / "study.toml").write_text(text.replace("delta = 1e-5\n", f"delta = 1e-5\n{more}"))
     study = Study.load(tmp_path)

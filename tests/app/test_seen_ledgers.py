@@ -1,6 +1,7 @@
 """Copies of a study's folder, each of which would spend the whole budget: one alone goes on."""
 
 import shutil
+import sys
 
 import pytest
 
@@ -12,9 +13,11 @@ from siloweave.app.status_facts import status_of
 from siloweave.errors import LedgerError
 from siloweave.privacy.events import Gaussian
 from siloweave.privacy.ledger import Ledger
-from tests.app.processes import party_at, small
+from tests.app.processes import Ends, party_at, provisioned, small, told
 from tests.synthesizers.networked import over_files
 
+METHOD = 3
+"""The question of TwoRound that begins another stage, which a new folder can answer."""
 OLD = "lacks lines that this machine has seen"
 
 
@@ -118,3 +121,30 @@ def test_a_record_that_cannot_be_read_is_named(study, folder):
     with pytest.raises(LedgerError, match="what this machine has seen") as caught, opened(place):
         pass
     assert str(record) in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
+def test_two_machines_with_one_partys_folder_do_not_finish_a_study(folder):
+    """Neither sees what the other released; the coordinator saw both, and compares at the end."""
+    small(folder)
+    made = provisioned(folder)
+    copy = folder.path / "copy" / "north"
+    shutil.copytree(made["north"], copy)
+    spool = ["--spool", str(folder.path / "spool")]
+    with Ends(folder.path, made, lambda name: spool) as ends:
+        ends.start_all()
+
+        def go_on_elsewhere(number):
+            if number == METHOD:
+                ends.kill("north")
+                ends.made = {**ends.made, "north": copy}
+                # Another machine knows nothing of what this one has seen.
+                state = folder.path / "state of the other machine"
+                ends.within = {"north": ["env", f"SILOWEAVE_STATE={state}"]}
+                ends.start("north")
+
+        assert ends.ended(go_on_elsewhere) == 2
+        said = told(ends.said("coordinator"))
+    assert "party 'north' sent a ledger without the entry" in said
+    assert "two copies of the party's folder" in said
+    assert not (made["coordinator"] / "run" / "run.json").exists()

@@ -37,12 +37,14 @@ def test_an_end_that_is_killed_at_every_question_changes_nothing(study, victim, 
 
         def killed(number):
             ends.kill(victim)
+            ends.check_accounts()
             ends.start(victim)
             hurt.append(number)
 
         assert ends.ended(killed) == 0, ends.said("coordinator")
         assert len(hurt) >= questions
         assert ends.rows() == here(folder)
+        ends.check_accounts()
         for i, name in enumerate(ends.parties):
             copy = made["coordinator"] / "run" / "parties" / f"{i:04d}" / "ledger.jsonl"
             assert copy.read_bytes() == (made[name] / "ledger.jsonl").read_bytes()
@@ -71,6 +73,7 @@ def test_a_party_that_never_returns_ends_the_study_at_its_deadline_and_nothing_s
         party = below(ends.running["north"].pid) | {ends.running["north"].pid}
         ends.stop("north", signal.SIGTERM)  # it waits for the coordinator, till then
         until(lambda: not any(map(lives, party)), 60)
+        ends.check_accounts()
     assert not (made["coordinator"] / "run" / "run.json").exists()
 
 
@@ -96,6 +99,7 @@ def test_a_study_is_completed_without_a_party_that_does_not_return_in_time(way, 
         assert [one["name"] for one in summary["parties"]] == ["north", "south", "east"]
         assert summary["epsilon"] == summary["epsilon_allowed"]  # what west spent is not known
         assert len(ends.rows().split()) > 2
+        ends.check_accounts()
 
 
 # Networks of their own
@@ -169,6 +173,7 @@ def test_three_networks_of_which_the_parties_connect_outwards_only(study, folder
 
             assert ends.ended(cut) == 0, ends.said("coordinator")
             assert ends.rows() == here(folder)
+            ends.check_accounts()
     with capsys.disabled():
         whole, after = time.monotonic() - began, time.monotonic() - cuts[0] - 30
         what = f"\n{study.__name__}, three networks: {whole:.0f} s"

@@ -68,6 +68,7 @@ class Study:
                 assert (run, f"{step}.1") in dict(self.entries(name)), (name, step)
                 count += 1
         assert count >= 4 * len(PAID)
+        self.ends.check_accounts()
         for name in self.victims:  # the same as a party that goes on, as far as it came
             mine = self.entries(name)
             assert mine == self.entries("north")[: len(mine)]

@@ -8,10 +8,14 @@ from tests.federation.engines import shut
 
 
 class Connecting:
-    """What a proxy was asked, and how it answers: with `status`, or by a tunnel if that is 200."""
+    """What a proxy was asked, and how it answers: with `status`, or by a tunnel if that is 200.
 
-    def __init__(self, status=200, word=b""):
+    `hosts` are addresses by name that this proxy alone can tell.
+    """
+
+    def __init__(self, status=200, word=b"", hosts=None):
         self.status, self.word, self.heads, self.port = status, word, [], 0
+        self.hosts = hosts or {}
 
     def meet(self, end):
         head = b""
@@ -27,7 +31,8 @@ class Connecting:
             shut(end)
             return
         host, _, port = head.split()[1].decode().rpartition(":")
-        other = socket.create_connection((host.strip("[]"), int(port)))
+        host = host.strip("[]")
+        other = socket.create_connection((self.hosts.get(host, host), int(port)))
         end.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         threading.Thread(target=carry, args=(other, end), daemon=True).start()
         carry(end, other)

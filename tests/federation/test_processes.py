@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from siloweave.federation import processes
 
 OWN = str(Path(processes.__file__).resolve().parents[2])
@@ -55,3 +57,20 @@ def test_modules_in_the_working_folder_do_not_run(tmp_path, monkeypatch):
     as_it_is = [sys.executable, "-m", "siloweave", "--help"]
     subprocess.run(as_it_is, cwd=study, check=True, capture_output=True)
     assert list(marks.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux")
+def test_memory_that_is_free_is_given_back():
+    code = """
+from pathlib import Path
+from siloweave.federation.processes import return_memory
+resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+pieces = [bytes(1000) for _ in range(60_000)]
+last = pieces[-1]  # at the end of the heap, which else would be cut off by itself
+del pieces
+before = resident()
+return_memory()
+assert before - resident() > 20e6, (before, resident())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

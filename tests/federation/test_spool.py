@@ -18,6 +18,7 @@ import pytest
 
 from siloweave.errors import InputError, LedgerError, RosterError, SiloweaveError, WireError
 from siloweave.federation import messages
+from siloweave.federation import spool as spools
 from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.messages import Envelope
 from siloweave.federation.spool import _Box
@@ -289,6 +290,37 @@ def test_a_subfolder_that_becomes_a_link_ends_the_party(tmp_path):
     thread.join(20)
     assert len(errors) == 1
     assert "is a link" in errors[0] or "is not there" in errors[0]
+
+
+@pytest.mark.parametrize("use", ["write", "read", "finish"])
+def test_a_link_that_is_swapped_in_after_a_subfolder_was_opened_leads_nowhere(
+    use, tmp_path, monkeypatch
+):
+    box, name = spools._Box(tmp_path / "to-clinic"), "a" * 40
+    box.write(name, b"of the study")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "done").mkdir(parents=True)
+    (elsewhere / name).write_bytes(b"of others")
+    enter = spools._Open.__enter__
+
+    def swapping(folder):
+        opened = enter(folder)
+        if folder.path == box.path and not box.path.is_symlink():
+            box.path.rename(tmp_path / "moved")
+            box.path.symlink_to(elsewhere)
+        return opened
+
+    monkeypatch.setattr(spools._Open, "__enter__", swapping)
+    if use == "write":
+        box.write("b" * 40, b"sealed")
+        assert (tmp_path / "moved" / ("b" * 40)).read_bytes() == b"sealed"
+    elif use == "read":
+        assert box.read(name) == b"of the study"
+    else:
+        box.finish(name)
+        assert (tmp_path / "moved" / "done" / name).read_bytes() == b"of the study"
+    assert sorted(one.name for one in elsewhere.rglob("*")) == [name, "done"]
+    assert (elsewhere / name).read_bytes() == b"of others"
 
 
 def test_a_folder_has_one_coordinator_at_a_time(tmp_path):

@@ -16,10 +16,15 @@ from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation.messages import Array
 from siloweave.federation.session import InProcess, Session
 from siloweave.methods.vertigan import party
-from siloweave.methods.vertigan.messages import BeginVertiGAN, CountOwnColumns, TrainCritics
+from siloweave.methods.vertigan.messages import (
+    BeginVertiGAN,
+    CountOwnColumns,
+    TrainCritics,
+    VertiGANPlan,
+)
 from siloweave.methods.vertigan.method import VertiGAN
 from siloweave.methods.vertigan.party import handlers, plan_of
-from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.accountants import epsilon, epsilon_to_parties
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, NonPrivate, SampledSharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
@@ -105,15 +110,26 @@ def test_a_fit_states_what_its_ledgers_cost_towards_another_party(tmp_path):
     assert replace(fitted.ledger, entries=longer).epsilon_to_parties is None
 
 
-def test_a_forecast_foresees_what_it_costs_towards_another_party():
+@pytest.mark.parametrize("total", [0.5, 1.0, 4.0])
+def test_a_forecast_bounds_what_it_costs_towards_another_party(total):
+    """For every number of rows, which decides a row's chance and the noise of a step."""
     columns = {name: tuple(part) for name, part in halves().items()}
-    said = "towards another party, which knows whose rows these are, epsilon is about "
-    sizes = []
-    for rows in (2_000, 40_000):
-        case = Case(SAME, Budget(1.0, 1e-6), 2, rows, columns=columns)
-        (note,) = (n for n in VertiGAN().method.forecast(VertiGAN(), case).notes if said in n)
-        sizes.append(float(note.removeprefix(said)))
-    assert 1.3 < sizes[0] < sizes[1] < 2  # the larger the number, the smaller a row's chance
+    said = "towards another party, which knows whose rows these are, epsilon is at most "
+    parts = {name: SAME.select(list(part)) for name, part in columns.items()}
+    budget, synth = Budget(total, 1e-6), VertiGAN(rounds=20, critic_steps=2)
+    stated, costs = set(), []
+    for rows in [2, *(int(synth.batch * 2 ** (k / 2)) for k in range(-2, 24))]:
+        case = Case(SAME, budget, 2, rows, columns=columns)
+        found = synth.method.forecast(synth, case)
+        (note,) = (n for n in found.notes if said in n)
+        assert found.epsilon_to_parties <= float(note.removeprefix(said))
+        stated.add(found.epsilon_to_parties)
+        plan = VertiGANPlan.of(synth, parts, budget)
+        ledgers = plan.ledgers(plan.begin(0, rows, 1), synth.steps)
+        costs.append(epsilon_to_parties(ledgers.values(), budget.delta))
+    (most,) = stated
+    assert max(costs) <= most < 1.4 * max(costs)
+    assert min(costs) > total
     for other in (
         replace(case, columns={}),
         replace(case, budget=Budget(1.0, 1e-6, relation=Relation.REPLACE_ONE)),

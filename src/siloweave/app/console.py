@@ -26,7 +26,7 @@ from siloweave.app.network import AccountView
 from siloweave.app.plan import ENGINE_S, SOCKET_S, Plan, PlannedMessage
 from siloweave.app.status import CoordinatorStatus, PartyStatus
 from siloweave.core.method import ErrorForecast
-from siloweave.errors import count_of, printable
+from siloweave.errors import count_of, first_few, printable
 from siloweave.privacy.ledger import fingerprint
 from siloweave.progress import duration
 from siloweave.report import words
@@ -304,11 +304,17 @@ _ONE_ROOM = (
 
 
 def print_plan(
-    plan: Plan, folder: Path, refusal: str, known: Mapping[str, str], *, json: bool
+    plan: Plan,
+    folder: Path,
+    data: str | None,
+    refusal: str,
+    known: Mapping[str, str],
+    *,
+    json: bool,
 ) -> None:
     """Every message of a study to and from a party, what its policy says, and what approves it.
 
-    `known` says of each key whether earlier studies had it.
+    `known` says of each key whether earlier studies had it; `data` names the party's rows.
     """
     if json:
         _print_json({**plan.shown, "digest": plan.digest, "refusal": refusal, "known_keys": known})
@@ -326,7 +332,7 @@ def print_plan(
     rows = [
         ("messages to this party", f"at most {plan.count:,}"),
         (f"ε of a {_whom_in(facts)} at δ = {words.small(plan.delta)}", bound),
-        *((f"ε {whose}", f"about {words.epsilon(plan.stated[whose])}") for whose in others),
+        *((f"ε {whose}", f"at most {words.epsilon(plan.stated[whose])}") for whose in others),
         ("bytes sent and received", f"about {words.size(plan.size)}{results}"),
         ("time over an engine, at 1 s a message", f"about {duration(plan.lasts(ENGINE_S))}"),
         ("time over sockets, at 50 ms", f"about {duration(plan.lasts(SOCKET_S))}"),
@@ -355,6 +361,8 @@ def print_plan(
         console.print(f"[bold red]refused:[/] {escape(refusal)}")
         return
     call = f"siloweave party approve {_quoted(folder)} {plan.digest}"
+    if data is not None and Path(data).resolve().is_relative_to(folder.resolve()):
+        call += f" --data {_quoted(Path(data))}"  # else it would be a file of somebody else
     console.print(f"The policy here allows it. To approve exactly this: [bold]{call}[/]")
 
 
@@ -476,6 +484,11 @@ def _print_at_party(found: PartyStatus) -> None:
         f"{duration(found.sealing)} of sealing, opening and signing; nobody is sent that"
     )
     console.print(f"answers that are kept: {words.size(found.stored)}; left at this pace: {left}")
+    if found.unexpected:
+        console.print(
+            f"[bold red]unexpected in its folder:[/] {escape(first_few(found.unexpected))}"
+        )
+        console.print("the party does not start beside that; its rows are named by --data")
 
 
 def print_proposal(proposal: Proposal, paths: Sequence[Path], *, json: bool) -> None:

@@ -26,7 +26,7 @@ from siloweave.app.network import answers_in
 from siloweave.app.status import known_status, logging_for
 from siloweave.app.status_facts import remembered
 from siloweave.errors import InputError, SiloweaveError, of_system
-from siloweave.federation import course, engine, local, spool
+from siloweave.federation import course, engine, local, processes, spool
 from siloweave.federation.watch import Watch
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -219,6 +219,7 @@ def keeping_facts(folder: Path) -> Iterator[None]:
 
     def refresh_often() -> None:
         refresh()
+        processes.return_memory()
         while not over.wait(_FACTS_S):
             refresh()
 

@@ -82,17 +82,20 @@ def account(
 def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) -> None:
     """Show every message that a study will send, and what each enters in the ledger."""
     from siloweave.app.console import print_plan, print_warning
-    from siloweave.app.network import known_keys, plan_in, refusal_in
+    from siloweave.app.network import known_keys, member, plan_in, refusal_in
+    from siloweave.app.party_files import require_known_files
     from siloweave.tables.database import Database, source_of
     from siloweave.tables.queries import query_warnings
 
+    member(folder)  # it is a party's, or its owner is told what is missing
+    require_known_files(folder, data)
     if data is None:
         print_warning("bytes and times below are those of few rows; --data gives those of yours")
     elif isinstance(source := source_of(data), Database):
         for sentence in query_warnings(source):
             print_warning(sentence)
     plan = plan_in(folder, data)
-    print_plan(plan, folder, refusal_in(folder), known_keys(folder), json=json)
+    print_plan(plan, folder, data, refusal_in(folder), known_keys(folder), json=json)
 
 
 @party.command()
@@ -100,15 +103,21 @@ def plan(folder: EndFolder = Path(), data: Rows = None, json: AsJson = False) ->
 def approve(
     folder: EndFolder,
     digest: Annotated[str, typer.Argument(help="What `siloweave party plan` printed last.")],
+    data: Annotated[
+        str | None, typer.Option("--data", help="Its rows, where their file is in FOLDER.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Say yes to a plan; a study that differs from it in anything needs a new yes."""
     from siloweave.app.console import print_result
     from siloweave.app.network import member, plan_in
+    from siloweave.app.party_files import require_known_files
     from siloweave.app.plan import approve as store
 
+    identity = member(folder)[3]
+    require_known_files(folder, data)  # a yes is for a folder that can be started
     plan = plan_in(folder)
-    file = store(folder, plan, digest, member(folder)[3])
+    file = store(folder, plan, digest, identity)
     text = f"Approved; party {plan.party!r} will take part in exactly this ({file})"
     print_result({"approved": plan.digest, "file": str(file)}, text, json=json)
 

@@ -13,10 +13,10 @@ from siloweave.app import network
 from siloweave.app.account import ACCOUNT_FILE
 from siloweave.app.plan import APPROVAL
 from siloweave.app.policy import POLICY_FILE
-from siloweave.app.status import FACTS, LOG, LOGS
+from siloweave.app.status import ENGINE, FACTS, LOG, LOGS, PROGRAMS
 from siloweave.app.study import Study
 from siloweave.core.party import ALIGNMENT
-from siloweave.errors import InputError
+from siloweave.errors import InputError, first_few
 from siloweave.federation import certificates, engine
 from siloweave.federation.frames import ROSTER_FILE
 from siloweave.privacy.journal import NEW
@@ -33,12 +33,6 @@ _WRITTEN_HERE = (
 _FILLED_HERE = ("store", ALIGNMENT, network.RESULTS, "training-*")
 _ENGINE = (certificates.AUTHORITY, certificates.NODE_KEY, "node.log", "node.log.old")
 _OF_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")  # which file managers leave behind
-# What Python or a system may run or load, by the end of its name; named first.
-_PROGRAMS = (
-    *(".py", ".pyc", ".pyo", ".pyd", ".pyw", ".pth", ".egg-link", ".zip", ".whl", ".egg"),
-    *(".so", ".dylib", ".dll", ".exe", ".sh", ".bat", ".cmd", ".ps1"),
-)
-_MOST_NAMED = 5  # files that an error names
 
 
 def require_known_files(folder: Path, data: str | Path | None = None) -> None:
@@ -54,13 +48,11 @@ def require_known_files(folder: Path, data: str | Path | None = None) -> None:
     unknown = unknown_files(folder, data)
     if not unknown:
         return
-    named = ", ".join(str(path) for path in unknown[:_MOST_NAMED])
-    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
     raise InputError(
-        f"{folder}: has {named}{more}, which siloweave did not write there and does not expect. "
-        "The folder came from others, and a program in it could run beside this party's key; "
-        "nothing was started. Ask whoever sent the folder what that is. If it is yours, move it "
-        "to another folder"
+        f"{folder}: has {first_few(unknown)}, which siloweave did not write there and does not "
+        "expect. The folder came from others, and a program in it could run beside this party's "
+        "key; nothing was started. Ask whoever sent the folder what that is. If it has this "
+        "party's rows, name it by --data; if it is yours otherwise, move it to another folder"
     )
 
 
@@ -78,15 +70,15 @@ def unknown_files(folder: Path, data: str | Path | None = None) -> list[Path]:
     row_files = [Path(data)] if data is not None else []
     unknown = set()
     for path in folder.iterdir():
-        if path.name == engine.HOME and path.is_dir():
+        if path.name == ENGINE and path.is_dir():
             unknown |= {entry for entry in path.iterdir() if not _is_of_engine(entry)}
         elif not _is_known(path, schema):
             unknown.add(path)
     # What the party fills itself has names that siloweave gives; a program has not.
-    unknown |= {path for path in folder.rglob("*") if path.suffix.lower() in _PROGRAMS}
+    unknown |= {path for path in folder.rglob("*") if path.suffix.lower() in PROGRAMS}
     unknown = {path for path in unknown if not any(_is_same(path, file) for file in row_files)}
     paths = [path.relative_to(folder) for path in unknown]
-    return sorted(paths, key=lambda path: (path.suffix.lower() not in _PROGRAMS, path))
+    return sorted(paths, key=lambda path: (path.suffix.lower() not in PROGRAMS, path))
 
 
 def _is_known(path: Path, schema: str) -> bool:

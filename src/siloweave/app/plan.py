@@ -28,7 +28,7 @@ from siloweave.app.study import Study
 from siloweave.core.fit import Cost
 from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views, smallest_sum
 from siloweave.core.party import PARTING, agreed
-from siloweave.core.run import differences
+from siloweave.core.run import NAMING_DELTA, differences
 from siloweave.errors import InputError
 from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster
@@ -59,7 +59,6 @@ _RELAYED = "a mask, and a key that the coordinator lacks"
 _INFINITE = "without noise: epsilon is infinite"
 _SEALS = (Released, Masked, Relayed, Public)
 _PURPOSE = b"siloweave approval"
-_ROWS = (2, 1_000, 30_000, 1_000_000)  # of a party, for what depends on it a little
 _STATED: dict[bytes, float] = {}  # by a study's facts: a forecast takes a fifth of a second
 
 
@@ -286,8 +285,8 @@ def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
     """Return every epsilon that a study states of a unit, by whom it is for; infinite without "dp".
 
     That of one ledger is the budget's. Another party that knows whose rows are in the table may
-    learn more, and so may everyone about a unit with rows at several parties. The first depends a
-    little on the number of rows, which no party knows beforehand, and is the largest of a few.
+    learn more, and so may everyone about a unit with rows at several parties. Each is a bound: what
+    a run's ledgers then say is no more, whatever the number of rows.
 
     Args:
         study: The party's own copy.
@@ -302,22 +301,39 @@ def statements_of(study: Study, setup: Setup | None = None) -> dict[str, float]:
     stated = {f"of a {budget.unit}": budget.epsilon}
     together = min(budget.parties_per_unit, parties)
     if synth.method.split == "rows" and together > 1:
-        # A sum moves as many times as far, see `accountants.epsilon_at_parties`.
-        most = epsilon_of_rho(together**2 * rho_for(budget), budget.delta)
+        most = _at_parties(study, setup or study.setup(), together)
         stated[f"of a {budget.unit} with rows at {together} parties"] = most
     if synth.info.same_people and budget.relation is Relation.ADD_REMOVE and parties > 1:
         stated["of a row towards another party"] = _to_parties(study, setup or study.setup())
     return stated
 
 
+def _at_parties(study: Study, setup: Setup, together: int) -> float:
+    """The epsilon of a unit with rows at so many parties; see `accountants.epsilon_at_parties`."""
+    facts = agreed({**study.facts(), "columns": setup.columns, "together": together})
+    if facts not in _STATED:
+        # The method's own where its releases have no zCDP at all orders.
+        most = forecast_of(setup, study.schema.learn, [2] * len(study.names)).epsilon_at_parties
+        if most is None:
+            budget = setup.budget
+            most = epsilon_of_rho(together**2 * rho_for(budget), budget.delta)
+            if study.schema.learn:
+                # What names categories may escape at each party, and does so at them together.
+                escapes = together * NAMING_DELTA * budget.delta
+                left = budget.delta - escapes
+                rho = study.job().rho
+                with_escapes = epsilon_of_rho(together**2 * rho, left) if left > 0 else inf
+                most = max(most, with_escapes)
+        _STATED[facts] = most
+    return _STATED[facts]
+
+
 def _to_parties(study: Study, setup: Setup) -> float:
     """The epsilon towards another party, which knows whose rows these are."""
     facts = agreed({**study.facts(), "columns": setup.columns})
     if facts not in _STATED:
-        parties = len(study.names)
-        found = (forecast_of(setup, study.schema.learn, [rows] * parties) for rows in _ROWS)
-        stated = [one.epsilon_to_parties for one in found if one.epsilon_to_parties is not None]
-        _STATED[facts] = max(stated, default=study.terms().epsilon)
+        most = forecast_of(setup, study.schema.learn, [2] * len(study.names)).epsilon_to_parties
+        _STATED[facts] = study.terms().epsilon if most is None else most
     return _STATED[facts]
 
 

@@ -38,6 +38,13 @@ LOG = "log.txt"
 """In an end's folder: what it did, without any value of a row."""
 FACTS = "status.facts"
 """In an end's folder: what `known_status` need not compute again."""
+ENGINE = "engine"
+"""In an end's folder: what the network engine keeps."""
+PROGRAMS = (
+    *(".py", ".pyc", ".pyo", ".pyd", ".pyw", ".pth", ".egg-link", ".zip", ".whl", ".egg"),
+    *(".so", ".dylib", ".dll", ".exe", ".sh", ".bat", ".cmd", ".ps1"),
+)
+"""How names end of what Python or a system may run or load."""
 _CHANGING = (LOG, FACTS, NONCES, "party.sock")  # from which no facts follow
 LOG_BYTES, LOGS = 10 * 2**20, 3
 """Bytes of a log that is written, and how many older ones are kept."""
@@ -105,6 +112,8 @@ class PartyStatus(msgspec.Struct, frozen=True):
         computing: Seconds that its answers took, and what they needed. It stays at the party.
         sealing: Seconds of sealing, opening and signing.
         left: Seconds of all other questions at the pace so far; None where that is not known.
+        unexpected: Files in the folder that siloweave has no use for; the party does not start
+            beside them. Its rows are one, if they lie there and are not named.
     """
 
     study: str
@@ -127,6 +136,7 @@ class PartyStatus(msgspec.Struct, frozen=True):
     computing: float
     sealing: float
     left: float | None
+    unexpected: tuple[str, ...]
 
 
 class EndedRun(msgspec.Struct, frozen=True):
@@ -178,10 +188,13 @@ class PartyFacts(msgspec.Struct, frozen=True, tag=True):
     allowed: float
     delta: float
     releases: int
+    unexpected: tuple[str, ...]
 
 
 def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:
     """Return a digest of the sizes and times of all files from which an end's facts follow.
+
+    Names of folders, programs and the engine's files are in it, too: an unexpected one is a fact.
 
     Args:
         folder: The end's.
@@ -201,7 +214,19 @@ def key_of(folder: Path, data: str | Path | None, run: str = "") -> bytes:
             if stat.S_ISREG(facts.st_mode):
                 marks = facts.st_ino, facts.st_size, facts.st_mtime_ns
                 digest.update(f"{file.absolute()} {marks}\n".encode())
+    for name in sorted(_telling_names(folder)):
+        digest.update(os.fsencode(name) + b"\n")
     return digest.digest()
+
+
+def _telling_names(folder: Path) -> Iterator[str]:
+    """Yield the paths in a folder that may be unexpected; a party's many answers are no such."""
+    for place, folders, files in os.walk(folder):
+        inside = Path(place).relative_to(folder).parts
+        for name in (*folders, *files):
+            is_listed = name in folders or inside[:1] == (ENGINE,)
+            if is_listed or Path(name).suffix.lower() in PROGRAMS:
+                yield str(Path(place) / name)
 
 
 def store_facts(folder: Path, facts: CoordinatorFacts | PartyFacts) -> None:
@@ -333,6 +358,7 @@ def _at_party(folder: Path, facts: PartyFacts) -> PartyStatus:
         computing=sum(one.computing for one in made),
         sealing=sum(one.sealing for one in made),
         left=left,
+        unexpected=facts.unexpected,
     )
 
 

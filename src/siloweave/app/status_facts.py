@@ -10,6 +10,7 @@ from pathlib import Path
 from siloweave.app import network
 from siloweave.app.account import read_account
 from siloweave.app.ledgers import find_run
+from siloweave.app.party_files import unknown_files
 from siloweave.app.plan import forecast_of, plan_of, require_approved
 from siloweave.app.policy import read_policy
 from siloweave.app.status import (
@@ -96,6 +97,7 @@ def _of_party(folder: Path, study: Study, data: str | Path | None) -> PartyFacts
         allowed=terms.epsilon,
         delta=terms.delta,
         releases=len(entries),
+        unexpected=tuple(str(path) for path in unknown_files(folder, data)),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -565,8 +566,10 @@ class Forecast:
         closes: Whether the last question closes the run, which else takes one more.
         error: How far the table will be from the rows; None where that is not forecast, or where
             the case has no number of rows.
-        epsilon_to_parties: About the epsilon towards another party, where that knows whose rows are
-            in the table, and it is a larger one.
+        epsilon_to_parties: Most towards another party, where that knows whose rows are in the
+            table, and it is a larger one.
+        epsilon_at_parties: Most for a unit with rows at several parties, where that does not follow
+            from the budget's zCDP.
     """
 
     asked: Asked
@@ -584,6 +587,7 @@ class Forecast:
     by_rows: tuple[type[Request[Any]], ...] = ()
     error: ErrorForecast | None = None
     epsilon_to_parties: float | None = None
+    epsilon_at_parties: float | None = None
 
     @property
     def rounds(self) -> int:
@@ -592,10 +596,9 @@ class Forecast:
 
 
 def same_people_note(epsilon: float) -> str:
-    """A note about parties that hold the same people."""
-    return (
-        f"towards another party, which knows whose rows these are, epsilon is about {epsilon:.3g}"
-    )
+    """A note about parties that hold the same people; epsilon is rounded up."""
+    most = ceil(1000 * epsilon) / 1000 if isfinite(epsilon) else epsilon
+    return f"towards another party, which knows whose rows these are, epsilon is at most {most:g}"
 
 
 # Settings that several methods share

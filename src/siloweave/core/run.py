@@ -94,6 +94,9 @@ SAMPLE = 1_000_000.0
 FEW = 100.0
 """Rows times epsilon below which noise is as large as the counts."""
 
+NAMING_DELTA = 0.1
+"""Share of delta with which a value of one unit may be named, where categories are learned."""
+
 TRANSCRIPT = Path("coordinator") / "transcript.msgpack"
 """Where a run's folder holds what the coordinator saw."""
 
@@ -501,7 +504,7 @@ class Job:
         """zCDP of the whole run; with `learn`, a tenth of delta pays for naming categories."""
         if not self.budget.private:
             return inf
-        delta = self.budget.delta * (0.9 if self.learn else 1.0)
+        delta = self.budget.delta * (1 - NAMING_DELTA if self.learn else 1.0)
         return rho_for(msgspec.structs.replace(self.budget, delta=delta))
 
 

@@ -57,7 +57,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from siloweave.errors import InputError, RosterError, WireError
-from siloweave.federation import gate, local
+from siloweave.federation import gate, local, processes
 from siloweave.federation.certificates import node_key_in, private_key
 from siloweave.federation.messages import MAX_BYTES
 
@@ -718,6 +718,7 @@ def _node(facts: NodeFacts) -> None:
     key = private_key(Path(facts.key))
     auth, waits = NodeAuthHttpInterceptor(key, key.public_key()), _Waits()
     with _client(FleetHttpClient, facts, auth, waits) as client:
+        processes.return_memory()
         _Carrying(client, key.public_key(), facts, waits).go_on()
 
 

@@ -10,8 +10,11 @@ served folder, and the folder above it, are.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 WORKING = Path(sys.executable).anchor or os.sep
@@ -40,6 +43,17 @@ def command(module: str, *words: str) -> list[str]:
         ['-P', '-m', 'siloweave', 'version']
     """
     return [sys.executable, "-P", "-m", module, *words]
+
+
+def return_memory() -> None:
+    """Give memory that is free in this process back to the system, where its library can.
+
+    What an end needed to start, and does not need to wait for questions, is a few MB of each of
+    many processes.
+    """
+    gc.collect()
+    with suppress(OSError, AttributeError):  # the C library has no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def environment(folder: Path | None = None) -> dict[str, str]:

@@ -160,6 +160,10 @@ class Receipts:
                 )
             self._append(Receipt(party, self._keys[party], run, step, item.entry))
 
+    def paid(self, party: str) -> set[str]:
+        """Hashes of all entries by which a party has paid, in this run and in those before it."""
+        return {entry for name, entry in self._seen if name == party and entry}
+
     def _append(self, receipt: Receipt) -> None:
         if (receipt.party, receipt.entry) in self._seen:
             return

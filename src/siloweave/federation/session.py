@@ -118,7 +118,9 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
     if missing := paid - {entry.hash for entry in entries}:
         raise WireError(
             f"party {party!r} sent a ledger without the entry {min(missing)[:16]}, which paid for "
-            "one of its replies. Compare the ledger at the party with the coordinator's receipts"
+            "one of its replies. Its end was cut off, or two copies of the party's folder have "
+            "answered, of which each has a part of what was released: see that one runs, and "
+            "compare the ledger at the party with the coordinator's receipts"
         )
     return entries
 
@@ -411,7 +413,10 @@ class Session:
             asked, there = dict.fromkeys(self.roster, Close()), set(self.roster) - gone
             enough, at_once = there.issubset, max(1, len(gone))
             replies = self.ask_present(asked, len(gone), at_once=at_once, enough=enough)
-        ledgers = {name: _entries_in(name, one, self._paid[name]) for name, one in replies.items()}
+        paid = dict(self._paid)
+        if self._receipts is not None:  # of stages before, and of what was asked before a restart
+            paid = {name: paid[name] | self._receipts.paid(name) for name in paid}
+        ledgers = {name: _entries_in(name, one, paid[name]) for name, one in replies.items()}
         return Closing(
             ledgers,
             {name: reply.head.value for name, reply in replies.items()},

@@ -59,6 +59,10 @@ LOCK = "coordinator.lock"
 SHARED = stat.S_ISGID | stat.S_IRWXG
 """Bits of a spool folder's mode by which its owner shares it with its group."""
 
+# Whether names can be looked up in a folder that is open.
+_BY_DESCRIPTOR = {os.open, os.mkdir, os.unlink, os.rename} <= os.supports_dir_fd and (
+    os.listdir in os.supports_fd
+)
 _log = logging.getLogger("siloweave")
 _NAME = re.compile("[0-9a-f]{40}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # a party's name that a folder may have
@@ -85,6 +89,55 @@ def _is_shared(folder: Path) -> bool:
         return False
 
 
+class _Open:
+    """A folder that is open, so that no name in it leads elsewhere, whatever its path becomes.
+
+    Where the system has no descriptors of folders, its path is used, once it is seen to be no link.
+    """
+
+    def __init__(self, path: Path, above: _Open | None = None) -> None:
+        self.path = path
+        self.descriptor: int | None = None
+        if not _BY_DESCRIPTOR:
+            _refuse_link(path)
+            return
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            if above is None:
+                self.descriptor = os.open(path, flags)
+            else:
+                self.descriptor = os.open(path.name, flags, dir_fd=above.descriptor)
+        except OSError:
+            _refuse_link(path)
+            raise
+
+    def at(self, name: str) -> str | Path:
+        """What a system call takes for a name in it, beside `dir_fd`."""
+        return self.path / name if self.descriptor is None else name
+
+    def names(self) -> list[str]:
+        """Return all names in it."""
+        if self.descriptor is None:
+            return [one.name for one in self.path.iterdir()]
+        return os.listdir(self.descriptor)  # noqa: PTH208 - pathlib knows no descriptors
+
+    def __enter__(self) -> _Open:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+
+def _refuse_link(place: Path) -> None:
+    """InputError where a subfolder is a link, which whoever made it could point anywhere."""
+    if place.is_symlink():
+        raise InputError(
+            f"{place}: is a link, and links in a spool folder are not followed. Find out who made "
+            "it; remove it, or give another spool folder"
+        )
+
+
 class _Box:
     """A subfolder into which one end writes files and from which the other reads them."""
 
@@ -94,42 +147,46 @@ class _Box:
         mode = 0o2770 if self._is_shared else 0o700
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for place in (path, path / DONE):
-                with suppress(FileExistsError):  # a link, which leads somewhere or nowhere, too
-                    place.mkdir(mode=0o700)
-                self._refuse_link(place)
-                if not place.is_dir():
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-                if hasattr(os, "geteuid") and place.stat().st_uid != os.geteuid():
-                    if not self._is_shared:
-                        raise PermissionError(errno.EPERM, "another user owns it")
-                else:
-                    place.chmod(mode)
+            with suppress(FileExistsError):  # a link, which leads somewhere or nowhere, too
+                path.mkdir(mode=0o700)
+            with _Open(path) as folder:
+                with suppress(FileExistsError):
+                    os.mkdir(folder.at(DONE), 0o700, dir_fd=folder.descriptor)
+                with _Open(path / DONE, folder) as done:
+                    for place in (folder, done):
+                        self._own(place, mode)
         except OSError as error:
-            folder = quote(str(path.parent))
+            above = quote(str(path.parent))
             raise InputError(
                 f"{path}: cannot be used as a folder of its owner's alone ({error.strerror}). Give "
                 "another spool folder, or let this user own it. Two users of one group share a "
-                f"spool folder that is made for them: mkdir {folder} && chgrp GROUP {folder} && "
-                f"chmod 2770 {folder}"
+                f"spool folder that is made for them: mkdir {above} && chgrp GROUP {above} && "
+                f"chmod 2770 {above}"
             ) from error
         self._seen: dict[str, tuple[int, ...]] = {}  # marks of files as they were before a read
         self._ignored: dict[str, tuple[int, ...]] = {}
 
-    def _refuse_link(self, place: Path) -> None:
-        """InputError where a subfolder is a link, which whoever made it could point anywhere."""
-        if place.is_symlink():
-            raise InputError(
-                f"{place}: is a link, and links in a spool folder are not followed. Find out who "
-                "made it; remove it, or give another spool folder"
-            )
+    def _own(self, place: _Open, mode: int) -> None:
+        """Give a subfolder its mode; OSError where another user's is not shared."""
+        facts = place.path.stat() if place.descriptor is None else os.fstat(place.descriptor)
+        if not stat.S_ISDIR(facts.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if hasattr(os, "geteuid") and facts.st_uid != os.geteuid():
+            if not self._is_shared:
+                raise PermissionError(errno.EPERM, "another user owns it")
+        elif place.descriptor is None:
+            place.path.chmod(mode)
+        else:
+            os.fchmod(place.descriptor, mode)
 
     def names(self) -> list[str]:
         """Names of files that may be frames; others are ignored."""
-        self._refuse_link(self.path)
-        self._refuse_link(self.path / DONE)
+        with _Open(self.path) as folder:
+            names = folder.names()
+            with suppress(FileNotFoundError), _Open(self.path / DONE, folder):
+                pass  # a link there is refused before anything is read
         found = []
-        for name in sorted(one.name for one in self.path.iterdir()):
+        for name in sorted(names):
             if _NAME.fullmatch(name):
                 found.append(name)
             elif name not in (STOP, DONE) and not name.endswith(NEW):
@@ -138,14 +195,36 @@ class _Box:
 
     def read(self, name: str) -> bytes | None:
         """A file's bytes; None if it is not there, or was ignored and is the same as then."""
+        with suppress(FileNotFoundError), _Open(self.path) as folder:
+            return self._read(name, folder)
+        return None
+
+    def read_done(self, name: str) -> bytes | None:
+        """The bytes of a file that was answered; as of `read`."""
+        with (
+            suppress(FileNotFoundError),
+            _Open(self.path) as folder,
+            _Open(self.path / DONE, folder) as done,
+        ):
+            return self._read(name, done)
+        return None
+
+    def take_stop(self) -> bool:
+        """Whether there is a file that ends the party; it is removed."""
+        with suppress(FileNotFoundError), _Open(self.path) as folder:
+            os.unlink(folder.at(STOP), dir_fd=folder.descriptor)
+            return True
+        return False
+
+    def _read(self, name: str, folder: _Open) -> bytes | None:
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
-            descriptor = os.open(self.path / name, flags)
+            descriptor = os.open(folder.at(name), flags, dir_fd=folder.descriptor)
         except FileNotFoundError:
             return None
         except OSError as error:
-            is_link = (self.path / name).is_symlink()
+            is_link = (folder.path / name).is_symlink()
             why = "it is a link, which is not followed" if is_link else "it cannot be opened"
             self.ignore(name, f"{why} ({error.strerror})")
             return None
@@ -172,20 +251,31 @@ class _Box:
 
     def tidy(self) -> None:
         """Remove what this end was writing when it was killed."""
-        for one in self.path.glob(f"*{NEW}"):
-            one.unlink(missing_ok=True)
+        with _Open(self.path) as folder:
+            for name in folder.names():
+                if name.endswith(NEW):
+                    with suppress(FileNotFoundError):
+                        os.unlink(folder.at(name), dir_fd=folder.descriptor)
 
     def finish(self, name: str) -> None:
         """Move a file to what was answered, if it is still there."""
         self._seen.pop(name, None)
-        with suppress(OSError):
-            (self.path / name).replace(self.path / DONE / name)
+        with (
+            suppress(OSError),
+            _Open(self.path) as folder,
+            _Open(self.path / DONE, folder) as done,
+        ):
+            os.replace(
+                folder.at(name), done.at(name),
+                src_dir_fd=folder.descriptor, dst_dir_fd=done.descriptor,
+            )  # fmt: skip
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole; InputError if it cannot be written."""
-        self._refuse_link(self.path)
         try:
-            write_whole(self.path / name, data, shared=self._is_shared)
+            with _Open(self.path) as folder:
+                file = self.path / name
+                write_whole(file, data, shared=self._is_shared, within=folder.descriptor)
         except OSError as error:
             raise InputError(
                 f"{self.path / name}: cannot be written ({error.strerror}). Nothing was sent. Free "
@@ -304,7 +394,7 @@ class Spool:
         questions, answers = self._boxes[name]
         found = {one.name for box in (questions, answers) for one in box.path.glob(f"{mark}*")}
         for called in sorted(filter(_NAME.fullmatch, found)):
-            if (known := questions.read(f"{DONE}/{called}")) is None:
+            if (known := questions.read_done(called)) is None:
                 known = questions.read(called)
             elif not (answers.path / called).exists():
                 continue  # its answer was taken; a question that lies there again is a copy
@@ -385,8 +475,7 @@ def serve(
                 time.sleep(pause)
                 continue
             watch.connected()
-            if (questions.path / STOP).exists():
-                (questions.path / STOP).unlink(missing_ok=True)
+            if questions.take_stop():
                 return
             if any(_taken(questions, answers, name, seals, reply) for name in names):
                 watch.waits("waiting for the next question", is_said=False)

@@ -201,36 +201,55 @@ def for_its_owner(path: str, flags: int) -> int:
 
 
 def write_whole(
-    path: Path, data: bytes, *, private: bool = True, forced: bool = True, shared: bool = False
+    path: Path,
+    data: bytes,
+    *,
+    private: bool = True,
+    forced: bool = True,
+    shared: bool = False,
+    within: int | None = None,
 ) -> None:
     """Write a file, so that under its name there is all of it or nothing new.
 
     It is written beside its place, `forced` to disk, and renamed; for its owner alone if `private`,
-    and for its group, too, if also `shared`.
+    and for its group, too, if also `shared`. With `within`, a descriptor of its folder, it is
+    written into that one, whatever the path leads to by then.
     Several processes may write one that is not private at once. OSError, which names the file, if
     it fails; what was written is removed then.
     """
     name = path.name if private else f".{path.name}.{os.getpid()}"
     temporary = path.with_name(name + NEW)
-    opener = for_its_owner if private else None
+    # Where the folder is open, names are looked up in it.
+    source = temporary if within is None else temporary.name
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600 if private else 0o666, dir_fd=within)
+
     try:
-        temporary.unlink(missing_ok=True)
-        with naming_file(path), open(temporary, "xb", opener=opener) as file:
+        with suppress(FileNotFoundError):
+            os.unlink(source, dir_fd=within)
+        with naming_file(path), open(source, "xb", opener=opened) as file:
             if shared:  # before there is anything to read; what the umask says does not count
                 os.fchmod(file.fileno(), 0o660)
             file.write(data)
             file.flush()
             if forced:
                 os.fsync(file.fileno())
-        temporary.replace(path)
+        if within is None:
+            temporary.replace(path)
+        else:
+            os.replace(temporary.name, path.name, src_dir_fd=within, dst_dir_fd=within)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(source, dir_fd=within)
         raise
     if not forced:
         return
     with suppress(OSError):
-        sync_folder(path.parent)
+        if within is None:
+            sync_folder(path.parent)
+        else:
+            os.fsync(within)
 
 
 def sync_folder(folder: Path) -> None:

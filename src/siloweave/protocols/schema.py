@@ -46,7 +46,7 @@ from siloweave.core.method import (
     View,
     Views,
 )
-from siloweave.core.run import OwnerData
+from siloweave.core.run import NAMING_DELTA, OwnerData
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import CheckedReply
@@ -502,7 +502,7 @@ def _prepare(table: Any, setup: Setup, place: Place) -> OwnerData:
 
 def _learn(session: Session, task: Task) -> Schema:
     setup = task.setup
-    delta, near = 0.1 * setup.budget.delta, setup.budget.neighbours
+    delta, near = NAMING_DELTA * setup.budget.delta, setup.budget.neighbours
     learning = Learning(task.rho, delta, session.tolerated, near, session.dropouts)
     return agree_schema(session, setup.schema, learning)
 

@@ -1091,7 +1091,9 @@ def secure_forecast(synth: Any, case: Case) -> Forecast:
         error = error_forecast(encoder.schema, encoder.domain, case.rows, bought)
     to_parties: float | None = None
     if case.parties > 1 and plan.bound is not None:
-        to_parties = epsilon_of_rho(2 * plan.rho, case.budget.delta)
+        # A replaced row may move every release twice, and meet twice as many ends of noise.
+        left = case.budget.delta * (1 - 2 * _ESCAPES)
+        to_parties = epsilon_of_rho(2 * plan.rho, left)
         notes.append(same_people_note(to_parties))
     return replace(
         base,

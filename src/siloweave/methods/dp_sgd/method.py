@@ -78,7 +78,7 @@ epsilon infinite, and its ledger holds an event that says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -97,6 +97,7 @@ from siloweave.core.method import (
     Forecast,
     Guarantee,
     Method,
+    Setup,
     View,
     Views,
     masked_sums,
@@ -104,7 +105,12 @@ from siloweave.core.method import (
 )
 from siloweave.core.run import Synthesizer, part_of
 from siloweave.errors import InputError, number, whole
-from siloweave.methods.dp_sgd.coordinator import check_affordable, coordinate, study_facts
+from siloweave.methods.dp_sgd.coordinator import (
+    check_affordable,
+    coordinate,
+    study_facts,
+    training_order,
+)
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
 from siloweave.methods.dp_sgd.party import (
     PrivateTrainer,
@@ -120,6 +126,7 @@ from siloweave.models.settings import (
     PrivateGANSettings,
     SphereCodeSettings,
 )
+from siloweave.privacy.accountants import most_of_several
 from siloweave.privacy.budget import Relation
 from siloweave.privacy.shared_steps import CLIPS
 from siloweave.protocols.histograms import CountColumns, CountRows
@@ -231,8 +238,20 @@ def _forecast(trainer: PrivateTrainer, synth: Any, case: Case) -> Forecast:
         lambda weights, width: 2 * 4 * weights * steps,
         numeric=trainer.numeric, private=True, bounded=False,
     )  # fmt: skip
+    together = min(case.budget.parties_per_unit, case.parties)
+    if together > 1 and case.budget.private:
+        found = replace(found, epsilon_at_parties=_at_parties(trainer, synth, case, together))
     shared = hasattr(synth, "dropouts")
     return with_dropouts(found, synth, case.parties, case.parties) if shared else found
+
+
+def _at_parties(trainer: PrivateTrainer, synth: Any, case: Case, together: int) -> float:
+    """Bound the epsilon of a unit at so many parties by the order at which all ledgers are read."""
+    schema: Any = case.schema
+    roster = tuple(map(str, range(case.parties)))
+    order = training_order(trainer, Setup(synth, schema, case.budget, roster))
+    assert order is not None  # rows are replaced one by one alone, and such a unit is at one party
+    return most_of_several(case.budget.epsilon, together, case.budget.delta, order)
 
 
 def _method(trainer: PrivateTrainer, without_noise: str, *, sent: str = "", **own: Any) -> Method:

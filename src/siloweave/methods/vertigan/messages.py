@@ -19,6 +19,7 @@ from siloweave.federation.messages import Array, Public, Released, Reply, Reques
 from siloweave.models.settings import VertiGANSettings
 from siloweave.privacy.budget import Budget, Relation, gaussian_sigma, rho_for, size_sensitivity
 from siloweave.privacy.events import Event, Gaussian, SampledSharedGaussian
+from siloweave.privacy.sampled import at_order
 from siloweave.privacy.shared_steps import SharedSteps, moved, order_for, plan_steps
 from siloweave.protocols.histograms import counts_event
 from siloweave.protocols.private_steps import refuse_what_learns_nothing
@@ -80,6 +81,9 @@ def like_hidden(name: str, field: str, array: Array, settings: VertiGANSettings)
     """Hidden rows or slopes; raises WireError if they have not the shape of the settings."""
     shape = (settings.made, settings.trunk[-1])
     return CheckedReply(name).reals(field, array, shape, finite=_FINITE)
+
+
+_SOME_RHO = 1e3  # so much that a reading of it is not cut off at 0
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,22 @@ class VertiGANPlan:
             count=count,
             order=UNSET if order is None else order,
         )
+
+    @property
+    def most_of_others(self) -> float:
+        """Bound what all parties but one release together, for any number of rows.
+
+        Rows are added or removed, and everything is read at `order`: all steps cost at most what
+        the budget leaves there beside the counts, and each party takes as many of them.
+        """
+        order, delta = self.order, self.budget.delta
+        assert order is not None
+        beside = at_order(order, _SOME_RHO, (), delta) - order * _SOME_RHO  # of delta alone
+        costs = [order * sum(event.rho for event in events) for events in self.before.values()]
+        steps = max(0.0, self.budget.epsilon - beside - sum(costs))
+        parties = len(costs)
+        others = sum(costs) - min(costs) + steps * (parties - 1) / parties
+        return max(0.0, others + beside)
 
     @property
     def _all(self) -> tuple[Gaussian, ...]:
