@@ -73,11 +73,10 @@ def halves(name: str, data: Path) -> tuple[sw.Schema, sw.Table, sw.Table, list[s
 def drawn(schema: sw.Schema, real: sw.Table) -> Iterator[tuple[str, sw.Table]]:
     """Draw rows of several qualities, with seed 0; each with its name."""
     rng = generator(SPLIT_SEED + 1)
-    shuffled = {
-        name: tuple(part[order] for part in (real.values(name), real.missing(name)))
-        for name in real.names
-        for order in [rng.permutation(real.num_rows)]
-    }
+    shuffled: dict[str, Any] = {}
+    for name in real.names:
+        order = rng.permutation(real.num_rows)
+        shuffled[name] = real.values(name)[order], real.missing(name)[order]
     yield "shuffled columns", sw.Table.from_columns(shuffled)
     copula = sw.GaussianCopula().fit(real, schema, seed=0, progress=False)
     yield "Gaussian copula", copula.sample_table(real.num_rows, seed=0)
@@ -106,7 +105,7 @@ def theirs(python: Path, real: sw.Table, other: sw.Table, categorical: list[str]
         files = {"real": Path(folder) / "real.parquet", "synthetic": Path(folder) / "other.parquet"}
         for file, rows in zip(files.values(), (real, other), strict=True):
             write(rows, file)
-        job = {name: str(file) for name, file in files.items()}
+        job: dict[str, Any] = {name: str(file) for name, file in files.items()}
         job |= {"categorical": categorical, "seed": 0, "threads": 1}
         command = [str(python), str(PEER), json.dumps(job)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -171,7 +170,12 @@ def main() -> None:
         for name, rows in [*drawn(schema, real), ("real rows held out", other)]:
             if (table, name) in done:
                 continue
-            line = {"table": table, "rows": name, "num_rows": real.num_rows, "version": version}
+            line: dict[str, Any] = {
+                "table": table,
+                "rows": name,
+                "num_rows": real.num_rows,
+                "version": version,
+            }
             line |= ours(schema, real, rows)
             line |= theirs(asked.peer_python, real, rows, categorical)
             with asked.out.open("a") as kept:
