@@ -68,7 +68,7 @@ _START_S, _PARTY_S = 6.0, 0.03  # libraries, sampling, report; files of a party
 _REPORT_S_PER_PAIR = 7e-4  # of the report, which compares all pairs
 # Of a round, for each query: the model with that query is laid out, by as many steps as there are
 # columns, each of which looks at all of them. From 60, 120 and 300 columns.
-_LAYOUT_S, _LAYOUT_S_PER_STEP = 7e-5, 1.75e-8
+_LAYOUT_S, _LAYOUT_S_GROWTH = 1e-5, 9e-10
 _ROUND_S_PER_CELL = 5e-7  # of a round's fit, up to 200,000 cells
 _TREE_S_PER_CELL, _PLAN_S_PER_QUERY = 1.5e-6, 0.02  # of one fit of a large model; of a plan
 _CHOICE_S, _CHOICE_S_PER_QUERY, _CHOICE_S_PER_CELL = 2.5e-3, 5e-5, 1.5e-8  # of a party in a round
@@ -372,7 +372,7 @@ def _work(
         return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
     choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
     fits = rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + _TREE_S_PER_CELL * tree
-    layouts = rounds * queries * (_LAYOUT_S + _LAYOUT_S_PER_STEP * columns**2)
+    layouts = rounds * queries * (_LAYOUT_S + _LAYOUT_S_GROWTH * columns**2.5)
     return fits + layouts + answers * choice
 
 
