@@ -68,9 +68,9 @@ OUTSIDE = (
     "numbers (lengths and weights of one animal) depend nearly four times as much as is expected",
     "of numbers. AIM at ε = .3 knows single columns of covertype and nltcs less than foreseen;",
     "on nltcs half of its tables have three columns, which say less of one. Why br2000, churn and",
-    "covertype lie outside elsewhere was not found out. Two parts of the forecast came after a",
-    "look at the tables without a mark: that numbers depend more than categories, and that some",
-    "pairs look dependent by chance.",
+    "covertype lie outside elsewhere was not found out. Two parts of the forecast were added when",
+    "ratios of the tables without a mark had been seen: that numbers depend more than categories,",
+    "and that some pairs appear dependent by chance.",
 )
 
 

@@ -14,10 +14,11 @@ NUMBERS = (float("nan"), float("inf"), -1.0)
 WRONG = {int: (0, -1, 1.5), float: NUMBERS, tuple: ((0,), (8, -1), (1.5,), 8, "wide")}
 # Numbers that may be None, and what else is wrong of one setting.
 OPTIONAL = {"clip": (*NUMBERS, 0.0), "clip_range": (*NUMBERS, 0.0), "passes": (*NUMBERS, 0.0)}
+OPTIONAL |= {"minutes": (*NUMBERS, 0.0), "work": (*NUMBERS, 0.0)}
 OPTIONAL |= {"pool": WRONG[int], "latent": WRONG[int]}
 PAIRS = ((0.5,), (0.5, 1.0), (-0.1, 0.5), (float("nan"), 0.9), (0.5, 0.9, 0.9))
 ABOVE = ("rate", "critic_rate", "generator_rate", "learning_rate", "temperature", "epsilon")
-BELOW = ("decay", "average", "dropout")
+BELOW = ("decay", "average", "dropout", "watched")
 NAMES = ("numbers", "heads", "prediction", "choices", "schedule", "act", "identifiability")
 NAMES += ("family", "scores")
 
@@ -43,6 +44,8 @@ def wrong_values(field, default):
         return PAIRS
     if field == "epochs":
         return (-1, 1.5)
+    if field == "waves":
+        return (-1, 1.5, 17)
     if field in OPTIONAL:
         return OPTIONAL[field]
     more = (0.0,) if field in ABOVE else ()

@@ -75,8 +75,8 @@ def support(
         >>> one = Table.from_columns({"x": (np.linspace(0.5, 1, 50), None)})
         >>> two = Table.from_columns({"x": (np.linspace(9.5, 10, 50), None)})
         >>> both = align({"real": one, "synthetic": two})
-        >>> support(both, "real", "real", key=0).beta_recall
-        1.0
+        >>> support(both, "real", "real", key=0).beta_recall > 0.95
+        True
         >>> support(both, "real", "synthetic", key=0).beta_recall < 0.1
         True
     """

@@ -144,7 +144,7 @@ class Receipts:
         if path.is_file():
             with path.open("r+b") as file:  # a line that was cut short is written over
                 file.truncate(file.read().rfind(b"\n") + 1)
-        self._seen = {(one.party, one.entry) for one in known}
+        self._runs = {(one.party, one.entry): one.run for one in known}
         for party in keys:
             self._append(Receipt(party, keys[party]))
 
@@ -160,14 +160,23 @@ class Receipts:
                 )
             self._append(Receipt(party, self._keys[party], run, step, item.entry))
 
-    def paid(self, party: str) -> set[str]:
-        """Hashes of all entries by which a party has paid, in this run and in those before it."""
-        return {entry for name, entry in self._seen if name == party and entry}
+    def paid(self, party: str, run: str) -> set[str]:
+        """Return hashes of the entries by which a party paid in a run and in its stages.
+
+        A later run over the same folder, such as a score, is another's: a ledger that was sent
+        before it has nothing of it.
+        """
+        of_stages = f"{run}-"
+        return {
+            entry
+            for (name, entry), paid_in in self._runs.items()
+            if name == party and entry and (paid_in == run or paid_in.startswith(of_stages))
+        }
 
     def _append(self, receipt: Receipt) -> None:
-        if (receipt.party, receipt.entry) in self._seen:
+        if (receipt.party, receipt.entry) in self._runs:
             return
-        self._seen.add((receipt.party, receipt.entry))
+        self._runs[receipt.party, receipt.entry] = receipt.run
         _append(self._path, msgspec.json.encode(receipt) + b"\n")
 
 

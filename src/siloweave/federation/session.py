@@ -415,7 +415,7 @@ class Session:
             replies = self.ask_present(asked, len(gone), at_once=at_once, enough=enough)
         paid = dict(self._paid)
         if self._receipts is not None:  # of stages before, and of what was asked before a restart
-            paid = {name: paid[name] | self._receipts.paid(name) for name in paid}
+            paid = {name: paid[name] | self._receipts.paid(name, self.run) for name in paid}
         ledgers = {name: _entries_in(name, one, paid[name]) for name, one in replies.items()}
         return Closing(
             ledgers,

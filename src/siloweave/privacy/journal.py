@@ -220,15 +220,15 @@ def write_whole(
     name = path.name if private else f".{path.name}.{os.getpid()}"
     temporary = path.with_name(name + NEW)
     # Where the folder is open, names are looked up in it.
-    source = temporary if within is None else temporary.name
+    source = str(temporary) if within is None else temporary.name
 
-    def opened(name: str, flags: int) -> int:
-        return os.open(name, flags, 0o600 if private else 0o666, dir_fd=within)
+    def opened(_: str, flags: int) -> int:
+        return os.open(source, flags, 0o600 if private else 0o666, dir_fd=within)
 
     try:
         with suppress(FileNotFoundError):
             os.unlink(source, dir_fd=within)
-        with naming_file(path), open(source, "xb", opener=opened) as file:
+        with naming_file(path), open(temporary, "xb", opener=opened) as file:
             if shared:  # before there is anything to read; what the umask says does not count
                 os.fchmod(file.fileno(), 0o660)
             file.write(data)

@@ -372,7 +372,7 @@ def _work(
         return _TREE_S_PER_CELL * tree + planning + answers * 2e-8 * cells
     choice = _CHOICE_S + _CHOICE_S_PER_QUERY * queries + _CHOICE_S_PER_CELL * cells
     fits = rounds * _ROUND_S_PER_CELL * min(cells, 2e5) + _TREE_S_PER_CELL * tree
-    layouts = rounds * queries * (_LAYOUT_S + _LAYOUT_S_GROWTH * columns**2.5)
+    layouts: float = rounds * queries * (_LAYOUT_S + _LAYOUT_S_GROWTH * columns**2.5)
     return fits + layouts + answers * choice
 
 

@@ -343,6 +343,38 @@ class CellValues(NamedTuple):
         return CellValues(self.values[rows], self.gone[rows])
 
 
+class NumberRows:
+    """Rows of numbers, whose ends are looked up in the groups of many categories.
+
+    Args:
+        columns: Columns of numbers, of the same rows.
+    """
+
+    def __init__(self, columns: Sequence[CellValues]) -> None:
+        series = {
+            f"column {place}": pl.Series(c.values.astype(np.float64)).set(pl.Series(c.gone), None)
+            for place, c in enumerate(columns)
+        }
+        self._frame = pl.DataFrame(series)
+
+    def ends(
+        self, by: CellValues
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+        """Return the least and the largest value and the number of values; group x column.
+
+        Where a group has no value, its least is infinite and its largest minus infinity. Rows whose
+        category is missing are in no group.
+        """
+        width = self._frame.width
+        lows, highs = pl.all().min().name.suffix(" low"), pl.all().max().name.suffix(" high")
+        groups = pl.Series("group", by.values[~by.gone])
+        grouped = self._frame.filter(~by.gone).group_by(groups)
+        ends = grouped.agg(lows, highs, pl.all().count())[:, 1:]  # the first is the group
+        low = ends[:, :width].fill_null(np.inf).to_numpy()
+        high = ends[:, width : 2 * width].fill_null(-np.inf).to_numpy()
+        return low, high, ends[:, 2 * width :].to_numpy().astype(np.int64)
+
+
 def cells_of(column: Column, table: Table) -> CellValues:
     """A modelled column of a table; SchemaError for a category that the schema lacks."""
     if column.kind in BINNED:

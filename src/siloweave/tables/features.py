@@ -436,7 +436,9 @@ class Features:
             points = points.with_every_whole_number(bounds)
             encodings.append(learned(bounds, points, numeric))
         if numeric == "ranks":
-            encodings = with_links(encodings, _numbers_with_links(table, schema, encodings))
+            numbers = _numbers_with_links(table, schema, encodings)
+            if len(numbers) > 1:
+                encodings = with_links(encodings, numbers)
         return cls(schema, tuple(encodings))
 
     @classmethod

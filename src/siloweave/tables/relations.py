@@ -20,14 +20,13 @@ from math import lgamma, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, coarser_step, step_of
-from siloweave.tables.cells import CellValues, cells_of, groups_of, value_of
+from siloweave.tables.cells import CellValues, NumberRows, cells_of, groups_of, value_of
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
@@ -818,11 +817,9 @@ def _ranges(
             c.name: np.sort(cells[c.name].values[~cells[c.name].gone].astype(np.float64))
             for c in some
         }
-        numbers_of_rows = pl.DataFrame(
-            {f"column {place}": _nullable(cells[c.name]) for place, c in enumerate(some)}
-        )
+        number_rows = NumberRows([cells[c.name] for c in some])
         for by in deciding:
-            places = _worth_a_look(numbers_of_rows, some, cells[by.name])
+            places = _worth_a_look(number_rows, some, cells[by.name])
             if not places:
                 continue
             # Codes of a byte are sorted several times as fast.
@@ -842,32 +839,11 @@ def _ranges(
     return [best[column.name][1] for column in numbers if column.name in best]
 
 
-def _nullable(cells: CellValues) -> pl.Series:
-    """Return a column's numbers as float64, null where they are missing."""
-    return pl.Series(cells.values.astype(np.float64)).set(pl.Series(cells.gone), None)
-
-
-def _ends_by_group(
-    numbers: pl.DataFrame, groups: Ints
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return the least and the largest value and the number of values; group x column.
-
-    Where a group has no value, its least is infinite and its largest minus infinity.
-    """
-    width = numbers.width
-    lows, highs = pl.all().min().name.suffix(" low"), pl.all().max().name.suffix(" high")
-    by_group = numbers.group_by(pl.Series("group", groups)).agg(lows, highs, pl.all().count())
-    ends = by_group[:, 1:]  # the first column is the group
-    low = ends[:, :width].fill_null(np.inf).to_numpy()
-    high = ends[:, width : 2 * width].fill_null(-np.inf).to_numpy()
-    return low, high, ends[:, 2 * width :].to_numpy().astype(np.int64)
-
-
-def _worth_a_look(numbers: pl.DataFrame, columns: Sequence[Column], by: CellValues) -> list[int]:
+def _worth_a_look(numbers: NumberRows, columns: Sequence[Column], by: CellValues) -> list[int]:
     """Which columns may have a range by a category, of many columns at once.
 
     Args:
-        numbers: The columns, as float64, null where missing.
+        numbers: The columns.
         columns: How these are declared.
         by: The category of each row.
 
@@ -875,7 +851,7 @@ def _worth_a_look(numbers: pl.DataFrame, columns: Sequence[Column], by: CellValu
         Places of columns with ranges that do not overlap, a category of one value, or enough rows
         to show an edge.
     """
-    low, high, rows = _ends_by_group(numbers.filter(~by.gone), by.values[~by.gone])
+    low, high, rows = numbers.ends(by)
     if len(rows) < 2:
         return []
 
