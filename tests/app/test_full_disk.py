@@ -215,6 +215,7 @@ def ends_of(ends, folder):
         yield made, folder.path / "spool"
 
 
+@pytest.mark.slow  # half a minute: it fills up at every file; a party's takes a third
 def test_the_coordinator(ends_of, capsys):
     made, files = ends_of
     own = made.made["coordinator"]
