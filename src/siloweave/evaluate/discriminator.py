@@ -161,14 +161,14 @@ def _code_alike(X: Floats, tables: Aligned) -> None:
     for place, column in enumerate(tables.columns):
         if column.numeric:
             continue
-        known = ~np.isnan(X[:, place])
-        codes = X[known, place].astype(np.int64)
+        has_value = ~np.isnan(X[:, place])
+        codes = X[has_value, place].astype(np.int64)
         counts = np.bincount(codes, minlength=len(column.labels))
         names = [str(label) for label in column.labels]
         order = sorted(range(len(names)), key=lambda code: (-counts[code], names[code]))
         ranks = np.empty(len(names))
         ranks[order] = np.arange(len(names))
-        X[known, place] = ranks[codes]
+        X[has_value, place] = ranks[codes]
 
 
 def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: Trees) -> Any:

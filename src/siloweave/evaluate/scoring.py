@@ -769,10 +769,10 @@ def _add_detectors(
             return min(detector_rows, *(sides.tables.num_rows[table] for table in pair))
 
         def note() -> str:
-            seen = f"{trees.count} rounds on {rows_of(sides.value)} rows of either table"
+            text = f"{trees.count} rounds on {rows_of(sides.value)} rows of either table"
             if sides.ceiling and rows_of(sides.ceiling) != rows_of(sides.value):
-                seen += f", the ceiling on {rows_of(sides.ceiling)}"
-            return f"{seen}; with fewer rows a detector finds less"
+                text += f", the ceiling on {rows_of(sides.ceiling)}"
+            return f"{text}; with fewer rows a detector finds less"
 
         sheet.add(
             Heading(name, "discriminability", "higher", OF_100, f"{TABPC}; SDMetrics"),
@@ -797,20 +797,20 @@ def _add_support(sheet: Sheet, key: Key, max_rows: int) -> None:
     sides = sheet.sides
 
     @cache
-    def found(real: str, other: str) -> Support:
+    def measured(real: str, other: str) -> Support:
         return support(sides.tables, real, other, key=key, max_rows=max_rows)
 
     def rows() -> str:
-        return f"{found(*sides.value).rows} rows of either table, by numbers and indicators"
+        return f"{measured(*sides.value).rows} rows of either table, by numbers and indicators"
 
     sheet.add(
         Heading("alpha-precision", "distances", "higher", OF_100, ALAA),
-        lambda a, b: 100.0 * found(a, b).alpha_precision,
+        lambda a, b: 100.0 * measured(a, b).alpha_precision,
         note=rows,
     )
     sheet.add(
         Heading("beta-recall", "distances", "higher", OF_100, ALAA),
-        lambda a, b: 100.0 * found(a, b).beta_recall,
+        lambda a, b: 100.0 * measured(a, b).beta_recall,
         note=lambda: f"{rows()}; real rows reach about 50, copies of the training rows 100",
     )
 

@@ -172,12 +172,8 @@ class Steps(_OneMode, frozen=True, tag="steps"):
         return values
 
 
-class Curve(_OneMode, frozen=True, tag="curve"):
-    """Quantile to normal: straight lines between knots of (value, normal score).
-
-    Values beyond the knots become the scores of the outermost knots, and scores beyond them their
-    values. Values ascend; scores strictly, each a float32, so that a knot comes back exactly.
-    """
+class _Knots(_OneMode, frozen=True):
+    """Values that rise, each with a normal score."""
 
     values: tuple[float, ...]
     scores: tuple[float, ...]
@@ -186,6 +182,14 @@ class Curve(_OneMode, frozen=True, tag="curve"):
         """Whether every value between these becomes a finite number."""
         fit = 0 < len(self.values) == len(self.scores)
         return fit and _small(*self.scores) and ascending(self.scores) and _rising(self.values)
+
+
+class Curve(_Knots, frozen=True, tag="curve"):
+    """Quantile to normal: straight lines between knots of (value, normal score).
+
+    Values beyond the knots become the scores of the outermost knots, and scores beyond them their
+    values. Values ascend; scores strictly, each a float32, so that a knot comes back exactly.
+    """
 
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
@@ -198,7 +202,7 @@ class Curve(_OneMode, frozen=True, tag="curve"):
         return values
 
 
-class Ranks(_OneMode, frozen=True, tag="ranks"):
+class Ranks(_Knots, frozen=True, tag="ranks"):
     """Quantile to normal, where a value that several rows share keeps its share of the scores.
 
     Knots are (value, normal score), with straight lines between them. A value of two knots is an
@@ -206,22 +210,14 @@ class Ranks(_OneMode, frozen=True, tag="ranks"):
     drawn exactly and as often as it was seen. Values rise, scores ascend, each a float32.
     """
 
-    values: tuple[float, ...]
-    scores: tuple[float, ...]
-
-    def takes(self, low: float, high: float) -> bool:
-        """Whether every value between these becomes a finite number."""
-        fit = 0 < len(self.values) == len(self.scores)
-        return fit and _small(*self.scores) and ascending(self.scores) and _rising(self.values)
-
     def split(self, values: Floats, random: np.random.Generator) -> tuple[_Modes, Floats]:
         """Return zeros and the numbers."""
         from scipy.special import ndtr, ndtri
 
-        known, scores = np.array(self.values), np.array(self.scores)
-        first = np.searchsorted(known, values, side="left")
-        last = np.searchsorted(known, values, side="right") - 1
-        numbers = np.interp(values, known, scores)
+        knots, scores = np.array(self.values), np.array(self.scores)
+        first = np.searchsorted(knots, values, side="left")
+        last = np.searchsorted(knots, values, side="right") - 1
+        numbers = np.interp(values, knots, scores)
 
         # Scores of an atom are uniform in the levels of the distribution between its knots.
         draws = random.random(len(values))
@@ -233,17 +229,17 @@ class Ranks(_OneMode, frozen=True, tag="ranks"):
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values; between two atoms without a knot between them, the nearer one."""
-        known, scores = np.array(self.values), np.array(self.scores)
-        values: Floats = np.interp(numbers, scores, known)
-        equal = known[1:] == known[:-1]
+        knots, scores = np.array(self.values), np.array(self.scores)
+        values: Floats = np.interp(numbers, scores, knots)
+        equal = knots[1:] == knots[:-1]
         is_atom = np.append(equal, False) | np.insert(equal, 0, False)
-        right = np.searchsorted(scores, numbers).clip(1, max(len(known) - 1, 1))
+        right = np.searchsorted(scores, numbers).clip(1, max(len(knots) - 1, 1))
         left = right - 1
-        if len(known) > 1:
+        if len(knots) > 1:
             between = (numbers > scores[0]) & (numbers < scores[-1])
             between &= is_atom[left] & is_atom[right]
             nearer = np.where(numbers - scores[left] <= scores[right] - numbers, left, right)
-            values[between] = known[nearer[between]]
+            values[between] = knots[nearer[between]]
         return values
 
 
