@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import exp, log, pi, sqrt
+from math import exp, inf, log, pi, sqrt
 from statistics import NormalDist, fmean
 
 import numpy as np
@@ -174,6 +174,8 @@ def aim_rounds(
     rho: float,
     share: float,
     per_column: int,
+    *,
+    most_pairs: float = inf,
 ) -> float:
     """Return about how many rounds AIM makes (McKenna et al. 2022, Algorithm 1).
 
@@ -188,6 +190,7 @@ def aim_rounds(
         rho: zCDP of all rounds, in units of a marginal's sensitivity.
         share: Of it that pays for measurements.
         per_column: Rounds per column that the first noise is sized for.
+        most_pairs: Pairs that stand out of the noise at most.
     """
     columns = len(domain.names)
     kinds = _PairKinds.of(domain, numbers)
@@ -196,7 +199,8 @@ def aim_rounds(
     taken, cost = 0.0, 1.0
     while True:
         noise = _MEAN_ABS * sigma * kinds.cells / max(rows, 1.0)
-        new = max(1.0, kinds.above(noise) - taken)
+        pairs_above = min(kinds.above(noise), most_pairs)
+        new = max(1.0, pairs_above - taken)
         if new * cost >= left:
             return max(1.0, taken + left / cost)
         taken += new

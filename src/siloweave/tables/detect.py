@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
@@ -38,6 +39,7 @@ _EACH = 0.1  # share of distinct values from which each has few rows, as people 
 _SECOND = RESOLUTIONS["second"]
 _SURPRISE = log(1e5)  # so seldom would all of some times be on whole hours by chance
 _ROWS = 5000  # by which order in other columns is judged
+_THREADS = 4  # that judge columns side by side; more would hold more copies of columns
 
 
 def _lexicon(words: str) -> frozenset[str]:
@@ -237,7 +239,11 @@ def evidence(table: Table, names: Sequence[str] | None = None) -> dict[str, Colu
         >>> found.kind, found.format, found.decimals, found.padded
         ('continuous', '$1,234.5', 1, 2)
     """
-    found = {name: _judged(table.finite(name), name) for name in names or table.names}
+    judged_names = list(names or table.names)
+    # Columns are judged apart, and polars and NumPy let another thread run while they work.
+    with ThreadPoolExecutor(_THREADS) as threads:
+        judged = threads.map(lambda name: _judged(table.finite(name), name), judged_names)
+        found = dict(zip(judged_names, judged, strict=True))
     for name, one in found.items():
         if codes := table.declared_missing(name):
             why = f"{one.why}; declared missing in the file: {', '.join(codes)}"
