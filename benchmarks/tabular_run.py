@@ -44,6 +44,7 @@ from siloweave.tables import align
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.keys import generator
 from siloweave.tables.read import write
+from siloweave.tables.relations import proposed
 
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "tabular_peers.py"
@@ -115,9 +116,12 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
     kinds = ("numbers", "whole numbers")
     numeric = {n for n in table.names if table.kind(n) in kinds} - set(facts["categorical"])
     schema = sw.Schema(tuple(column(used, n, n in numeric) for n in table.names)).with_fallbacks()
+    training_rows = table.take(np.sort(train))
+    # As `siloweave init` and `Schema.detect` do; the test rows are not looked at.
+    schema = sw.Schema(schema.columns, proposed(training_rows, schema))
     return Prepared(
         schema,
-        table.take(np.sort(train)),
+        training_rows,
         table.take(np.sort(test)),
         facts["target"],
         facts["task"] == "classification",

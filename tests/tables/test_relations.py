@@ -36,6 +36,47 @@ def test_detect_proposes_what_is_found():
     assert Schema.detect(frame, constraints=False).columns == detected.columns
 
 
+@pytest.mark.parametrize("codes", [(0, 1), (False, True), ("no", "yes")])
+def test_dummy_variables_of_a_category_are_fixed_combinations(codes):
+    rng = np.random.default_rng(0)
+    soil, area = rng.integers(0, 5, ROWS), rng.integers(0, 3, ROWS)
+    marked = np.array(codes, dtype=object if isinstance(codes[0], str) else None)
+    before = rng.integers(0, 2, ROWS)
+    frame = pd.DataFrame(
+        {"owned": marked[before]}
+        | {f"soil {level}": marked[(soil == level).astype(int)] for level in range(5)}
+        | {f"area {level}": marked[(area == level).astype(int)] for level in range(3)}
+        | {"height": rng.normal(size=ROWS)}
+    )
+    rules = rules_of(frame, sw.FixedCombinations)
+    assert [rule.columns for rule in rules] == [
+        tuple(f"soil {level}" for level in range(5)),
+        tuple(f"area {level}" for level in range(3)),
+    ]
+    assert [len(rule.rows) for rule in rules] == [5, 3]
+
+
+def test_marks_that_a_row_has_twice_or_lacks_are_no_dummy_variables():
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 4, ROWS)
+    frame = pd.DataFrame({f"mark {level}": (levels == level).astype(int) for level in range(4)})
+    assert len(rules_of(frame, sw.FixedCombinations)) == 1
+    for row, value in ((7, 1), (8, 0)):
+        changed = frame.copy()
+        changed.loc[row] = value
+        assert rules_of(changed, sw.FixedCombinations) == []
+
+
+def test_numbers_with_decimals_that_repeat_are_decided_too():
+    rng = np.random.default_rng(0)
+    month = rng.integers(0, 6, ROWS)
+    rates = np.array([1.1, -0.1, 0.25, 3.5, -1.8, 0.7])
+    frame = pd.DataFrame({"month": [f"m{code}" for code in month], "rate": rates[month]})
+    (rule,) = rules_of(frame, sw.FixedCombinations)
+    assert rule.columns == ("month", "rate")
+    assert ("m3", 3.5) in rule.rows
+
+
 def test_what_was_seen_is_no_fact():
     rng = np.random.default_rng(0)
     came = days(rng, "2020-01-01", 300)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,8 @@ class Utilities:
         left_out: Per target that cannot be predicted, why not.
         relative: Per table, target and fold, how well its model does beside the one that learnt
             from real rows, as a ratio: of balanced accuracies, or of root mean squared errors, the
-            real model's on top. 1: as well; it may be more.
+            real model's on top. 1: as well; it may be more. Numbers that real rows predict no
+            better than their mean does are not among the targets.
     """
 
     real: Mapping[str, Folds]
@@ -304,9 +306,10 @@ def utilities(
                 model = task.fit(name, picked[name], fold_in(seed, name))
                 grades = [task.grade(model, fold) for fold in folds]
                 theirs[name][column.name] = tuple(grade.score for grade in grades)
-                relative[name][column.name] = tuple(
-                    grade.beside(other) for grade, other in zip(grades, best, strict=True)
-                )
+                if task.is_predicted(best):
+                    relative[name][column.name] = tuple(
+                        grade.beside(other) for grade, other in zip(grades, best, strict=True)
+                    )
     return Utilities(ours, theirs, left_out, relative)
 
 
@@ -366,6 +369,14 @@ class _Task:
             return Constant(float(values[0]) if len(values) else 0.0)
         X = features(self.tables, table, rows[known], without=self.column.name)
         return boosted(X, y[known], key, SHORT, numeric=self.column.numeric)
+
+    def is_predicted(self, grades: Sequence[_Grade]) -> bool:
+        """Whether real rows predict the target, judged by their models' grades in all folds.
+
+        One row of 693 million among thousands makes any model worse than the mean, and whichever
+        rows predict the mean would be called much better than real ones.
+        """
+        return not self.column.numeric or fmean(grade.error for grade in grades) < 1
 
     def grade(self, model: Any, places: Rows) -> _Grade:
         """Compare a model's answers on some of the real rows with the truth."""

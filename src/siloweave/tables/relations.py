@@ -1,10 +1,11 @@
 """Constraints that the rows of a table seem to keep, to be proposed and reviewed.
 
 A column that decides another (a functional dependency, Armstrong 1974, "Dependency structures of
-data base relationships") gives fixed combinations; a column that is at most another in every row
-gives an inequality. Columns may add up to a total, follow from two others, be missing in the same
-rows, be missing unless a category has some value, or have a range that a category decides. Each
-must be more than chance would give, and more than bounds say already; its sentence has the numbers.
+data base relationships") gives fixed combinations, and so do dummy variables, of which exactly one
+is set in every row. A column that is at most another in every row gives an inequality. Columns may
+add up to a total, follow from two others, be missing in the same rows, be missing unless a category
+has some value, or have a range that a category decides. Each must be more than chance would give,
+and more than bounds say already; its sentence has the numbers.
 
 **Guarantee**: none. What is proposed is from the rows, and marked so.
 """
@@ -26,7 +27,14 @@ from numpy.typing import NDArray
 from siloweave.errors import SchemaError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, coarser_step, step_of
-from siloweave.tables.cells import CellValues, NumberRows, cells_of, groups_of, value_of
+from siloweave.tables.cells import (
+    CellValues,
+    NumberRows,
+    cells_of,
+    groups_of,
+    options_of,
+    value_of,
+)
 from siloweave.tables.constraints import (
     CategoryRanges,
     ColumnSum,
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
 
 _ROWS = 50  # fewer show no rule
 _FIRST = 2_000  # rows by which most pairs of columns are ruled out
+_FEWEST_DUMMIES = 3  # columns of one category; of two, one decides the other
 _LEVELS = 256  # values of a column that decides others, at most
 _REPEATED = 10  # rows for each of them, on average
 _EVIDENCE = 20.0  # how unlikely chance must be: minus the logarithm
@@ -98,14 +107,25 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
             cells[column.name] = cells_of(column, table)
     columns = [schema[name] for name in cells]
 
-    groups = _deciding({c.name: cells[c.name] for c in columns if c.kind != "continuous"})
+    dummies = _dummies(columns, cells)
+    in_dummies = {name for names in dummies for name in names}
+    alone = [c for c in columns if c.name not in in_dummies]
+
+    # Numbers with decimals that follow from others have a formula, which says more than a list of
+    # combinations does. What is left of them may still have a few values that others decide.
+    groups = _deciding({c.name: cells[c.name] for c in alone if c.kind != "continuous"})
+    free = _numbers_but(alone, groups)
+    sums = _sums(free, cells)
+    computed = _computed(free, cells, sums)
+    formulas: list[ColumnSum | Computed] = [*sums, *computed]
+    in_formulas = {name for rule in formulas for name in rule.columns}
+    groups = _deciding({c.name: cells[c.name] for c in alone if c.name not in in_formulas})
+    free = _numbers_but(alone, groups)
+
+    groups = [*dummies, *groups]
     combinations = [_combinations(schema, cells, names) for names in groups]
     combined = {name: place for place, names in enumerate(groups) for name in names}
-
-    free = [c for c in columns if c.kind in BINNED and c.name not in combined]
-    sums = _sums(free, cells)
     within = {(part, rule.total) for rule in sums for part in rule.parts}
-    computed = _computed(free, cells, sums)
     together = _together([c for c in columns if c.missing], cells, combined)
     rules: list[Constraint] = [*combinations, *sums, *computed]
     rules += [*_ordered(free, cells, within), *together]
@@ -121,6 +141,50 @@ def _is_possible(rule: Constraint, schema: Schema) -> bool:
     except SchemaError:
         return False
     return True
+
+
+def _numbers_but(columns: Sequence[Column], groups: Sequence[Sequence[str]]) -> list[Column]:
+    """Return the columns of numbers and datetimes that are in no group."""
+    grouped = {name for names in groups for name in names}
+    return [c for c in columns if c.kind in BINNED and c.name not in grouped]
+
+
+def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
+    """Return groups of columns beside each other of which exactly one is set in every row.
+
+    They are the dummy variables of one category, made by most tools in this order. A column is set
+    where it has the later of its two codes: 1, true or "yes".
+    """
+    groups: list[tuple[str, ...]] = []
+    names: list[str] = []
+    sets: list[Bools] = []
+    for column in columns:
+        is_set = _is_set(column, cells[column.name])
+        if is_set is None:
+            names, sets = [], []
+            continue
+        names.append(column.name)
+        sets.append(is_set)
+        # A row with two set columns: the group, if there is one, begins after the earlier of them.
+        while np.any(np.sum(sets, axis=0) > 1):
+            names, sets = names[1:], sets[1:]
+        varied = sum(bool(one_set.any()) for one_set in sets)
+        if varied >= _FEWEST_DUMMIES and np.all(np.sum(sets, axis=0) == 1):
+            groups.append(tuple(names))
+            names, sets = [], []
+    return groups
+
+
+def _is_set(column: Column, values: CellValues) -> Bools | None:
+    """Return in which rows a column of two codes has the later one; None for other columns."""
+    codes, gone = values
+    if gone.any():
+        return None
+    if column.kind in ("boolean", "categorical"):
+        return np.asarray(codes == 1) if options_of(column) == 2 else None
+    if column.kind == "integer" and codes.min() >= 0 and codes.max() <= 1:
+        return np.asarray(codes == 1)
+    return None
 
 
 def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
