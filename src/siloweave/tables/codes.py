@@ -42,6 +42,7 @@ from siloweave.tables.cells import PlacedCells, check_values, label_series, plac
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, digest_of, read
 from siloweave.tables.schema import VERSION, Column, Schema, check_columns, versioned
+from siloweave.tables.tails import LevelCounts, thinned
 
 Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
@@ -519,13 +520,20 @@ class ResolutionLevels:
             raise DataError(f"counts have shape {np.shape(counts)}; {cells}")
         parts = np.split(np.asarray(counts), np.cumsum([n for _, _, n in self._sizes])[:-1])
         found: dict[str, Floats] = {}
+        levels: dict[str, list[LevelCounts]] = {}
         for (name, width, _), part in zip(self._sizes, parts, strict=True):
             known = self._known(name)
+            bins = -(-known // width)
+            levels.setdefault(name, []).append(LevelCounts(width, part[:bins]))
             if name in found:
                 found[name][:known] = _divided(found[name][:known], part, width, sigma)
             else:
-                whole, bins = consistent(part, float(rows)), -(-known // width)
+                whole = consistent(part, float(rows))
                 found[name] = np.append(_spread(whole[:bins], width, known), whole[bins:])
+        # Bins that were cut are narrower near 0 (`octaves`): the column may be skewed.
+        for name in self.encoder.cuts or {}:
+            edges, known = self.encoder.edges(name), self._known(name)
+            found[name][:known] = thinned(found[name][:known], levels[name], edges, sigma)
         return found
 
 
