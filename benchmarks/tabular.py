@@ -4,11 +4,14 @@
     python benchmarks/tabular.py --table churn --method tabddpm --seed 0
     python benchmarks/tabular.py --table churn --method TabularARGN --peer-python peer/bin/python
     python benchmarks/tabular.py --method tabddpm --settings '{"steps": 60000}' --label longer
+    python benchmarks/tabular.py --method silofuse fed_point_diff
+    python benchmarks/tabular.py --method aim two_round --epsilon 1
     python benchmarks/results_page.py
 
 Nine tenths of the rows are learnt from (Adult: its own split), and as many rows are drawn and
-judged against them. Every run has a process of its own and is one line of the results; runs that
-are there are not repeated. How rows are judged is in tabular_run.py. The peers run in an
+judged against them. Columns are split over four parties, and rows over five, each with rows that
+are alike. Every run has a process of its own and is one line of the results; runs that are there
+are not repeated. How rows are split and judged is in tabular_run.py. The peers run in an
 environment of their own, and nothing of them is imported here:
 
     python -m venv peer
@@ -54,12 +57,20 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("table", "method", "label", "seed", "rows_asked"))
 
 
+def label_of(asked: argparse.Namespace) -> str:
+    """Return the name of runs with other settings, or with a budget."""
+    if asked.label or asked.epsilon is None:
+        return str(asked.label)
+    return f"ε = {asked.epsilon:g}"
+
+
 def jobs(asked: argparse.Namespace) -> list[Job]:
     """Return every run that was asked for, the bounds of a table before its methods."""
     return [
         {
-            "table": table, "method": method, "label": asked.label, "seed": seed,
+            "table": table, "method": method, "label": label_of(asked), "seed": seed,
             "rows_asked": asked.rows, "settings": json.loads(asked.settings),
+            "epsilon": asked.epsilon,
             "peer": method in PEERS, "peer_python": str(asked.peer_python or ""),
             "limit_seconds": asked.limit_seconds, "threads": asked.threads,
             "data": str(asked.data),
@@ -99,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument("--seed", nargs="*", type=int, default=list(SEEDS))
     parse.add_argument("--settings", default="{}", help="JSON: arguments of the method's class")
     parse.add_argument("--label", default="", help="name of runs with other settings")
+    parse.add_argument("--epsilon", type=float, help="of methods with a guarantee")
     parse.add_argument("--rows", type=int, help="rows used at most, for trials")
     parse.add_argument("--peer-python", type=Path, help="an interpreter that has the peers")
     parse.add_argument("--limit-seconds", type=float, help="of a peer's fit and drawing")

@@ -13,7 +13,7 @@ from typing import Any
 
 from marked import table as markdown
 from tabular import OURS, PEERS, SEEDS, key
-from tabular_run import CEILING, FLOOR, SUPPORT_ROWS, TABLES
+from tabular_run import BINS, CEILING, FLOOR, SUPPORT_ROWS, TABLES
 
 Row = dict[str, Any]
 NOT_RUN = "not run"
@@ -25,6 +25,7 @@ MEASURES = {
     "alpha-precision": 1,
     "beta-recall": 1,
     "information error": 4,
+    "three-way": 4,
     "every column": 1,
     "utility": 3,
 }
@@ -43,6 +44,7 @@ Where a method rakes its rows, a second line has them as drawn.
 - **Shape**, **Trend**: SDMetrics' column shapes, and pair trends over all pairs.
 - **alpha-precision**, **beta-recall**: {SUPPORT_ROWS:,} rows of either table at most.
 - **information error**: of the mutual information of pairs, weighted; 0 is best.
+- **three-way**: total variation of 300 triples of columns at most, numbers in {BINS} equal bins.
 - **every column**: how well each column is learnt from all others, beside real rows (100).
 - **utility**: area under the curve of boosted trees for a target of classes, the mean of one
   against the rest; for a number the root mean squared error in standard deviations, where less is

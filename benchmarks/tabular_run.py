@@ -40,8 +40,10 @@ from siloweave.evaluate.predictive import (
     utilities,
 )
 from siloweave.evaluate.support import support
+from siloweave.evaluate.workload import tvd
 from siloweave.tables import align
 from siloweave.tables.aligned import Aligned
+from siloweave.tables.codes import Encoder
 from siloweave.tables.keys import generator
 from siloweave.tables.read import write
 from siloweave.tables.relations import proposed
@@ -55,6 +57,10 @@ TEST = 0.1
 SUPPORT_ROWS = 10_000
 """Rows of either table whose neighbours are looked for: seconds grow with their square."""
 FLOOR, CEILING = "shuffled columns", "real rows held out"
+PARTIES = {"columns": 4, "rows": 5}
+DELTA = 1e-6
+BINS = 16
+"""Equal bins of a number, in triples of columns."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,8 @@ def judged(table: Prepared, drawn: sw.Table, seed: int, teacher: str = "drawn") 
     found["alpha-precision"] = 100 * places.alpha_precision
     found["beta-recall"] = 100 * places.beta_recall
     found["information error"] = similarity.information_error(tables, *names)
+    triples = Encoder(table.schema, BINS)
+    found["three-way"] = tvd(table.train, drawn, 3, key=0, encoder=triples)
     if teacher == "drawn":  # beside itself, what real rows teach is 100 by definition
         every = utilities(tables, "train", (teacher,), key=seed)
         found["every column"] = every.of_every_column(teacher)[0]
@@ -221,8 +229,12 @@ def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
     settings = dict(job["settings"])
     if table.classes and "target" in kind.__dataclass_fields__:
         settings.setdefault("target", table.target)
+    budget = None if job["epsilon"] is None else sw.Budget(job["epsilon"], DELTA)
+    rows = shared_out(kind.method.split, table.train, job["seed"])
     start = spent()
-    fitted = kind(**settings).fit(table.train, table.schema, seed=job["seed"], progress=False)
+    fitted = kind(**settings).fit(
+        rows, table.schema, budget=budget, seed=job["seed"], progress=False
+    )
     fit_wall, fit_own = since(start)
     start = spent()
     drawn = fitted.sample_table(table.train.num_rows, seed=job["seed"])
@@ -238,6 +250,18 @@ def ours(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
         raw = fitted.sample_table(table.train.num_rows, seed=job["seed"], raked=False)
         line["as_drawn"] = judged(table, raw, job["seed"])
     return line
+
+
+def shared_out(split: str, rows: sw.Table, seed: int) -> Any:
+    """Return rows as a method takes them: whole, or in parts that parties hold.
+
+    Columns are parted as they stand. Of rows each party has one cluster, so no two are alike.
+    """
+    if split == "columns":
+        return sw.split_columns(rows, PARTIES["columns"])
+    if split == "rows":
+        return sw.split_rows(rows, PARTIES["rows"], by="clusters", method="pca", seed=seed)
+    return rows
 
 
 def peers(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
