@@ -147,3 +147,26 @@ def test_where_a_training_cannot_end_early_it_is_refused_by_name(kind, setting):
     (name,) = setting
     with pytest.raises(InputError, match=name):
         kind(**setting) if own else kind(diffusion=setting)
+
+
+def test_looks_at_rows_held_back_are_kept_with_the_model(tmp_path):
+    model = fitted(noise(64), steps=200, watched=0.25)
+    assert len(model.looks) >= 2
+    assert [look.step for look in model.looks] == sorted({look.step for look in model.looks})
+    assert model.looks[-1].step <= 200
+    assert all(np.isfinite(look.loss) and look.seconds >= 0 for look in model.looks)
+    model.save(tmp_path / "m.safetensors")
+    assert diffusion.TabDDPMModel.load(tmp_path / "m.safetensors").looks == model.looks
+    assert fitted(noise(64), steps=20).looks == ()
+
+
+def test_the_owners_report_shows_the_loss_by_seconds(tmp_path):
+    rows = sw.Table.from_columns({name: (noise(80)[:, i], None) for i, name in enumerate("xy")})
+    schema = sw.Schema(tuple(sw.Column(n, "continuous", low=-9, high=9) for n in "xy"))
+    small = {**SMALL, "steps": 40}
+    for watched in (0.25, 0.0):
+        fit = sw.PointDiff(diffusion={**small, "watched": watched}).fit(rows, schema, seed=0)
+        page = fit.report(tmp_path / "report.html", audience="owner", data=rows)
+        assert ("Loss of rows held back" in page.read_text("utf-8")) == (watched > 0)
+        public = fit.report(tmp_path / "public.html")
+        assert "Loss of rows held back" not in public.read_text("utf-8")

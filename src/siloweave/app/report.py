@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave import __version__
-from siloweave.core.fit import Fit, MarginalModel
+from siloweave.core.fit import FeatureModel, Fit, MarginalModel
 from siloweave.core.method import GUARANTEED
 from siloweave.core.run import FEW, named_parties
 from siloweave.errors import InputError
@@ -35,6 +35,7 @@ from siloweave.privacy.accountants import Tally, epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.journal import write_whole
 from siloweave.protocols.columns import DrawnRows
+from siloweave.protocols.networks import NetworkModel
 from siloweave.report import words
 from siloweave.report.page import Audience, render, render_comparison
 from siloweave.report.record import (
@@ -50,6 +51,7 @@ from siloweave.report.record import (
     Record,
     SchemaFact,
     Setting,
+    TrainingLook,
     Visibility,
 )
 from siloweave.statistics.marginals import cramers_v, marginal
@@ -581,4 +583,13 @@ def _owner(
         workload_errors=errors,
         tvd={f"{w}-way": tvd(real, view.many, w, max_cliques=60, key=0) for w in ways},
         scores=dict(measured),
+        training=tuple(_looks(fitted)),
     )
+
+
+def _looks(fitted: Fit) -> Iterator[TrainingLook]:
+    """Yield the looks at rows that a network's training held back."""
+    model = fitted.model
+    if isinstance(model, FeatureModel) and isinstance(model.net, NetworkModel):
+        for look in model.net.looks:
+            yield TrainingLook(step=look.step, seconds=look.seconds, loss=look.loss)

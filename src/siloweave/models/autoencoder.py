@@ -182,5 +182,5 @@ def fit(
     rows = Rows(jnp.asarray(numbers), jnp.asarray(codes), jnp.zeros(len(X), jnp.int32))
     first, key = jax.random.split(key)
     update, start = descent(settings, layout), fresh(Coder, layout, settings, key=first)
-    net = update.trained(start, rows, key=key, progress=progress, store=store)
+    net, _ = update.trained(start, rows, key=key, progress=progress, store=store)
     return Autoencoder(net, layout, settings)

@@ -65,7 +65,7 @@ from siloweave.models.nets import (
     save_arrays,
 )
 from siloweave.models.settings import SCHEDULES, DiffusionSettings
-from siloweave.models.train import Descent
+from siloweave.models.train import Descent, Look
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout, SphereCode, SphereCodes
@@ -293,6 +293,7 @@ class TabDDPMModel(eqx.Module):
     label: Block | None = eqx.field(static=True, default=None)  # that conditions the network
     label_shares: tuple[float, ...] = eqx.field(static=True, default=())  # in the data
     ranges: Ranges = eqx.field(static=True, default=())  # of each number; sampling clips to them
+    looks: tuple[Look, ...] = eqx.field(static=True, default=())  # at rows held back, in training
 
     @property
     def diffused(self) -> Layout:
@@ -400,7 +401,11 @@ class TabDDPMModel(eqx.Module):
 
     def facts(self) -> dict[str, Any]:
         """What a file says of the model beside its blocks; `of_facts` reads it."""
-        return {"label_shares": list(self.label_shares), "ranges": self.ranges}
+        return {
+            "label_shares": list(self.label_shares),
+            "ranges": self.ranges,
+            "looks": self.looks,
+        }
 
     @classmethod
     def of_facts(
@@ -412,8 +417,9 @@ class TabDDPMModel(eqx.Module):
     ) -> TabDDPMModel:
         """A model with first weights instead of its own."""
         ranges = tuple((low, high) for low, high in facts["ranges"])
+        looks = tuple(Look(*look) for look in facts.get("looks", ()))
         net = network(layout, settings, label)
-        return cls(net, layout, settings, label, tuple(facts["label_shares"]), ranges)
+        return cls(net, layout, settings, label, tuple(facts["label_shares"]), ranges, looks)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""
@@ -491,7 +497,7 @@ def fit(
     weights = sum(x.size for x in jax.tree.leaves(eqx.filter(start, eqx.is_inexact_array)))
     settings = replace(settings, steps=settings.taken(len(X), weights))
     update, rows = descent(settings, layout, label), rows_of(X, layout, label)
-    net = update.trained(start, rows, key=key, progress=progress, store=store)
+    net, looks = update.trained(start, rows, key=key, progress=progress, store=store)
     if settings.clip_range is not None:
         ranges = ((-settings.clip_range, settings.clip_range),) * rows.numbers.shape[1]
     else:
@@ -502,7 +508,7 @@ def fit(
         counts = np.bincount(np.asarray(rows.labels), minlength=label.size)
         shares = tuple(counts / len(X)) if label_shares is None else label_shares
     shares = tuple(map(float, shares))
-    return TabDDPMModel(net, layout, settings, label, shares, ranges)
+    return TabDDPMModel(net, layout, settings, label, shares, ranges, looks)
 
 
 def rows_of(X: Matrix, layout: Layout, label: Block | None) -> Rows:

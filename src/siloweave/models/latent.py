@@ -36,7 +36,7 @@ from siloweave.models.denoiser import Denoiser, Rows, inputs
 from siloweave.models.diffusion import TabDDPMModel, codes_of, kept_variance
 from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
-from siloweave.models.train import Descent, State
+from siloweave.models.train import Descent, Look, State
 from siloweave.progress import Progress, silent
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.features import Block, Layout, SphereCodes
@@ -219,6 +219,11 @@ class LatentDiffusion(eqx.Module):
     def label_shares(self) -> tuple[float, ...]:
         """Shares of the label's options in the data; empty without a label."""
         return self.distribution.diffusion.label_shares
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """Looks at rows that the diffusion's training held back."""
+        return self.distribution.diffusion.looks
 
     def sample(self, n: int, *, key: Array, given: Matrix | None = None, **way: Any) -> Matrix:
         """Draw rows, (n, width) float32, categoricals one-hot.
@@ -435,7 +440,7 @@ def _fit_joint(
     latents, block = latent_layout(coder.latent, label.size if label else 0)
     pair = _Pair(coder, diffusion.network(latents, settings.diffusion, block, second))
     rows, update = diffusion.rows_of(X, layout, label), _Joint(settings.diffusion, rest.groups)
-    net = update.trained(pair, rows, key=key, progress=progress, store=store)
+    net, _ = update.trained(pair, rows, key=key, progress=progress, store=store)
     shares = tuple(map(float, X[:, label.start : label.stop].mean(0))) if label else ()
     return LatentDiffusion.of_networks(
         net.coder, net.denoiser, layout, settings, label, shares, RANGE

@@ -50,6 +50,7 @@ a note for the reader who waits, and whether training is over."""
 _FORMAT = "siloweave-training-1"
 _LOOKS = 16  # times at which a row held back is judged
 _LOOK_EVERY = 0.05  # share of the training between two looks at rows held back
+_MOST_LOOKS = 32  # looks that are kept: one every twentieth, and one at the end
 _PATIENCE = 5 / 3  # times the steps of the best look, after which training ends
 _LEAST_SHARE = 0.2  # of the training before which it does not end
 _WATCHING = 2**31 - 1  # what the key of looks is folded with: no step has this number
@@ -486,6 +487,27 @@ class State(eqx.Module):
     step: Array
 
 
+class Look(NamedTuple):
+    """How well rows held back were learned at one time of a training.
+
+    Attributes:
+        step: Steps taken by then.
+        seconds: Since training began, without what was spent before an interruption.
+        loss: The mean loss of rows held back.
+    """
+
+    step: int
+    seconds: float
+    loss: float
+
+
+class Trained(NamedTuple):
+    """A network after training, and the looks at rows held back, if there were any."""
+
+    net: Any
+    looks: tuple[Look, ...] = ()
+
+
 class WatchedState(State):
     """A state whose training may end by the clock, or where rows held back are drawn no better.
 
@@ -496,6 +518,7 @@ class WatchedState(State):
     best: Any  # the average with the least loss on rows held back
     best_loss: Array  # its loss
     best_step: Array  # how many steps it had behind it
+    looks: Array  # step, seconds and loss of each look, (_MOST_LOOKS, 3); 0 where there was none
 
 
 class Descent(eqx.Module):
@@ -538,16 +561,17 @@ class Descent(eqx.Module):
             return State(net, net, moments, jnp.array(0))
         worst = jnp.array(np.finfo(np.float32).max)  # finite, as a state must be
         share = jnp.array(0.0, jnp.float32)
+        looks = jnp.zeros((_MOST_LOOKS, len(Look._fields)))
         return WatchedState(
-            net, net, moments, jnp.array(0), share, net, worst, jnp.array(0, jnp.int32)
+            net, net, moments, jnp.array(0), share, net, worst, jnp.array(0, jnp.int32), looks
         )
 
     def trained(
         self, net: Any, rows: Any, *, key: Array, progress: Progress, store: Path | None
-    ) -> Any:
-        """The moving average of a fresh network after all steps; errors as of `train`.
+    ) -> Trained:
+        """Train a fresh network, and return the moving average after all steps.
 
-        With rows held back it is the average that was best on them.
+        With rows held back it is the average that was best on them. Errors are those of `train`.
         """
         held_back: Any = None
         between: Between[State] | None = None
@@ -560,9 +584,10 @@ class Descent(eqx.Module):
             between=between,
         )  # fmt: skip
         if held_back is None:
-            return state.average
+            return Trained(state.average)
         assert isinstance(state, WatchedState)
-        return state.best
+        looks = [Look(int(step), seconds, loss) for step, seconds, loss in state.looks.tolist()]
+        return Trained(state.best, tuple(look for look in looks if look.step))
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""
@@ -580,7 +605,7 @@ class Descent(eqx.Module):
         if isinstance(state, WatchedState):
             return WatchedState(
                 net, average, moments, state.step + 1,
-                state.share, state.best, state.best_loss, state.best_step,
+                state.share, state.best, state.best_loss, state.best_step, state.looks,
             )  # fmt: skip
         return State(net, average, moments, state.step + 1)
 
@@ -629,6 +654,7 @@ class TrainingWatch:
         self.key = jax.random.fold_in(key, _WATCHING)
         minutes = descent.settings.minutes
         self.seconds = None if minutes is None else 60.0 * minutes
+        self.watching_since = time.monotonic()
         self.began: float | None = None
         self.looked = 0.0
 
@@ -660,6 +686,11 @@ class TrainingWatch:
 
     def _looked(self, state: WatchedState, step: int) -> WatchedState:
         loss = float(self.descent.loss_on(state.average, self.held_back, self.key))
+        taken = int((state.looks[:, 0] > 0).sum())
+        if taken < _MOST_LOOKS:
+            seconds = time.monotonic() - self.watching_since
+            looks = state.looks.at[taken].set(jnp.array([step, seconds, loss]))
+            state = eqx.tree_at(lambda s: s.looks, state, looks)
         if not loss < float(state.best_loss):
             return state
         best = (state.average, jnp.array(loss, jnp.float32), jnp.array(step, jnp.int32))

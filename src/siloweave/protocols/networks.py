@@ -24,6 +24,7 @@ from siloweave.core.method import Asked, Case, Forecast, Place, Setup
 from siloweave.core.run import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site
+from siloweave.models.train import Look
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Block, Features, Layout
@@ -144,6 +145,12 @@ class NetworkModel(Generator):
 
     net: Any
     keeps: ClassVar[bool] = True
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """Looks at rows that training held back; empty for a kind of network that holds none."""
+        looks: tuple[Look, ...] = getattr(self.net, "looks", ())
+        return looks
 
     def save(self, path: Path) -> None:
         """Write the model as one safetensors file."""

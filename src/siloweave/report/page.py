@@ -120,6 +120,7 @@ def render(
         table=_table(record.synthetic, owner),
         pairs=_pairs(record.synthetic, owner),
         costs=_costs(record.parties),
+        training=plots.training_curve(owner.training) if owner and len(owner.training) > 1 else "",
         phases=_phases(record),
         how=words.HOW,
         trust=words.TRUST[record.method.trust],

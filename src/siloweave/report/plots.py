@@ -20,7 +20,13 @@ from typing import NamedTuple
 
 from siloweave.errors import InputError
 from siloweave.report import words
-from siloweave.report.record import Association, LedgerRow, Marginal, PartyCost
+from siloweave.report.record import (
+    Association,
+    LedgerRow,
+    Marginal,
+    PartyCost,
+    TrainingLook,
+)
 
 Points = list[tuple[float, float]]
 Marks = Iterable[tuple[float, str]]
@@ -357,6 +363,28 @@ def byte_profile(parties: Sequence[PartyCost]) -> str:
     total = words.size(sum(p.bytes_sent + p.bytes_received for p in parties))
     desc = f"{len(parties)} parties, {total} sent and received in total."
     return figure(WIDTH, 214, body, title="Bytes on the wire by party", desc=desc)
+
+
+def training_curve(looks: Sequence[TrainingLook]) -> str:
+    """Loss of rows held back by seconds of training, of two looks or more; the best one marked."""
+    axes = _Panel(60.0, 12.0, 700.0, 164.0)
+    longest = max(look.seconds for look in looks)
+    seconds = ticks(longest)
+    end = seconds[-1]
+    losses = [look.loss for look in looks]
+    least, most = min(losses), max(losses)
+    spread = (most - least) or 1.0
+    points = [(look.seconds / end, (look.loss - least) / spread) for look in looks]
+    marks = [(share, f"{least + spread * share:.3g}") for share in (0.0, 0.5, 1.0)]
+    body = axes.upwards(marks, grid=True)
+    body += axes.across([(mark / end, f"{mark:g} s") for mark in seconds], "training")
+    body += axes.path(points, "curve line-sent")
+    best = min(looks, key=lambda look: look.loss)
+    place = points[list(looks).index(best)]
+    body += circle(axes.x(place[0]), axes.y(place[1]), 4, "dot")
+    desc = f"The loss of rows held back was {best.loss:.3g} at best, after {best.seconds:.0f} "
+    desc += f"seconds and {best.step:,} steps; training ended after {longest:.0f} seconds."
+    return figure(WIDTH, 214, body, title="Loss of rows held back", desc=desc)
 
 
 # Attacks

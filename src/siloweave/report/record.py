@@ -228,6 +228,20 @@ class PublicView(_Plain, frozen=True, kw_only=True):
     kept: bool = False
 
 
+class TrainingLook(_Plain, frozen=True, kw_only=True):
+    """How well a network had learned rows that were held back, at one time of its training.
+
+    Args:
+        step: Steps taken by then.
+        seconds: Since the training began.
+        loss: Mean loss of the rows held back; smaller is better.
+    """
+
+    step: int
+    seconds: float
+    loss: float
+
+
 class OwnerView(_Plain, frozen=True, kw_only=True):
     """Statistics of real rows that nobody paid for: for the owner's eyes, never published.
 
@@ -237,6 +251,7 @@ class OwnerView(_Plain, frozen=True, kw_only=True):
         workload_errors: Mean L1 errors by name, each in [0, 2].
         tvd: Mean total variation distance by name (``"3-way"``), each in [0, 1].
         scores: Further numbers by name (held-out likelihood, AUC, ...).
+        training: Looks at rows held back, where the training held any back.
     """
 
     marginals: tuple[Marginal, ...] = ()
@@ -244,6 +259,7 @@ class OwnerView(_Plain, frozen=True, kw_only=True):
     workload_errors: dict[str, float] = {}
     tvd: dict[str, float] = {}
     scores: dict[str, float] = {}
+    training: tuple[TrainingLook, ...] = ()
 
 
 class Record(_Plain, frozen=True, kw_only=True):
