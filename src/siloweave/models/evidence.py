@@ -223,12 +223,13 @@ class _Rooted:
 
     def is_active(self, is_known: Bools) -> list[Bools]:
         """Of each clique, the rows that know anything in its branch beyond what it shares."""
-        active = [np.zeros(0, dtype=np.bool_)] * len(self.cliques)
+        active: list[Bools] = [np.zeros(0, dtype=np.bool_)] * len(self.cliques)
         for i in reversed(range(len(self.cliques))):
             new = [a for a in self.cliques[i] if a not in self.shared[i]]
-            active[i] = is_known[:, new].any(axis=1)
+            knows = np.asarray(is_known[:, new].any(axis=1))
             for child in self.children[i]:
-                active[i] = active[i] | active[child]
+                knows = knows | active[child]
+            active[i] = knows
         return active
 
 
@@ -300,24 +301,23 @@ class _Upward:
         self.is_known = codes != UNKNOWN
         self.log_total = np.zeros(len(codes))
         self.target_weights = np.empty((len(codes), 0))
-        self._target = None if target is None else rooted.domain.position(target)
         self.messages = [_Messages(np.full(len(codes), -1, dtype=np.int64)) for _ in rooted.cliques]
         for i, active in reversed(list(enumerate(rooted.is_active(self.is_known)))):
             self._send(i, codes, np.flatnonzero(active))
-        if self._target is not None:
-            self._weigh(codes)
+        if target is not None:
+            self._weigh(codes, rooted.domain.position(target))
 
     def groups(self, i: int, rows: Ints) -> Iterator[tuple[Ints, tuple[int, ...]]]:
         """Rows that lack the same attributes of a clique, and these."""
         clique = self.rooted.cliques[i]
-        lacks = ~self.is_known[np.ix_(rows, clique)]
+        lacks = ~self.is_known[rows][:, list(clique)]
         pattern = lacks @ (1 << np.arange(len(clique)))
         for number in np.unique(pattern):
             own = rows[pattern == number]
             yield own, tuple(a for k, a in enumerate(clique) if number >> k & 1)
 
     def table(self, i: int, codes: Ints, missing: tuple[int, ...]) -> Floats:
-        """A clique's table at the rows' codes: a row for each, over what they lack, (rows, cells)."""
+        """Return a clique's table at each row's codes, over what rows lack, (rows, cells)."""
         clique = self.rooted.cliques[i]
         start, steps = _places(codes, clique, self.rooted.sizes(clique), missing)
         values: Floats = self.rooted.tables[i][start[:, None] + steps]
@@ -363,14 +363,14 @@ class _Upward:
         found[is_sent] = self.messages[child].arrays[open_attributes][places[is_sent]]
         return found
 
-    def _weigh(self, codes: Ints) -> None:
+    def _weigh(self, codes: Ints, target: int) -> None:
         """Sum the root's table to its target."""
         rooted = self.rooted
-        size = rooted.domain.sizes[self._target]
+        size = rooted.domain.sizes[target]
         self.target_weights = np.empty((len(codes), size))
         for own, missing in self.groups(0, np.arange(len(codes))):
             table = self._joined(0, codes[own], own, missing)
-            gone = tuple(1 + k for k, a in enumerate(missing) if a != self._target)
+            gone = tuple(1 + k for k, a in enumerate(missing) if a != target)
             full = table.reshape(len(own), *rooted.sizes(missing))
             self.target_weights[own] = full.sum(axis=gone)
         self.target_weights[np.isneginf(self.log_total)] = 0.0
