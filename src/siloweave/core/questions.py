@@ -237,12 +237,19 @@ class Questions:
         if net is None:
             return
         followed = net.takes if net.keeps else frozenset()
+        learned = self.model.schema.coded
+        by_chance = [c.name for c in learned if c.kind in BINNED and c.name not in followed]
         for condition in conditions:
             column = condition.column
-            if column.kind in BINNED and column.name not in followed and (~condition.free).any():
+            if column.kind not in BINNED or condition.free.all():
+                continue
+            # A column that a constraint keeps is learned as others, such as a gap.
+            is_learned = column.name in self.model.schema.names
+            if column.name in by_chance or (by_chance and not is_learned):
                 raise QuestionError(
                     f"{question}: {self.title} cannot draw the rest of a row given a number, such "
-                    f"as {column.name!r}; graphical models, a Gaussian copula and diffusions can"
+                    f"as {column.name!r}; graphical models, a Gaussian copula, TabDDPM and "
+                    "PointDiff can"
                 )
 
     # Probabilities of rows
