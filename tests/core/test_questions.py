@@ -202,7 +202,7 @@ def test_a_file_keeps_its_spelling(model, tmp_path):
     with pytest.raises(InputError, match="no column 'note'"):
         model.impute(path)
     path.write_text("who,age,flag,town\n007,03,1,Ulm\n008,,0,\n009, 4,,Bonn\n")
-    filled = model._questions(0).imputed(path, None)
+    filled = model.impute_table(path, seed=0)
     assert filled.cells("who").to_list() == ["007", "008", "009"]
     assert filled.cells("age").to_list()[0::2] == ["03", " 4"]
     assert filled.cells("age")[1] in [str(age) for age in range(10)]

@@ -894,8 +894,19 @@ class Fit:
             >>> model.impute(pl.DataFrame(gaps), seed=0)["age"].null_count()
             0
         """
+        return self.impute_table(table, seed=seed, columns=columns, tries=tries).to_native()
+
+    def impute_table(
+        self,
+        table: Any,
+        *,
+        seed: Key | None = None,
+        columns: Sequence[str] | None = None,
+        tries: int = 100,
+    ) -> Table:
+        """Rows whose missing cells are drawn, as a `Table`; the arguments are those of `impute`."""
         self._check_joined()
-        return self._questions(seed, tries).imputed(table, columns).to_native()
+        return self._questions(seed, tries).imputed(table, columns)
 
     def log_prob(self, table: Any, *, blanks: Blanks = "missing") -> Floats:
         """Natural logarithm of how likely the model makes each row, float64, (rows,).

@@ -611,6 +611,10 @@ class Table:
         facts: dict[str, Any] = {"dtypes": dtypes, "written": written, "coded": coded}
         return Table(self._frame.with_columns(column), replace(origin, **facts))
 
+    def verbatim(self) -> Table:
+        """Return the same rows, whose columns of a text file are the text that is written there."""
+        return Table(self._frame, replace(self._origin, written={}))
+
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a categorical type, or a variable's labels; else None.
 
