@@ -98,7 +98,7 @@ def _split(item: str, schema: Schema) -> tuple[str, Any]:
 def filled_cells(schema: Schema, before: Table, after: Table) -> int:
     """Return how many cells of the same rows held no value before, and hold one after."""
     counts = [
-        np.count_nonzero(missing_cells(column, before) & ~missing_cells(column, after))
+        int(np.count_nonzero(missing_cells(column, before) & ~missing_cells(column, after)))
         for column in schema.coded
         if column.name in before.names
     ]

@@ -941,7 +941,8 @@ class Fit:
             >>> import siloweave as sw
             >>> from siloweave.datasets import adult, adult_schema
             >>> names, budget = ["sex", "income"], sw.Budget(epsilon=20.0, delta=1e-6)
-            >>> model = sw.AIM().fit(adult().select(names), adult_schema().select(names), budget)
+            >>> table, schema = adult().select(names), adult_schema().select(names)
+            >>> model = sw.AIM().fit(table, schema, budget=budget)
             >>> rows = {"sex": ["Male", "Female", "?"], "income": [">50K", ">50K", ">50K"]}
             >>> import polars as pl
             >>> male, female, outside = model.log_prob(pl.DataFrame(rows)).tolist()
@@ -987,7 +988,8 @@ class Fit:
             >>> import siloweave as sw
             >>> from siloweave.datasets import adult, adult_schema
             >>> names, budget = ["sex", "income"], sw.Budget(epsilon=20.0, delta=1e-6)
-            >>> model = sw.AIM().fit(adult().select(names), adult_schema().select(names), budget)
+            >>> table, schema = adult().select(names), adult_schema().select(names)
+            >>> model = sw.AIM().fit(table, schema, budget=budget)
             >>> import polars as pl
             >>> model.predict(pl.DataFrame({"sex": ["Male", "Female"]}), "income").tolist()
             ['<=50K', '<=50K']
@@ -1017,7 +1019,8 @@ class Fit:
             >>> import siloweave as sw
             >>> from siloweave.datasets import adult, adult_schema
             >>> names, budget = ["sex", "income"], sw.Budget(epsilon=20.0, delta=1e-6)
-            >>> model = sw.AIM().fit(adult().select(names), adult_schema().select(names), budget)
+            >>> table, schema = adult().select(names), adult_schema().select(names)
+            >>> model = sw.AIM().fit(table, schema, budget=budget)
             >>> import polars as pl
             >>> rows = pl.DataFrame({"sex": ["Male", "Female"]})
             >>> male, female = model.predict_proba(rows, "income")[">50K"].to_list()

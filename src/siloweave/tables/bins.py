@@ -297,7 +297,8 @@ def log_density(
     Example:
         >>> from siloweave.tables.schema import Column
         >>> age = Column("age", "integer", low=0, high=99)
-        >>> np.exp(log_density(age, edges_of(age, 10), np.array([0]), np.array([5]))).tolist()
+        >>> density = log_density(age, edges_of(age, 10), np.array([0]), np.array([5]))
+        >>> np.exp(density).round(9).tolist()
         [0.1]
     """
     reals = edges.astype(np.float64)
