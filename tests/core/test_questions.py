@@ -1,6 +1,7 @@
 """What a fit answers besides rows: missing cells, probabilities of rows, predictions."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.errors import InputError, QuestionError, SchemaError
+from siloweave.protocols.columns import DrawnRows
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 
@@ -373,6 +375,60 @@ def test_probabilities_under_constraints_are_refused_and_predictions_drawn(ruled
     assert kinds.tolist() == np.where(rows["due"].isna(), "no", "yes").tolist()
 
 
+def test_combinations_formulas_and_gaps_that_belong_together_are_kept():
+    rng = np.random.default_rng(0)
+    count = 1200
+    town = rng.integers(0, 3, count)
+    start = rng.integers(0, 20, count).astype(float)
+    start[rng.random(count) < 0.3] = np.nan
+    data = pd.DataFrame(
+        {
+            "town": np.array(["Ulm", "Bonn", "Jena"])[town],
+            "state": np.array(["BW", "NW", "TH"])[town],
+            "start": start,
+            "stop": np.where(np.isnan(start), np.nan, rng.integers(0, 30, count)),
+            "pay": rng.integers(1, 9, count),
+            "hours": rng.integers(1, 5, count),
+        }
+    )
+    data["wage"] = data["pay"] * data["hours"]
+    schema = Schema(
+        (
+            Column("town", "categorical", ("Ulm", "Bonn", "Jena")),
+            Column("state", "categorical", ("BW", "NW", "TH")),
+            Column("start", "integer", low=0, high=19, missing=True),
+            Column("stop", "integer", low=0, high=29, missing=True),
+            Column("pay", "integer", low=1, high=8),
+            Column("hours", "integer", low=1, high=4),
+            Column("wage", "integer", low=1, high=32),
+        ),
+        (
+            sw.FixedCombinations(
+                ("town", "state"), (("Ulm", "BW"), ("Bonn", "NW"), ("Jena", "TH"))
+            ),
+            sw.MissingTogether(("start", "stop")),
+            sw.Computed("wage", "product", ("pay", "hours")),
+        ),
+    ).with_fallbacks()
+    fitted = aim(data, schema, bins=8, workload="auto")
+    holes = data.head(200).mask(rng.random((200, 7)) < 0.25)
+    holes["wage"] = data["wage"].where(rng.random(count) < 0.5)
+    holes[["pay", "hours"]] = data[["pay", "hours"]]
+    holes.loc[holes["wage"].isna() & (holes["pay"] > 4), "hours"] = np.nan
+    filled = fitted.impute(holes, seed=0)
+    assert filled.notna().all().all()
+    states = dict(zip(["Ulm", "Bonn", "Jena"], ["BW", "NW", "TH"], strict=True))
+    assert (filled["town"].map(states) == filled["state"]).all()
+    assert (filled["wage"] == filled["pay"] * filled["hours"]).all()
+    for name in holes:
+        there = holes[name].notna()
+        assert (filled[name][there] == holes[name][there]).all()
+    # Where both are taken for what they are, they stay missing.
+    kept = fitted.impute(data.head(50).assign(town=None), columns=["town"], seed=0)
+    assert (kept["start"].isna() == data["start"].head(50).isna()).all()
+    assert (kept["town"] == data["town"].head(50)).all()
+
+
 # Other models
 
 
@@ -400,13 +456,27 @@ def test_a_model_without_a_formula_says_so():
         copula.log_prob(frame(3))
 
 
-def test_columns_that_stay_apart_are_not_asked(tmp_path):
-    model = aim(frame(60))
-    settings = {**model.settings, "shared": False}
-    apart = sw.Fit(
-        model.model, model.info, model.budget, model.private, settings, model.ledgers, model.heads,
-        model.cost,
-    )  # fmt: skip
+def test_rows_that_break_a_constraint_are_refused():
+    data, schema = with_rules()
+    fitted = aim(data, schema.with_fallbacks(), bins=10, workload="auto")
+    wrong = pl.DataFrame({"low": [9], "high": [3], "sum": [None]})
+    with pytest.raises(InputError, match="impute: "):
+        fitted.impute(wrong, tries=1)
+
+
+def test_rows_whose_decoders_are_elsewhere_are_not_asked(model):
+    rows = model.sample_table(5, seed=0)
+    far = replace(model, model=DrawnRows(5, SCHEMA, rows))
+    with pytest.raises(InputError, match="impute: what decodes rows stays with the parties"):
+        far.impute(pl.DataFrame({"sex": ["f"], "age": [None]}))
+    with pytest.raises(InputError, match="predict: what decodes rows stays with the parties"):
+        far.predict(pl.DataFrame({"sex": ["f"]}), "age")
+    with pytest.raises(QuestionError, match="log_prob"):
+        far.log_prob(frame(2))
+
+
+def test_columns_that_stay_apart_are_not_asked(model):
+    apart = replace(model, settings={**model.settings, "shared": False})
     for ask in (apart.impute, apart.log_prob, lambda t: apart.predict(t, "sex")):
         with pytest.raises(InputError, match="stay with their parties"):
             ask(frame(3))

@@ -202,7 +202,11 @@ class Questions:
             rows = np.resize(missed, max(missed.size, _AGAIN)) if made else missed
             own = fold_in(seed, question, made)
             given = tuple(condition.take(rows) for condition in conditions)
-            drawn = self._rows(model, given, own, like)
+            try:
+                drawn = self._rows(model, given, own, like)
+            except InputError as error:  # which speaks of the argument of `sample`
+                reason = str(error).removeprefix("given: ")
+                raise type(error)(f"{question}: {reason}") from error
             drawn = listed_instead(drawn, self.schema, key=own, kept=kept)
             is_needed = {name: mask[rows] for name, mask in needed.items()}
             good = np.flatnonzero(self._is_complete(drawn, is_needed))
