@@ -212,6 +212,25 @@ def test_a_file_keeps_its_spelling(model, tmp_path):
     assert isinstance(model.impute(path), pd.DataFrame)
 
 
+def test_a_value_that_stands_for_others_is_no_imputed_value():
+    rng = np.random.default_rng(0)
+    towns = rng.choice(["Ulm", "Bonn", "Rome", "Oslo"], 600, p=[0.3, 0.2, 0.3, 0.2])
+    data = pd.DataFrame({"town": towns, "flag": rng.random(600) < 0.5})
+    listed = ("Ulm", "Bonn", "__other__")
+    columns = (
+        Column("town", "categorical", listed, other="__other__", missing_values=("n/a",)),
+        Column("flag", "boolean"),
+    )
+    fitted = aim(data, Schema(columns).with_fallbacks(), workload="auto")
+    rows = pd.DataFrame({"town": ["n/a", "Oslo"] * 300, "flag": [True, False] * 300})
+    filled = fitted.impute(rows, seed=0)
+    assert set(filled["town"][0::2]) == {"Ulm", "Bonn"}
+    assert set(filled["town"][1::2]) == {"Oslo"}
+    shares = fitted.predict_proba(rows.head(2), "town")
+    assert list(shares.columns) == list(listed)
+    assert shares["__other__"][0] == pytest.approx(0.5, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("error", "words", "table", "columns"),
     [

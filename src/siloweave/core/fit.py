@@ -1013,7 +1013,8 @@ class Fit:
 
         Returns:
             A frame of the kind that was given, with a column for each category that is named by it
-            (``"False"`` and ``"True"`` for booleans). Each row sums to 1.
+            (``"False"`` and ``"True"`` for booleans; `other` stands for all that is not listed).
+            Each row sums to 1.
 
         Example:
             >>> import siloweave as sw
