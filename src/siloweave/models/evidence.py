@@ -105,9 +105,8 @@ def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
     rows = _Rows.of(domain, known)
     rooted = _Rooted.of(model)
     drawn = rows.codes[rows.of_row]
-    uniform = [
-        generator(fold_in(key, "clique", i)).random(len(drawn)) for i in range(len(rooted.cliques))
-    ]
+    keys = [fold_in(key, "clique", i) for i in range(len(rooted.cliques))]
+    uniform = [generator(own).random((len(drawn), 2)).T for own in keys]
     order = np.argsort(rows.of_row, kind="stable")
     ends = np.cumsum(np.bincount(rows.of_row, minlength=len(rows.codes)))
     starts = ends - np.bincount(rows.of_row, minlength=len(rows.codes))
@@ -117,7 +116,7 @@ def complete(model: MRF, known: Mapping[str, Ints], *, key: Key) -> Codes:
         own = [order[starts[place] : ends[place]] for place in places]
         at = np.concatenate(own)
         evidence = np.repeat(np.arange(len(places)), [len(part) for part in own])
-        drawn[at] = upward.drawn(drawn[at], evidence, [u[at] for u in uniform])
+        drawn[at] = upward.drawn(drawn[at], evidence, [u[:, at] for u in uniform])
     return Codes(domain, tuple(column.astype(np.uint64) for column in drawn.T))
 
 
@@ -217,6 +216,10 @@ class _Rooted:
                 below[parent].append(i)
         return below
 
+    def position(self, name: str | None) -> int:
+        """Return an attribute's place in domain order; -1 for none."""
+        return -1 if name is None else self.domain.position(name)
+
     def sizes(self, attributes: Sequence[int]) -> list[int]:
         """How many codes attributes have."""
         return [self.domain.sizes[a] for a in attributes]
@@ -261,13 +264,15 @@ def _from(tree: JunctionTree, root: int) -> tuple[list[int], list[int]]:
 def _chunks(rooted: _Rooted, codes: Ints, target: str | None = None) -> Iterator[Ints]:
     """Rows, in groups whose tables have few enough cells to be held at once."""
     is_known = codes != UNKNOWN
-    if target is not None:
-        is_known[:, rooted.domain.position(target)] = False
+    active = rooted.is_active(is_known)
     largest = np.ones(len(codes))
-    for clique, active in zip(rooted.cliques, rooted.is_active(is_known), strict=True):
-        held = list(clique)
-        cells = np.where(is_known[:, held], 1.0, rooted.sizes(clique)).prod(axis=1)
-        largest = np.maximum(largest, np.where(active, cells, 1.0))
+    for i, clique in enumerate(rooted.cliques):
+        is_kept = np.zeros((len(codes), len(clique)), dtype=np.bool_)
+        is_kept |= np.isin(clique, [*rooted.shared[i], rooted.position(target)])
+        for child in rooted.children[i]:
+            is_kept |= active[child][:, None] & np.isin(clique, rooted.shared[child])
+        is_open = is_kept & ~is_known[:, list(clique)]
+        largest = np.maximum(largest, np.where(is_open, rooted.sizes(clique), 1.0).prod(axis=1))
     order = np.argsort(largest, kind="stable")
     group = np.floor(np.cumsum(largest[order]) / _CELLS).astype(np.int64)
     ends = np.flatnonzero(np.diff(group)) + 1
@@ -316,63 +321,93 @@ class _Upward:
             own = rows[pattern == number]
             yield own, tuple(a for k, a in enumerate(clique) if number >> k & 1)
 
-    def table(self, i: int, codes: Ints, missing: tuple[int, ...]) -> Floats:
-        """Return a clique's table at each row's codes, over what rows lack, (rows, cells)."""
-        clique = self.rooted.cliques[i]
-        start, steps = _places(codes, clique, self.rooted.sizes(clique), missing)
-        values: Floats = self.rooted.tables[i][start[:, None] + steps]
-        return values
-
     def _send(self, i: int, codes: Ints, rows: Ints) -> None:
-        rooted, messages = self.rooted, self.messages[i]
+        messages = self.messages[i]
         for own, missing in self.groups(i, rows):
-            table = self._joined(i, codes[own], own, missing)
-            sizes = rooted.sizes(missing)
-            gone = tuple(1 + k for k, a in enumerate(missing) if a not in rooted.shared[i])
-            summed = table.reshape(len(own), *sizes).sum(axis=gone).reshape(len(own), -1)
+            kept = tuple(a for a in missing if a in self.rooted.shared[i])
+            summed = self._summed(i, codes[own], own, missing, kept)
             total = summed.sum(axis=1)
             with np.errstate(divide="ignore"):
                 self.log_total[own] += np.log(total)
             # Messages are scaled, so that no product of many of them underflows.
             scaled = summed / np.where(total > 0.0, total, 1.0)[:, None]
-            kept = tuple(a for a in missing if a in rooted.shared[i])
             before = messages.arrays.get(kept, np.empty((0, summed.shape[1])))
             messages.places[own] = len(before) + np.arange(len(own))
             messages.arrays[kept] = np.concatenate([before, scaled])
 
-    def _joined(self, i: int, codes: Ints, rows: Ints, missing: tuple[int, ...]) -> Floats:
-        """A clique's table times what its children say, (rows, cells)."""
-        table = self.table(i, codes, missing)
-        for child in self.rooted.children[i]:
-            message = self.message(child, rows, missing)
-            if message is not None:
-                shared = self.rooted.shared[child]
-                thin = [s if a in shared else 1 for a, s in _with_sizes(self.rooted, missing)]
-                full = table.reshape(len(rows), *self.rooted.sizes(missing))
-                table = (full * message.reshape(len(rows), *thin)).reshape(len(rows), -1)
-        return table
+    def _summed(
+        self, i: int, codes: Ints, rows: Ints, missing: tuple[int, ...], kept: tuple[int, ...]
+    ) -> Floats:
+        """A clique's table times what its children say, over what is kept, (rows, cells).
 
-    def message(self, child: int, rows: Ints, missing: Sequence[int]) -> Floats | None:
+        Args:
+            i: The clique.
+            codes: Of the rows.
+            rows: Their places in this pass; they lack the same attributes.
+            missing: Those that they lack.
+            kept: Those of the result.
+        """
+        rooted = self.rooted
+        senders = self.senders(i, rows, missing)
+        met = tuple(a for a in missing if a in kept or self.is_met(a, senders))
+        table = self.reduced(i, codes, missing, met)
+        for child in senders:
+            thin = [s if a in rooted.shared[child] else 1 for a, s in _with_sizes(rooted, met)]
+            full = table.reshape(len(rows), *rooted.sizes(met))
+            said = self.message(child, rows, missing).reshape(len(rows), *thin)
+            table = (full * said).reshape(len(rows), -1)
+        gone = tuple(1 + k for k, a in enumerate(met) if a not in kept)
+        full = table.reshape(len(rows), *rooted.sizes(met))
+        return np.asarray(full.sum(axis=gone).reshape(len(rows), -1))
+
+    def reduced(self, i: int, codes: Ints, free: tuple[int, ...], met: tuple[int, ...]) -> Floats:
+        """A clique's table at the rows' codes, summed to what messages meet, (rows, cells).
+
+        Rows with the same codes in the clique share a sum.
+        """
+        rooted, clique = self.rooted, self.rooted.cliques[i]
+        start, steps = _places(codes, clique, rooted.sizes(clique), free)
+        cuts, of_row = np.unique(start, return_inverse=True)
+        gone = tuple(1 + k for k, a in enumerate(free) if a not in met)
+        sums = [np.empty((0, prod(rooted.sizes(met))))]
+        step = max(1, _CELLS // len(steps))
+        for first in range(0, len(cuts), step):
+            part = rooted.tables[i][cuts[first : first + step, None] + steps]
+            full = part.reshape(len(part), *rooted.sizes(free))
+            sums.append(full.sum(axis=gone).reshape(len(part), -1))
+        found: Floats = np.concatenate(sums)[of_row.reshape(-1)]
+        return found
+
+    def senders(self, i: int, rows: Ints, missing: tuple[int, ...]) -> list[int]:
+        """Children that say something on attributes which these rows lack.
+
+        What others say is a number, which is in `log_total`, or nothing.
+        """
+        return [
+            child
+            for child in self.rooted.children[i]
+            if any(a in self.rooted.shared[child] for a in missing)
+            and (self.messages[child].places[rows] >= 0).any()
+        ]
+
+    def is_met(self, a: int, senders: Sequence[int]) -> bool:
+        """Whether any of these children says something on an attribute."""
+        return any(a in self.rooted.shared[child] for child in senders)
+
+    def message(self, child: int, rows: Ints, missing: Sequence[int]) -> Floats:
         """What a child says to rows that lack the same; ones where its branch knows nothing."""
         open_attributes = tuple(a for a in missing if a in self.rooted.shared[child])
         places = self.messages[child].places[rows]
         is_sent = places >= 0
-        if not open_attributes or not is_sent.any():
-            return None  # a number that is already in `log_total`, or nothing
         found = np.ones((len(rows), prod(self.rooted.sizes(open_attributes))))
         found[is_sent] = self.messages[child].arrays[open_attributes][places[is_sent]]
         return found
 
     def _weigh(self, codes: Ints, target: int) -> None:
         """Sum the root's table to its target."""
-        rooted = self.rooted
-        size = rooted.domain.sizes[target]
-        self.target_weights = np.empty((len(codes), size))
+        self.target_weights = np.empty((len(codes), self.rooted.domain.sizes[target]))
         for own, missing in self.groups(0, np.arange(len(codes))):
-            table = self._joined(0, codes[own], own, missing)
-            gone = tuple(1 + k for k, a in enumerate(missing) if a != target)
-            full = table.reshape(len(own), *rooted.sizes(missing))
-            self.target_weights[own] = full.sum(axis=gone)
+            self.target_weights[own] = self._summed(0, codes[own], own, missing, (target,))
         self.target_weights[np.isneginf(self.log_total)] = 0.0
 
     def drawn(self, codes: Ints, evidence: Ints, uniform: Sequence[Floats]) -> Ints:
@@ -381,7 +416,7 @@ class _Upward:
         Args:
             codes: Of the rows to draw, (rows, attributes).
             evidence: Which of this pass's rows each of them is.
-            uniform: Of each clique, a number between 0 and 1 for each row.
+            uniform: Of each clique, two numbers between 0 and 1 for each row, (2, rows).
         """
         rooted, codes = self.rooted, codes.copy()
         for i, clique in enumerate(rooted.cliques):
@@ -395,53 +430,66 @@ class _Upward:
                 is_own = np.isin(seen, own)[back]
                 rows = at[is_own]
                 new = tuple(a for a in missing if a not in rooted.shared[i])
-                cells = prod(rooted.sizes(new))
-                step = max(1, _CELLS // cells)
+                senders = self.senders(i, evidence[rows], missing)
+                # First what messages are about, then the rest, which they leave as it is.
+                met = tuple(a for a in new if self.is_met(a, senders))
+                rest = tuple(a for a in new if a not in met)
+                step = max(1, _CELLS // prod(rooted.sizes(met)))
                 for start in range(0, len(rows), step):
                     part = rows[start : start + step]
-                    chosen = self._chosen(
-                        i, codes[part], evidence[part], missing, new, uniform[i][part]
-                    )
-                    split = np.unravel_index(chosen, rooted.sizes(new))
-                    for a, column in zip(new, split, strict=True):
-                        codes[part, a] = column
+                    if met:
+                        weights = self.reduced(i, codes[part], new, met)
+                        for child in senders:
+                            said = self._said(child, codes[part], evidence[part], missing, met)
+                            full = weights.reshape(len(part), *rooted.sizes(met))
+                            weights = (full * said).reshape(len(part), -1)
+                        chosen = _cells(weights, np.arange(len(part)), uniform[i][0, part])
+                        self._write(codes, part, met, chosen)
+                    if rest:
+                        chosen = self._alone(i, codes[part], rest, uniform[i][1, part])
+                        self._write(codes, part, rest, chosen)
         return codes
 
-    def _chosen(
+    def _said(
         self,
-        i: int,
+        child: int,
         codes: Ints,
         evidence: Ints,
         missing: tuple[int, ...],
-        new: tuple[int, ...],
-        uniform: Floats,
-    ) -> Ints:
-        """A cell of a clique's new attributes for each row."""
+        met: tuple[int, ...],
+    ) -> Floats:
+        """What a child says on attributes, where others that it shares are drawn already."""
         rooted = self.rooted
-        clique = rooted.cliques[i]
+        inside = tuple(a for a in missing if a in rooted.shared[child])
+        open_now = tuple(a for a in inside if a in met)
+        first, along = _places(codes, inside, rooted.sizes(inside), open_now)
+        # Only the cells that are wanted are looked up: many rows may share a long message.
+        places = self.messages[child].places[evidence]
+        array = self.messages[child].arrays[inside]
+        picked = array[np.maximum(places, 0)[:, None], first[:, None] + along]
+        picked[places < 0] = 1.0
+        thin = [size if a in open_now else 1 for a, size in _with_sizes(rooted, met)]
+        return np.asarray(picked.reshape(len(codes), *thin))
+
+    def _alone(self, i: int, codes: Ints, new: tuple[int, ...], uniform: Floats) -> Ints:
+        """Draw attributes of a clique that no message is about; rows share distributions."""
+        rooted, clique = self.rooted, self.rooted.cliques[i]
         start, steps = _places(codes, clique, rooted.sizes(clique), new)
-        said = [
-            child
-            for child in rooted.children[i]
-            if any(a in rooted.shared[child] for a in missing)
-            and (self.messages[child].places[evidence] >= 0).any()
-        ]
-        if not said:
-            # Rows at the same place of the table draw from one distribution.
-            cuts, of_row = np.unique(start, return_inverse=True)
-            return _cells(rooted.tables[i][cuts[:, None] + steps], of_row.reshape(-1), uniform)
-        table = rooted.tables[i][start[:, None] + steps]
-        for child in said:
-            message = self.message(child, evidence, missing)
-            assert message is not None  # since the child says something
-            inside = tuple(a for a in missing if a in rooted.shared[child])
-            open_now = tuple(a for a in inside if a in new)
-            first, along = _places(codes, inside, rooted.sizes(inside), open_now)
-            sizes = [size if a in open_now else 1 for a, size in _with_sizes(rooted, new)]
-            picked = np.take_along_axis(message, first[:, None] + along, axis=1)
-            full = table.reshape(len(codes), *rooted.sizes(new))
-            table = (full * picked.reshape(len(codes), *sizes)).reshape(len(codes), -1)
-        return _cells(table, np.arange(len(codes)), uniform)
+        cuts, of_row = np.unique(start, return_inverse=True)
+        of_row = of_row.reshape(-1)
+        chosen = np.empty(len(codes), dtype=np.int64)
+        step = max(1, _CELLS // len(steps))
+        for first in range(0, len(cuts), step):
+            tables = rooted.tables[i][cuts[first : first + step, None] + steps]
+            here = np.flatnonzero((of_row >= first) & (of_row < first + step))
+            chosen[here] = _cells(tables, of_row[here] - first, uniform[here])
+        return chosen
+
+    def _write(self, codes: Ints, rows: Ints, attributes: tuple[int, ...], cells: Ints) -> None:
+        """Put cells of a table of some attributes into the rows' codes."""
+        split = np.unravel_index(cells, self.rooted.sizes(attributes))
+        for a, column in zip(attributes, split, strict=True):
+            codes[rows, a] = column
 
 
 def _with_sizes(rooted: _Rooted, attributes: Sequence[int]) -> Iterator[tuple[int, int]]:
