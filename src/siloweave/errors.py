@@ -80,6 +80,10 @@ class UnitError(BudgetError, NotImplementedError):
     """A method does not yet protect several rows of one unit; says what is missing."""
 
 
+class QuestionError(InputError, NotImplementedError):
+    """A fit's model cannot answer a question; says what it lacks."""
+
+
 NAMES_NO_ROW = (BudgetError, LedgerError, StudyError, WireError)
 """Classes whose texts name no value of a row and count no rows, so that a party may send them."""
 

@@ -21,7 +21,7 @@ def test_help_needs_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for command in ("demo", "init", "check", "run", "sample", "report", "ledger", "list"):
+    for command in ("demo", "init", "check", "run", "sample", "impute", "report", "ledger", "list"):
         assert f" {command} " in done.stdout
 
 
@@ -187,6 +187,27 @@ def test_sample_draws_rows_that_can_be_fixed_and_repeated(done):
     assert all(row["job"] for row in rows_of(done.path / "f.csv"))
     done.call(*words, "e.parquet")
     assert (done.path / "e.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def test_impute_fills_a_file_and_changes_nothing_else(done):
+    text = "sex,age,job\nf,040,\n,12,\n"
+    (done.path / "gaps.csv").write_text(text)
+    words = ["impute", "run", "--data", "gaps.csv", "-o"]
+    facts = done.json(*words, "a.csv", "--seed", 3)
+    assert facts == {"file": "a.csv", "rows": 2, "filled": 3, "private": True, "seed": 3}
+    first, second = rows_of(done.path / "a.csv")
+    assert (first["sex"], first["age"], second["age"]) == ("f", "040", "12")
+    assert first["job"]
+    assert second["job"]
+    assert second["sex"] in ("f", "m")
+    done.call(*words, "b.csv", "--seed", 3)
+    assert rows_of(done.path / "b.csv") == [first, second]
+    done.call(*words, "c.csv", "--column", "sex")
+    assert [row["job"] for row in rows_of(done.path / "c.csv")] == ["", ""]
+    code, _, err = done.call(*words, "a.csv")
+    assert (code, "a.csv is there already" in err) == (2, True)
+    code, _, err = done.call(*words, "d.csv", "--column", "height")
+    assert (code, "'height' is no column" in err) == (2, True)
 
 
 def test_sample_replaces_no_file_unasked(done):

@@ -29,6 +29,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/attacks/singling_out.py": "one attack, one paper",
     "src/siloweave/audit/transcripts.py": "functions of the package's face",
     "src/siloweave/core/conditional.py": "conditions, which models of both kinds meet",
+    "src/siloweave/core/questions.py": "what a model answers besides rows; fit.py has its face",
     "src/siloweave/core/constrained.py": "constraints, which rows of every model keep",
     "src/siloweave/evaluate/discriminator.py": "one measure, with a learner of its own",
     "src/siloweave/evaluate/scores.py": "what a score is; scoring.py is how it is found",

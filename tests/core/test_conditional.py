@@ -58,6 +58,24 @@ def test_the_other_columns_follow_the_exact_conditional_distribution():
     assert np.abs(free - expected).max() > 0.01  # else the check above says nothing
 
 
+def test_many_different_rows_follow_the_conditional_distribution_too():
+    fitted = seeded("aim", pandas_frame(600), budget=Budget(epsilon=500.0, delta=1e-5))
+    rng = np.random.default_rng(0)
+    count = 20_000
+    wanted = pd.DataFrame({"sex": "f", "age": rng.integers(18, 91, count)})
+    wanted["pay"] = rng.uniform(-3, 3, count)
+    wanted["visits"] = rng.integers(0, 10, count)
+    rows = fitted.sample(given=wanted, seed=0)
+    for name in wanted:
+        assert (rows[name] == wanted[name]).all()
+    assert rows.equals(fitted.sample(given=wanted, seed=0))
+    shares = fitted.predict_proba(wanted, "town")
+    drawn = rows["town"].value_counts(normalize=True).reindex(list(shares)).fillna(0.0)
+    assert np.allclose(drawn, shares.mean(), atol=0.02)
+    free = fitted.model.mrf.marginal(("town",)) / fitted.model.mrf.total
+    assert np.abs(free - shares.mean()).max() > 0.02  # else the check above says nothing
+
+
 def test_the_command_line_draws_the_same_rows(fitted):
     asked = parse_given(["age=40", "sex="], fitted.schema)
     drawn = fitted.sample_table(12, seed=5, given=asked, balanced="town").to_native()

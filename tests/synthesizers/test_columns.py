@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.errors import BudgetError, DataError, InputError, RosterError
+from siloweave.errors import BudgetError, DataError, InputError, QuestionError, RosterError
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables import Column, Schema
@@ -71,6 +71,19 @@ def test_it_is_kept_as_data_and_read_again(name, tmp_path):
         (tmp_path / place).write_bytes(b"nothing")
         with pytest.raises(DataError, match="is not a stored model"):
             sw.load(tmp_path)
+
+
+@every
+def test_missing_cells_are_drawn_or_refused_by_name(name):
+    model, rows = fitted_once(name), pandas_frame(12)
+    rows.loc[0:5, "town"] = None
+    if name != "silofuse":
+        with pytest.raises(QuestionError, match="cannot draw the rest of a row given a number"):
+            model.impute(rows, seed=0)
+        return
+    filled = model.impute(rows, seed=0)
+    assert filled.notna().all().all()
+    assert (filled["pay"][rows["pay"].notna()] == rows["pay"].dropna()).all()
 
 
 @every

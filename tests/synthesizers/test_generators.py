@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import siloweave as sw
-from siloweave.errors import BudgetError, DataError, InputError, SchemaError
+from siloweave.errors import BudgetError, DataError, InputError, QuestionError, SchemaError
 from siloweave.methods.registry import load
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.ledger import Ledger
@@ -268,6 +268,29 @@ def test_numbers_are_given_exactly_or_called_too_rare(name):
     assert sample["pay"].tolist() == [0.1234567891] * 40
     assert (sample["seen"] == pd.Timestamp("2021-02-03")).all()
     assert sample["visits"].isna().all()
+
+
+@every
+def test_missing_cells_are_drawn_by_models_that_follow_numbers(name):
+    rows = pandas_frame(12)
+    rows.loc[0:5, "town"] = None
+    model = fitted_once(name)
+    if name not in KEEPS:
+        with pytest.raises(QuestionError, match="cannot draw the rest of a row given a number"):
+            model.impute(rows, seed=0)
+        towns = pd.DataFrame({"town": ["Ulm", None]})
+        assert model.impute(towns, seed=0)["town"].tolist()[0] == "Ulm"
+        return
+    filled = model.impute(rows, seed=0)
+    assert filled.notna().all().all()
+    assert (filled.dtypes == rows.dtypes).all()
+    for column in rows:
+        there = rows[column].notna()
+        assert (filled[column][there] == rows[column][there]).all()
+    with pytest.raises(QuestionError, match="log_prob"):
+        model.log_prob(rows)
+    shares = model.predict_proba(rows, "town", draws=2, seed=0)
+    assert shares.sum(axis=1).round(9).eq(1.0).all()
 
 
 @every

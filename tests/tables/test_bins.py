@@ -8,10 +8,13 @@ from siloweave.tables import Codes, Column, Encoder, Schema, Table
 from siloweave.tables.bins import (
     Cuts,
     above,
+    bin_means,
     cut_edges,
     cuts_of,
+    draw,
     edges_of,
     last_of,
+    log_density,
     octave_starts,
     octaves,
     spike_bins,
@@ -222,3 +225,51 @@ def test_fine_bins_are_narrow_beside_the_range_and_beside_their_numbers(column):
 def test_fine_bins_are_equal_where_narrower_ones_near_0_gain_nothing(column):
     assert octaves(column, FINE) == []
     assert octave_starts(column, FINE) == ()
+
+
+SMALL = [
+    Column("count", "integer", low=-20, high=400),
+    Column("day", "datetime", low="1990-01-01", high="1990-12-31"),
+    DEBT,
+    PAY,
+]
+
+
+def cut_in(column, bins, *, even):
+    """Edges of bins, and how rows lie inside them."""
+    if even:
+        return edges_of(column, bins), None
+    cuts = cuts_of(column, fine_edges(column), spread(column, 0), bins)
+    return cut_edges(column, cuts), cuts
+
+
+@pytest.mark.parametrize("even", [True, False], ids=["even", "cut"])
+@pytest.mark.parametrize("column", SMALL, ids=lambda c: c.name)
+def test_values_are_drawn_as_densely_as_is_said(column, even):
+    edges, cuts = cut_in(column, 12, even=even)
+    whole = column.kind != "continuous"
+    for code in range(len(edges) - 1):
+        low, high = float(edges[code]), float(edges[code + 1])
+        drawn = draw(column, edges, np.full(4000, code), np.random.default_rng(code), cuts=cuts)
+        if whole:
+            values, steps = np.arange(int(low), int(high)), np.ones(int(high) - int(low))
+        elif high <= above(low):
+            assert set(drawn.tolist()) == {low}
+            alone = log_density(column, edges, np.array([code]), drawn[:1], cuts)
+            assert alone.tolist() == [0.0]
+            continue
+        else:
+            knots = np.concatenate([np.linspace(low, high, 1000), cuts.values if cuts else []])
+            places = np.unique(knots[(knots >= low) & (knots <= high)])
+            values, steps = (places[1:] + places[:-1]) / 2.0, np.diff(places)
+        codes = np.full(len(values), code)
+        density = np.exp(log_density(column, edges, codes, values, cuts))
+        assert (density * steps).sum() == pytest.approx(1.0)
+
+        # Half of the draws lie where half of the density is, within five standard deviations.
+        reached = np.cumsum(density * steps)
+        middle = np.searchsorted(reached, 0.5)
+        share, end = reached[middle], values[middle] + (0.0 if whole else steps[middle] / 2.0)
+        assert (drawn <= end).mean() == pytest.approx(share, abs=0.04)
+        error = 5.0 * drawn.std() / 4000**0.5 + 1e-9
+        assert bin_means(column, edges, cuts)[code] == pytest.approx(drawn.mean(), abs=error)

@@ -757,3 +757,25 @@ def test_other_files(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no file .* with \.parquet files"):
         read(tmp_path / "empty")
+
+
+def test_filled_cells_fit_their_column_and_others_stay(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('a;b;c;d\n 1;1,50;;x\n;;;\n3;2,25;;"y, z"\n')
+    table = read(path, decimal=",")
+    for name, cell in [("a", 2), ("b", 0.5), ("c", 7), ("d", "w")]:
+        table = table.filled(name, np.array([1]), pl.Series([cell]))
+    assert [table.cells(name)[1] for name in "abcd"] == ["2", "0,50", "7", "w"]
+    assert table.cells("a").to_list() == [" 1", "2", "3"]
+    assert table.values("b").tolist() == [1.5, 0.5, 2.25]
+    assert table.kind("a") == "whole numbers"
+
+    frame = pd.DataFrame({"n": [1.0, np.nan], "c": pd.Categorical(["u", None], ["u", "v"])})
+    whole = read(frame).filled("n", np.array([1]), pl.Series([4]))
+    back = whole.filled("c", np.array([1]), pl.Series(["v"])).to_native()
+    assert back["n"].tolist() == [1.0, 4.0]
+    assert (back.dtypes == frame.dtypes).all()
+    numbers = read(pl.DataFrame({"n": pl.Series([1, None], dtype=pl.Int8)}))
+    assert numbers.filled("n", np.array([1]), pl.Series([2])).to_native()["n"].dtype == pl.Int8
+    half = numbers.filled("n", np.array([1]), pl.Series([2.5])).to_native()["n"]
+    assert half.to_list() == [1.0, 2.5]

@@ -253,6 +253,54 @@ def sample(
 
 @app.command()
 @reported()
+def impute(
+    run: RunFolder,
+    data: Annotated[Path, typer.Option(help="The rows: a file that has columns of the study.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A .csv or .parquet file.")],
+    column: Annotated[
+        Names, typer.Option(help="Fill this column alone; several times for more.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a file that is there already.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same one draws the same values again.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Fill missing cells of a file from a finished run's model; costs no privacy.
+
+    Each is drawn given its row's other cells, which stay as they are. The file that is written has
+    the rows that you gave: keep it where these are.
+    """
+    from siloweave.app.console import print_result
+    from siloweave.app.sample import filled_cells, open_model
+    from siloweave.core.fit import new_seed
+    from siloweave.errors import InputError
+    from siloweave.tables.read import read, write
+
+    if out.exists() and not overwrite:
+        raise InputError(f"{out} is there already; give --out another name, or add --overwrite")
+    fitted = open_model(run)
+    used_seed = new_seed() if seed is None else seed
+    table = read(data, names=fitted.schema.names)
+    filled = fitted.impute_table(table, seed=used_seed, columns=column).verbatim()
+    cells = filled_cells(fitted.schema, table, filled)
+    write(filled, out)
+    print_result(
+        {
+            "file": str(out),
+            "rows": filled.num_rows,
+            "filled": cells,
+            "private": fitted.private,
+            "seed": used_seed,
+        },
+        f"{cells:,} cells of {filled.num_rows:,} rows filled, in {out} "
+        f"(--seed {used_seed} draws them again)",
+        json=json,
+    )
+
+
+@app.command()
+@reported()
 def report(
     run: RunFolder,
     out: Annotated[

@@ -14,6 +14,7 @@ from siloweave.app.study import close_match
 from siloweave.core.fit import Fit
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import load
+from siloweave.tables.cells import missing_cells
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
@@ -92,6 +93,16 @@ def _split(item: str, schema: Schema) -> tuple[str, Any]:
     if fitting:
         return fitting.popitem()
     return names[0], _value(schema[names[0]], item[len(names[0]) + 1 :], item)  # which refuses it
+
+
+def filled_cells(schema: Schema, before: Table, after: Table) -> int:
+    """Return how many cells of the same rows held no value before, and hold one after."""
+    counts = [
+        int(np.count_nonzero(missing_cells(column, before) & ~missing_cells(column, after)))
+        for column in schema.coded
+        if column.name in before.names
+    ]
+    return sum(counts)
 
 
 def numbered_ids(schema: Schema) -> str:

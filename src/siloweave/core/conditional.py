@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from siloweave.errors import DataError, InputError, SchemaError
+from siloweave.models.evidence import complete
 from siloweave.models.mrf import MRF
 from siloweave.tables.arrays import Bools, Floats, Ints, Matrix
 from siloweave.tables.bins import BINNED, as_written
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _WHOLE = ("integer", "datetime")
 _CHUNK = 2_000  # rows drawn at once when some were rejected
 _LEAST = 10_000  # rows that may be drawn however few are wanted
+_FEW_GIVEN = 64  # different evidence, each of which takes a pass over a graphical model
 _SEEN = 2_000  # rows that show which classes a model makes, where it does not say
 
 
@@ -77,6 +79,12 @@ class Condition:
             except SchemaError as error:
                 raise SchemaError(f"given: {error}") from None
         return cls(column, table, places, values, whole)
+
+    def take(self, rows: Ints) -> Condition:
+        """Return the same for some of its rows, which may repeat."""
+        return Condition(
+            self.column, self.table, self.places[rows], self.values[rows], self.whole[rows]
+        )
 
     @property
     def free(self) -> Bools:
@@ -259,24 +267,40 @@ def completed(
     Raises:
         InputError: The model gives a combination of values probability 0.
     """
-    columns = {name: np.empty(count, dtype=np.int64) for name in encoder.domain.names}
     codes = {one.name: _codes_of(one, encoder) for one in cells}
-    free = np.array([one.free for one in cells]).reshape(len(cells), count).T
+    names = ", ".join(codes)
+    try:
+        if not _are_few(codes):
+            return complete(model, codes, key=fold_in(key, "given"))
+        return _completed_by_pattern(model, encoder, count, codes, key)
+    except DataError as error:
+        raise InputError(
+            f"given: the model gives some of these values of {names} together probability 0; give "
+            "fewer columns or other values"
+        ) from error
+
+
+def _are_few(codes: Mapping[str, Ints]) -> bool:
+    """Whether rows are given few different things, for each of which a pass over the model pays.
+
+    Rows of one pass are drawn with low variance, see models/mrf.py.
+    """
+    return not codes or len(np.unique(np.stack(list(codes.values())), axis=1).T) <= _FEW_GIVEN
+
+
+def _completed_by_pattern(
+    model: MRF, encoder: Encoder, count: int, codes: Mapping[str, Ints], key: Key
+) -> Codes:
+    """Draw rows that are given the same columns together."""
+    columns = {name: np.empty(count, dtype=np.int64) for name in encoder.domain.names}
+    free = np.array([given < 0 for given in codes.values()]).reshape(len(codes), count).T
     patterns, where = np.unique(free, axis=0, return_inverse=True)
     for i, pattern in enumerate(patterns):
         rows = np.flatnonzero(where.reshape(-1) == i)
-        pairs = zip(cells, pattern, strict=True)
-        known = {one.name: codes[one.name][rows] for one, gone in pairs if not gone}
+        pairs = zip(codes.items(), pattern, strict=True)
+        known = {name: given[rows] for (name, given), gone in pairs if not gone}
         own = fold_in(key, "given", i)
-        try:
-            drawn = (
-                model.sample_given(known, key=own) if known else model.sample(len(rows), key=own)
-            )
-        except DataError as error:
-            raise InputError(
-                f"given: the model gives some of these values of {', '.join(known)} together "
-                "probability 0; give fewer columns or other values"
-            ) from error
+        drawn = model.sample_given(known, key=own) if known else model.sample(len(rows), key=own)
         for name in columns:
             columns[name][rows] = drawn.column(name)
     return Codes(encoder.domain, tuple(columns[n].astype(np.uint64) for n in encoder.domain.names))

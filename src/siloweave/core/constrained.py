@@ -127,7 +127,7 @@ class _Drawing:
 
     def _given(self, rows: _Rows, seed: Key, extra: Sequence[Condition]) -> Any:
         """Conditions for some rows, as the model takes them; None without any."""
-        cells = [_taken(one, rows) for one in self.cells] + list(extra)
+        cells = [one.take(rows) for one in self.cells] + list(extra)
         if not cells:
             return None
         names = set(self.model.schema.names)
@@ -137,7 +137,7 @@ class _Drawing:
             pilot = self._inner(len(rows), tuple(plain) or None, fold_in(seed, "pilot"))
             random = generator(fold_in(seed, "pilots"))
             found = self.modelled.asked(asked, pilot, self.model.schema, random)
-            plain = [_condition(self.model.schema[name], one) for name, one in found.items()]
+            plain = [condition_of(self.model.schema[name], one) for name, one in found.items()]
         return tuple(plain) or None
 
     def _drawn(
@@ -146,7 +146,7 @@ class _Drawing:
         """New rows for some of those that are wanted, and which of them break what."""
         table, bad = self._outer(self._inner(count, self._given(rows, seed, extra), seed))
         if self.cells:
-            table = imposed(table, [_taken(one, rows) for one in self.cells], self.like)
+            table = imposed(table, [one.take(rows) for one in self.cells], self.like)
         broken = self.kept.broken(table) if table.num_rows else {}
         for name in self.present if table.num_rows else ():
             broken[_value_of(name)] = table.missing(name)
@@ -238,7 +238,7 @@ class _Drawing:
         names = {r.by for r in self.schema.constraints if isinstance(r, CategoryRanges)}
         names -= {one.name for one in self.cells}
         return tuple(
-            _condition(self.schema[name], WantedCells(cells, np.ones(len(rows), dtype=np.bool_)))
+            condition_of(self.schema[name], WantedCells(cells, np.ones(len(rows), dtype=np.bool_)))
             for name in sorted(names & set(self.model.schema.names))
             for cells in [cells_of(self.schema[name], self._table(found, (name,))).take(rows)]
         )
@@ -314,13 +314,6 @@ def _known_to(like: Table, schema: Schema) -> Table | None:
     return like.select(names) if names else None
 
 
-def _taken(cells: Condition, rows: _Rows) -> Condition:
-    """A condition for some of its rows."""
-    return Condition(
-        cells.column, cells.table, cells.places[rows], cells.values[rows], cells.whole[rows]
-    )
-
-
 def _asked(cells: Condition) -> WantedCells:
     """A condition as numbers or codes."""
     fixed, count = ~cells.free, len(cells.places)
@@ -332,8 +325,8 @@ def _asked(cells: Condition) -> WantedCells:
     return WantedCells(found, fixed)
 
 
-def _condition(column: Column, asked: WantedCells) -> Condition:
-    """Numbers or codes as a condition."""
+def condition_of(column: Column, asked: WantedCells) -> Condition:
+    """Return numbers or codes as a condition."""
     rows = np.flatnonzero(asked.fixed)
     places = np.full(len(asked.fixed), -1, dtype=np.int64)
     places[rows] = np.arange(len(rows))

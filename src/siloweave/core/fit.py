@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf, isfinite
 from pathlib import Path
@@ -37,6 +37,7 @@ from siloweave.core.conditional import (
 )
 from siloweave.core.constrained import always_missing, constrained_rows
 from siloweave.core.method import GUARANTEED, Info
+from siloweave.core.questions import Blanks, Questions
 from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.federation.course import Traffic
 from siloweave.models.mrf import MRF
@@ -110,6 +111,9 @@ class Model(Protocol):
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
         """Synthetic rows of the modelled columns; `num_rows` is how many where that is open."""
+
+    def with_values(self, names: Sequence[str]) -> Model:
+        """Return the model given that some columns have a value, or itself where it cannot."""
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder, as data only."""
@@ -208,6 +212,22 @@ class MarginalModel:
         names = domain.names
         return MRF(Domain(names, tuple(sizes[name] for name in names)), potentials, self.mrf.total)
 
+    def with_values(self, names: Sequence[str]) -> MarginalModel:
+        """Return the model given that no value of some columns is missing.
+
+        Raises:
+            InputError: One of them is missing in every row.
+        """
+        domain, potentials = self.encoder.domain, dict(self.mrf.potentials)
+        may_miss = [column.name for column in self.schema.coded if column.missing]
+        for name in (name for name in may_miss if name in names):
+            if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
+                raise always_missing(name)
+            potential = potentials.get((name,), np.zeros(domain.size_of(name))).copy()
+            potential[-1] = -inf
+            potentials[name,] = potential
+        return replace(self, mrf=MRF(domain, potentials, self.mrf.total))
+
     def codes(self, num_rows: int | None, seed: Key) -> Codes:
         """Synthetic rows as codes; as many as were fitted unless `num_rows` says how many."""
         return self.mrf.sample(num_rows, key=fold_in(seed, "rows"))
@@ -284,6 +304,10 @@ class FeatureModel:
         X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
         rows = features.decode(X, key=fold_in(seed, "values"), like=like)
         return imposed(rows, [one.cells for one in asked], like)
+
+    def with_values(self, names: Sequence[str]) -> FeatureModel:
+        """Return the model itself, which draws missing values where it has them."""
+        return self
 
     def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
         """Rows without conditions."""
@@ -749,12 +773,16 @@ class Fit:
         self, num_rows: int | None = None, *, seed: Key | None = None, **conditions: Any
     ) -> Table:
         """Synthetic rows as a `Table`; the arguments are those of `sample`."""
+        self._check_joined()
+        return self._drawn(num_rows, seed, **conditions)
+
+    def _check_joined(self) -> None:
+        """Refuse a question about whole rows, where no one has them."""
         if not self.shared:
             raise InputError(
                 "synthetic columns stay with their parties in this fit (shared=False), so there "
                 "is no joined table; sample_parts() draws each party's columns"
             )
-        return self._drawn(num_rows, seed, **conditions)
 
     def sample_parts(
         self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
@@ -815,6 +843,210 @@ class Fit:
         if self.schema.coded == self.schema.columns:
             return rows
         return drawn_anew(rows, self.schema, key=wanted.seed, like=self.like)
+
+    def impute(
+        self,
+        table: Any,
+        *,
+        seed: Key | None = None,
+        columns: Sequence[str] | None = None,
+        tries: int = 100,
+    ) -> Any:
+        """Rows whose missing cells are drawn, each given the row's other cells.
+
+        A missing cell is drawn from the model's conditional distribution given that it is not
+        missing, even where the schema has missing values. All missing cells of a row are drawn
+        together, so that they fit each other. A graphical model draws them exactly (a number that
+        is there counts as its bin), all others as `sample` draws rows with conditions. Constraints
+        of the schema are kept, and what follows from other columns is computed; a cell that has to
+        be missing stays missing.
+
+        A draw is not a best guess: means and spreads of imputed columns are right on the whole.
+        Draw several times, with other seeds, to see how uncertain what you compute is.
+
+        Nothing is learned from the table, and nothing is spent. What is in it is not protected.
+
+        Args:
+            table: Rows, as `sample` takes `given`; columns may be left out. Ids and texts stay as
+                they are.
+            seed: The same seed draws the same values; without one, every call draws others.
+            columns: Only these are filled. Missing cells of other columns then count as what they
+                are: a missing value, where the schema has these.
+            tries: Most rows that are drawn for each that is wanted, where a model draws again.
+
+        Returns:
+            A frame of the kind that was given (pandas or polars for a path), in the same order.
+            All cells that were there are as they were, to the letter.
+
+        Raises:
+            InputError: A column is unknown, `columns` names one that the table lacks, rows have
+                probability 0 in the model or break a constraint, columns stay with their parties,
+                or a column is always missing in the model.
+            SchemaError: A value is outside the schema.
+            QuestionError: The model cannot draw a row given numbers: a GAN.
+
+        Example:
+            >>> import siloweave as sw
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> model = sw.GaussianCopula().fit(adult().take(range(300)), adult_schema())
+            >>> gaps = {"age": [61, None], "income": ["<=50K", "<=50K"]}
+            >>> import polars as pl
+            >>> model.impute(pl.DataFrame(gaps), seed=0)["age"].null_count()
+            0
+        """
+        return self.impute_table(table, seed=seed, columns=columns, tries=tries).to_native()
+
+    def impute_table(
+        self,
+        table: Any,
+        *,
+        seed: Key | None = None,
+        columns: Sequence[str] | None = None,
+        tries: int = 100,
+    ) -> Table:
+        """Rows whose missing cells are drawn, as a `Table`; the arguments are those of `impute`."""
+        self._check_joined()
+        return self._questions(seed, tries).imputed(table, columns)
+
+    def log_prob(self, table: Any, *, blanks: Blanks = "missing") -> Floats:
+        """Natural logarithm of how likely the model makes each row, float64, (rows,).
+
+        It is exact for a graphical model, and of the distribution that `sample` draws from.
+        Categories, booleans, whole numbers and datetimes count as probabilities; a number of a
+        continuum as a density with respect to its unit: its bin's probability, divided by the bin's
+        width or shared out as the fit's cuts say. In a bin that holds one number alone, such as a 0
+        that many rows have, it is that number's probability. So a difference between two rows that
+        have the same kinds of values is a logarithm of a ratio of probabilities.
+
+        It costs nothing, but the numbers show which rows the model finds likely, and so something
+        of the rows in the table: keep them where the rows are.
+
+        Args:
+            table: Rows, as `sample` takes `given`. Columns that are left out are summed out. Ids
+                and texts are not looked at.
+            blanks: What a cell without a value is. ``"missing"``: a missing value, which has a
+                probability where the schema has these. ``"unknown"``: a value that is not known,
+                which is summed out.
+
+        Returns:
+            Minus infinity where a value is outside the schema: a category that is not listed (it
+            counts as `other`, where there is one), a number beyond its bounds, one with decimals in
+            a column of whole numbers, or a missing value in a column that has none.
+
+        Raises:
+            InputError: A column is unknown, or columns stay with their parties.
+            QuestionError: The model is no graphical one, or the schema has constraints.
+
+        Example:
+            >>> import siloweave as sw
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> names, budget = ["sex", "income"], sw.Budget(epsilon=20.0, delta=1e-6)
+            >>> table, schema = adult().select(names), adult_schema().select(names)
+            >>> model = sw.AIM().fit(table, schema, budget=budget)
+            >>> rows = {"sex": ["Male", "Female", "?"], "income": [">50K", ">50K", ">50K"]}
+            >>> import polars as pl
+            >>> male, female, outside = model.log_prob(pl.DataFrame(rows)).tolist()
+            >>> male > female, outside
+            (True, -inf)
+        """
+        self._check_joined()
+        return self._questions(None).log_prob(table, blanks)
+
+    def predict(
+        self,
+        table: Any,
+        target: str,
+        *,
+        blanks: Blanks = "unknown",
+        draws: int = 20,
+        seed: Key | None = None,
+    ) -> Any:
+        """What each row's target most likely is, by the row's other cells; an array, (rows,).
+
+        Of a target with categories or of booleans it is the likeliest one, of numbers and datetimes
+        the mean. A graphical model answers exactly; all others, and any model whose schema has
+        constraints, by several draws of each row. What the table has of the target is not looked
+        at. A missing target is no answer: shares and means are given that it has a value.
+
+        Args:
+            table: Rows, as `sample` takes `given`. Columns that are left out are summed out.
+            target: The column to predict.
+            blanks: What a cell without a value is. ``"unknown"``: a value that is not known, which
+                is summed out. ``"missing"``: a missing value, where the schema has these; take it
+                where cells are missing for the reasons for which they were in the rows that were
+                fitted.
+            draws: How many times each row is drawn, where that is how it is answered.
+            seed: The same seed gives the same answers, where rows are drawn.
+
+        Raises:
+            InputError: A column or the target is unknown, rows have probability 0 in the model, or
+                columns stay with their parties.
+            SchemaError: A value is outside the schema.
+            QuestionError: The model cannot draw a row given numbers: a GAN.
+
+        Example:
+            >>> import siloweave as sw
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> names, budget = ["sex", "income"], sw.Budget(epsilon=20.0, delta=1e-6)
+            >>> table, schema = adult().select(names), adult_schema().select(names)
+            >>> model = sw.AIM().fit(table, schema, budget=budget)
+            >>> import polars as pl
+            >>> model.predict(pl.DataFrame({"sex": ["Male", "Female"]}), "income").tolist()
+            ['<=50K', '<=50K']
+        """
+        self._check_joined()
+        return self._questions(seed).predicted(table, target, blanks, draws)
+
+    def predict_proba(
+        self,
+        table: Any,
+        target: str,
+        *,
+        blanks: Blanks = "unknown",
+        draws: int = 20,
+        seed: Key | None = None,
+    ) -> Any:
+        """How likely each category of a target is in each row, by the row's other cells.
+
+        Arguments and errors are those of `predict`; InputError also for a target of numbers or
+        datetimes.
+
+        Returns:
+            A frame of the kind that was given, with a column for each category that is named by it
+            (``"False"`` and ``"True"`` for booleans; `other` stands for all that is not listed).
+            Each row sums to 1.
+
+        Example:
+            >>> import siloweave as sw
+            >>> from siloweave.datasets import adult, adult_schema
+            >>> names, budget = ["sex", "income"], sw.Budget(epsilon=20.0, delta=1e-6)
+            >>> table, schema = adult().select(names), adult_schema().select(names)
+            >>> model = sw.AIM().fit(table, schema, budget=budget)
+            >>> import polars as pl
+            >>> rows = pl.DataFrame({"sex": ["Male", "Female"]})
+            >>> male, female = model.predict_proba(rows, "income")[">50K"].to_list()
+            >>> male > female
+            True
+        """
+        self._check_joined()
+        rows = read(table)
+        found = self._questions(seed).class_shares(rows, target, blanks, draws)
+        options = self.schema[target].options
+        columns = {str(option): (found[:, i], None) for i, option in enumerate(options)}
+        return Table.from_columns(columns).framed(rows.frame).to_native()
+
+    def _questions(self, seed: Key | None, tries: int = 100) -> Questions:
+        check_process()
+        if tries < 1:
+            raise InputError(f"tries={tries} must be 1 or more")
+        model = self.model
+        graph = (model.mrf, model.encoder) if isinstance(model, MarginalModel) else None
+        # A run may have drawn rows that keep the constraints.
+        modelled = None if model.schema.constraints else self.modelled
+        return Questions(
+            self.info.title, model, self.schema, modelled, Wanted(None, key_for(seed), tries=tries),
+            self.num_rows, graph,
+        )  # fmt: skip
 
     def report(
         self,

@@ -185,11 +185,11 @@ def _own(tree: JunctionTree, beliefs: Sequence[Array], step: _Step) -> _Table:
     table = _sum_to(_Table(tree.cliques[step.member], beliefs[step.member]), step.needed)
     if step.parent is None:
         return table
-    return _Table(table.names, _given(table.values, _gone(table.names, step.upward)))
+    return _Table(table.names, given_others(table.values, _gone(table.names, step.upward)))
 
 
-def _given(values: Array, gone: tuple[int, ...]) -> Array:
-    """Conditional probabilities along the axes `gone`; 0 where the condition is impossible."""
+def given_others(values: Array, gone: tuple[int, ...]) -> Array:
+    """Return conditional probabilities along the axes `gone`; 0 where nothing is possible."""
     shared = values.sum(axis=gone, keepdims=True)
     ratio: Array = np.divide(values, shared, out=np.zeros_like(values), where=shared > 0)
     return ratio
@@ -704,7 +704,7 @@ class MRF:
             for clique, separator, belief in zip(
                 self.tree.cliques, self.tree.separators, self.beliefs, strict=True
             ):
-                ratio = _given(belief, _gone(clique, separator))
+                ratio = given_others(belief, _gone(clique, separator))
                 result += np.log(ratio).reshape(-1)[codes.flat(clique)]
         return result
 

@@ -278,6 +278,81 @@ def draw(
     return drawn
 
 
+def log_density(
+    column: Column, edges: Edges, codes: NDArray[np.int64], values: Edges, cuts: Cuts | None = None
+) -> Floats:
+    """Return the logarithm of the density with which `draw` puts a value into its row's bin.
+
+    Whole numbers and datetimes have a probability, numbers of a continuum a density with respect to
+    their length; in a bin that holds one number alone, that is its probability, too. Decimals that
+    a column declares are not looked at: a number that is rounded to them counts as a continuum's.
+
+    Args:
+        column: How it is declared.
+        edges: Those of its bins.
+        codes: The bin of each value.
+        values: Values inside these bins; datetimes in steps.
+        cuts: How rows lie inside bins, as `draw` takes it.
+
+    Example:
+        >>> from siloweave.tables.schema import Column
+        >>> age = Column("age", "integer", low=0, high=99)
+        >>> density = log_density(age, edges_of(age, 10), np.array([0]), np.array([5]))
+        >>> np.exp(density).round(9).tolist()
+        [0.1]
+    """
+    reals = edges.astype(np.float64)
+    low, high = reals[codes], reals[codes + 1]
+    is_whole = column.kind != "continuous"
+    is_single = high - low <= 1.0 if is_whole else high <= above(low)
+    width = np.where(is_single, 1.0, high - low)
+    if cuts is None or not cuts.values:
+        return -np.log(width)
+
+    # Levels rise by the share of a bin's rows that lie between two places.
+    knots, levels = np.array(cuts.values), np.array(cuts.levels)
+    held = np.interp(high, knots, levels) - np.interp(low, knots, levels)
+    if is_whole:
+        here = values.astype(np.float64)
+        share = np.interp(here + 1.0, knots, levels) - np.interp(here, knots, levels)
+    else:
+        piece = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
+        share = (np.diff(levels) / np.diff(knots))[piece]
+    is_single |= held <= 0.0
+    ratio = np.divide(share, held, out=np.ones_like(held), where=~is_single)
+    return np.asarray(np.log(np.where(is_single, 1.0 / width, ratio)))
+
+
+def bin_means(column: Column, edges: Edges, cuts: Cuts | None = None) -> Floats:
+    """Return the mean of the values that `draw` puts into each bin; datetimes in steps.
+
+    Example:
+        >>> from siloweave.tables.schema import Column
+        >>> age = Column("age", "integer", low=0, high=99)
+        >>> bin_means(age, edges_of(age, 10)).tolist()[:2]
+        [4.5, 14.5]
+    """
+    reals = edges.astype(np.float64)
+    low, high = reals[:-1], reals[1:]
+    means: Floats = (low + high) / 2.0
+    if cuts is not None and cuts.values:
+        # A bin's mean lies as far below its end as its rows do on average.
+        knots, levels = np.array(cuts.values), np.array(cuts.levels)
+        places = np.union1d(knots, reals)
+        at = np.interp(places, knots, levels)
+        area = np.concatenate([[0.0], np.cumsum(np.diff(places) * (at[1:] + at[:-1]) / 2.0)])
+        below = np.diff(area[np.searchsorted(places, reals)])
+        first = np.interp(low, knots, levels)
+        held = np.interp(high, knots, levels) - first
+        share = np.divide(
+            below - first * (high - low), held, out=(high - low) / 2.0, where=held > 0
+        )
+        means = high - share
+    if column.kind != "continuous":
+        return means - 0.5  # a draw is cut to the whole number below
+    return np.where(high <= above(low), low, means)
+
+
 def with_decimals(
     column: Column, values: Edges, low: Floats | float, high: Floats | float
 ) -> Edges:

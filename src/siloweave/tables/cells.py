@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -341,6 +342,53 @@ class CellValues(NamedTuple):
     def take(self, rows: NDArray[Any]) -> CellValues:
         """Those of some rows."""
         return CellValues(self.values[rows], self.gone[rows])
+
+
+def known_cells(column: Column, table: Table) -> CellValues:
+    """Return a modelled column of rows that are asked about, of which any cell may be missing.
+
+    A category that is not listed counts as the column's `other`, if it has one.
+
+    Raises:
+        SchemaError: A value is outside the schema, where the column would move it, too.
+    """
+    facts: Any = {"missing": True, "outside": "refuse", "fallback": None}
+    strict = msgspec.structs.replace(column, **facts)
+    cells = cells_of(strict, table)
+    if column.kind in BINNED:
+        low = -np.inf if column.low is None else number_at(column, column.low)
+        high = np.inf if column.high is None else last_of(column)
+        check_values(strict, table, cells.values, cells.gone, low, high)
+    return cells
+
+
+def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
+    """Return drawn cells of a column as a table has them.
+
+    A category is spelled as in the table's first row that has it: `1` where that is its `True`, a
+    code where a file of SPSS, Stata or SAS has one.
+    """
+    name = column.name
+    if column.kind in BINNED:
+        return drawn.cells(name)
+    cells = table.cells(name)
+    present, first = np.unique(table.lookup(name, column.options), return_index=True)
+    places = dict(zip(present.tolist(), first.tolist(), strict=True))
+    code_of_label = {label: code for code, label in table.value_labels(name).items()}
+    spelled: list[Any] = []
+    for code, option in enumerate(column.options):
+        if code in places:
+            spelled.append(cells[places[code]])
+        elif option in code_of_label:
+            text = code_of_label[str(option)]
+            spelled.append(text if cells.dtype == pl.String else float(text))
+        elif cells.dtype == pl.String:
+            spelled.append(texts_of(pl.Series([option]))[0])
+        else:
+            spelled.append(option)
+    dtype = None if cells.dtype == pl.Null else cells.dtype
+    codes = np.maximum(drawn.lookup(name, column.options), 0)
+    return pl.Series(name, spelled, dtype=dtype, strict=False).gather(codes)
 
 
 class NumberRows:

@@ -595,8 +595,8 @@ def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
     return np.asarray((gone != found.gone) | (~follows & ~gone))
 
 
-def _allowed(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
-    """Rows whose category lets the dependent columns have values."""
+def allowed_rows(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
+    """Return the rows whose category lets the dependent columns have values."""
     return np.isin(codes, [_place(by, value) for value in rule.values if _has(by, value)])
 
 
@@ -612,7 +612,7 @@ def _typed_options(column: Column) -> list[tuple[bool, Value]]:
 
 def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
     by = schema[rule.by]
-    allowed = _allowed(rule, by, cells_of(by, table).values)
+    allowed = allowed_rows(rule, by, cells_of(by, table).values)
     gone = np.array([cells_of(schema[name], table).gone for name in rule.dependent])
     wrong = ~allowed & ~gone.all(axis=0)
     if rule.required:
@@ -902,10 +902,10 @@ class Modelled:
     ) -> None:
         """Blank what a category rules out, and fill what it requires."""
         if rule.by in merged:
-            allowed = _allowed(rule, self.declared[rule.by], merged[rule.by].values)
+            allowed = allowed_rows(rule, self.declared[rule.by], merged[rule.by].values)
         elif rule.by in self._carriers:
             by = schema[rule.by]
-            allowed = _allowed(rule, by, filled.cells(by).values)
+            allowed = allowed_rows(rule, by, filled.cells(by).values)
         else:
             return
         names = [self._carriers[name] for name in rule.dependent if name in self._carriers]
@@ -932,7 +932,7 @@ class Modelled:
         for rule in self._of_kind(MissingUnless):
             by = outer[rule.by]
             codes = known[rule.by] if rule.by in known else cells_of(by, table)
-            lost = ~_allowed(rule, by, codes.values)
+            lost = ~allowed_rows(rule, by, codes.values)
             gone |= {name: lost | gone.get(name, False) for name in rule.dependent}
         for group in self._of_kind(MissingTogether):
             leader = self.leader(group)
@@ -1043,7 +1043,7 @@ class Modelled:
         for name in rule.dependent:
             if name in found:
                 needed |= found[name].fixed & ~found[name].cells.gone
-        allowed = _allowed(rule, by, codes)
+        allowed = allowed_rows(rule, by, codes)
         choices = codes[allowed]
         if not choices.size:
             choices = np.array([_place(by, value) for value in rule.values if _has(by, value)])

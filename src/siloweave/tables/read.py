@@ -580,6 +580,41 @@ class Table:
         frame = self._frame.with_columns(recoded)
         return Table(frame, replace(origin, written=written, coded=labels, dtypes=dtypes))
 
+    def filled(self, name: str, rows: NDArray[np.int64], cells: pl.Series) -> Table:
+        """Return the same rows, where some cells of a column are others and all else stays.
+
+        The column keeps its type, unless the new cells do not fit it.
+
+        Args:
+            name: The column.
+            rows: Places of the cells that change.
+            cells: What they become, one for each place.
+
+        Example:
+            >>> table = Table.from_columns({"age": (np.array([30, 0]), np.array([False, True]))})
+            >>> table.filled("age", np.array([1]), pl.Series([41])).values("age").tolist()
+            [30, 41]
+        """
+        old, origin = self.cells(name), self._origin
+        new = _as_type_of(old, cells, origin.written.get(name), self.decimal(name))
+        dtypes = dict(origin.dtypes)
+        if new.dtype != old.dtype:
+            # Whole numbers take decimals, and a column without any value takes all.
+            old = old.cast(new.dtype)
+            dtypes.pop(name, None)
+        column = old.scatter(rows, new).alias(name)
+        written, coded = dict(origin.written), dict(origin.coded)
+        if name in written:
+            written[name] = _Written(column, written[name].decimal)
+        if name in coded:
+            coded[name] = replace(coded[name], cells=column)
+        facts: dict[str, Any] = {"dtypes": dtypes, "written": written, "coded": coded}
+        return Table(self._frame.with_columns(column), replace(origin, **facts))
+
+    def verbatim(self) -> Table:
+        """Return the same rows, whose columns of a text file are the text that is written there."""
+        return Table(self._frame, replace(self._origin, written={}))
+
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a categorical type, or a variable's labels; else None.
 
@@ -2259,6 +2294,21 @@ def write(
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _as_type_of(
+    old: pl.Series, new: pl.Series, written: _Written | None, decimal: str
+) -> pl.Series:
+    """New cells of a column in the type of its old ones, or in one that holds both."""
+    if old.dtype == new.dtype or old.dtype == pl.Null:
+        return new
+    if old.dtype == pl.String:
+        digits = written.padded or 0 if written is not None else 0
+        return _with_zeros(new, digits).str.replace(".", decimal, literal=True)
+    if old.dtype in WHOLE and new.dtype == pl.Float64:
+        is_whole = bool((new == new.round()).all())
+        return new.cast(old.dtype) if is_whole else new
+    return new.cast(old.dtype)
 
 
 def _with_zeros(series: pl.Series, digits: int) -> pl.Series:

@@ -1,0 +1,432 @@
+"""More questions of a fit's model: missing cells, probabilities of rows, and predictions.
+
+A graphical model answers them exactly, by `models/evidence.py`: what is open in a row is summed out
+or drawn given the row's other cells. Any other model draws what is open as it draws rows with
+conditions, and shares and means are those of a few such draws.
+
+An imputed cell has a value: it is drawn from the model given that it is not missing (Rubin 1987,
+"Multiple Imputation for Nonresponse in Surveys": several draws show how uncertain it is). So the
+codes of a missing value are ruled out in a graphical model; all others draw again.
+
+**Guarantee**: none of its own: answers come from a model, so they are post-processing of what the
+fit released (Dwork & Roth 2014, proposition 2.1), and cost nothing. Nothing protects the rows that
+are asked about: an answer may show what is in them, and belongs where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import msgspec
+import numpy as np
+
+from siloweave.core.conditional import Condition
+from siloweave.core.constrained import always_missing, condition_of, constrained_rows
+from siloweave.errors import DataError, InputError, QuestionError, whole
+from siloweave.models.evidence import UNKNOWN, log_probability, shares
+from siloweave.models.mrf import MRF
+from siloweave.tables.arrays import Bools, Floats, Ints
+from siloweave.tables.bins import BINNED, bin_means, log_density, step_of
+from siloweave.tables.cells import (
+    CellValues,
+    cells_of,
+    known_cells,
+    placed_cells,
+    spelled_as,
+)
+from siloweave.tables.codes import Encoder
+from siloweave.tables.constraints import MissingUnless, Unique
+from siloweave.tables.drawn import listed_instead
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.modelled import Modelled, WantedCells, allowed_rows
+from siloweave.tables.read import Table, read, stacked
+from siloweave.tables.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from siloweave.core.fit import Model, Wanted
+
+Blanks = Literal["missing", "unknown"]
+"""What a cell without a value stands for: for a missing value, or for one that is not known."""
+_AGAIN = 2_000  # rows drawn at once when some were missing, at least
+_LEAST = 10_000  # rows that may be drawn however few are wanted
+_HALF_A_ROW = 0.5  # fewer rows that have a value are none
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A fit's model, and what is needed to ask it about rows.
+
+    Attributes:
+        title: What the method is called.
+        model: Draws rows.
+        schema: Facts about every column of a synthetic table.
+        modelled: How constraints are kept; None where the schema has none, or the model's rows
+            keep them already.
+        wanted: The seed, and how many rows may be drawn for each.
+        num_rows: How many rows a draw has by itself.
+        graph: The distribution and its codes, where the model is a graphical one.
+    """
+
+    title: str
+    model: Model
+    schema: Schema
+    modelled: Modelled | None
+    wanted: Wanted
+    num_rows: int | None
+    graph: tuple[MRF, Encoder] | None
+
+    # Missing cells
+
+    def imputed(self, source: Any, columns: Sequence[str] | None) -> Table:
+        """Return a table whose missing cells are drawn; see `Fit.impute`."""
+        table = read(source)
+        cells = self._cells(table, "impute")
+        names = list(cells) if columns is None else self._asked_columns(columns, table)
+        gaps = {name: cells[name].gone for name in names if cells[name].gone.any()}
+        gaps = {name: gone & self._may_fill(name, cells) for name, gone in gaps.items()}
+        gaps = {name: gone for name, gone in gaps.items() if gone.any()}
+        if not gaps:
+            return table
+
+        # Rows without a gap are left alone, but for values that no two rows may share.
+        has_gap = np.any(list(gaps.values()), axis=0)
+        if any(isinstance(rule, Unique) for rule in self.schema.constraints):
+            has_gap[:] = True
+        rows = np.flatnonzero(has_gap)
+        conditions = []
+        for name, values in cells.items():
+            column = self.schema[name]
+            is_fixed = ~values.gone
+            if column.missing:  # elsewhere a missing value is none of the column's
+                is_fixed = is_fixed | ~gaps.get(name, np.zeros_like(is_fixed))
+            asked = WantedCells(values.take(rows), is_fixed[rows])
+            conditions.append(condition_of(column, asked))
+        needed = {name: gone[rows] for name, gone in gaps.items()}
+        drawn = self._drawn(conditions, needed, table, "impute", self.wanted.seed)
+
+        for name, gone in needed.items():
+            filled = gone & ~drawn.missing(name)
+            spelled = spelled_as(self.schema[name], drawn.take(np.flatnonzero(filled)), table)
+            table = table.filled(name, rows[filled], spelled)
+        return table
+
+    def _cells(self, table: Table, question: str) -> dict[str, CellValues]:
+        """The modelled columns of a table.
+
+        Raises:
+            InputError: The schema has no such column.
+            SchemaError: A value is outside the schema.
+        """
+        self._check_names(table)
+        return {
+            column.name: known_cells(column, table)
+            for column in self.schema.coded
+            if column.name in table.names
+        }
+
+    def _check_names(self, table: Table) -> None:
+        for name in table.names:
+            if name not in self.schema.names:
+                raise InputError(
+                    f"table: the schema has no column {name!r}; leave it out. It has "
+                    f"{', '.join(self.schema.names)}"
+                )
+
+    def _asked_columns(self, columns: Sequence[str], table: Table) -> list[str]:
+        """Columns that are to be filled, in the schema's order."""
+        known = [column.name for column in self.schema.coded if column.name in table.names]
+        if isinstance(columns, str):
+            raise InputError(f"columns={columns!r} must be a list of names, such as [{columns!r}]")
+        for name in columns:
+            if name not in known:
+                raise InputError(
+                    f"columns: {name!r} is no column of the table that a model has; choose from "
+                    f"{', '.join(known)}"
+                )
+        return [name for name in known if name in columns]
+
+    def _skips(self) -> list[MissingUnless]:
+        """Constraints by which a category decides whether others have a value."""
+        return [rule for rule in self.schema.constraints if isinstance(rule, MissingUnless)]
+
+    def _may_fill(self, name: str, cells: Mapping[str, CellValues]) -> Bools:
+        """Rows in which a column may have a value, as far as other cells say."""
+        may = np.ones(len(cells[name].gone), dtype=np.bool_)
+        for rule in self._skips():
+            if name in rule.dependent and rule.by in cells:
+                by, values = self.schema[rule.by], cells[rule.by]
+                codes = np.where(values.gone, len(by.options), values.values)
+                may &= values.gone | allowed_rows(rule, by, codes)
+        return may
+
+    # Rows given what is known of them
+
+    def _drawn(
+        self,
+        conditions: Sequence[Condition],
+        needed: Mapping[str, Bools],
+        like: Table,
+        question: str,
+        seed: Key,
+    ) -> Table:
+        """Draw rows that are given some cells, and have a value where one is needed.
+
+        Args:
+            conditions: One entry per column that any row is given.
+            needed: By column, the rows that must have a value; these columns are returned.
+            like: How numbers and dates are written.
+            question: What the error names.
+            seed: Everything random.
+
+        Raises:
+            InputError: The model cannot draw such rows, or they are too rare.
+        """
+        self._check_conditions(conditions, question)
+        names = list(needed)
+        count = len(needed[names[0]])
+        skipped = {name for rule in self._skips() for name in rule.dependent}
+        model = self.model.with_values([name for name in names if name not in skipped])
+        kept = [name for name in self.schema.names if name not in names]
+        most = max(self.wanted.tries * count, _LEAST)
+        missed, made = np.arange(count), 0
+        tables, places = [], []
+        while missed.size:
+            if made >= most:
+                raise InputError(
+                    f"{question}: {missed.size:,} of {count:,} rows got no value in "
+                    f"{', '.join(names)} in {made:,} draws: a missing value is likelier there. "
+                    f"Leave such cells missing (columns=), or raise tries={self.wanted.tries}"
+                )
+            rows = np.resize(missed, max(missed.size, _AGAIN)) if made else missed
+            own = fold_in(seed, question, made)
+            given = tuple(condition.take(rows) for condition in conditions)
+            try:
+                drawn = self._rows(model, given, own, like)
+            except InputError as error:  # which speaks of the argument of `sample`
+                reason = str(error).removeprefix("given: ")
+                raise type(error)(f"{question}: {reason}") from error
+            drawn = listed_instead(drawn, self.schema, key=own, kept=kept)
+            is_needed = {name: mask[rows] for name, mask in needed.items()}
+            good = np.flatnonzero(self._is_complete(drawn, is_needed))
+            done, first = np.unique(rows[good], return_index=True)
+            tables.append(drawn.select(names).take(good[first]))
+            places.append(done)
+            missed, made = np.setdiff1d(missed, done), made + len(rows)
+        return stacked(tables).take(np.argsort(np.concatenate(places)))
+
+    def _rows(self, model: Model, given: tuple[Condition, ...], seed: Key, like: Table) -> Table:
+        """Rows of a model with conditions, one for each."""
+        wanted = msgspec.structs.replace(self.wanted, given=given, seed=seed)
+        empty = like.without_rows()
+        if self.modelled is None:
+            return model.draw(wanted, self.num_rows, empty)
+        return constrained_rows(self.modelled, model, wanted, self.num_rows, empty)
+
+    def _is_complete(self, drawn: Table, needed: Mapping[str, Bools]) -> Bools:
+        """Rows that have a value wherever one is needed and may be."""
+        is_complete = np.ones(drawn.num_rows, dtype=np.bool_)
+        for name, is_needed in needed.items():
+            for rule in self._skips():
+                if name in rule.dependent:
+                    by = self.schema[rule.by]
+                    is_needed = is_needed & allowed_rows(rule, by, cells_of(by, drawn).values)
+            is_complete &= ~(is_needed & drawn.missing(name))
+        return is_complete
+
+    def _check_conditions(self, conditions: Sequence[Condition], question: str) -> None:
+        """Refuse numbers that a generator meets by chance alone."""
+        net: Any = getattr(self.model, "net", None)
+        if net is None:
+            return
+        followed = net.takes if net.keeps else frozenset()
+        learned = self.model.schema.coded
+        by_chance = [c.name for c in learned if c.kind in BINNED and c.name not in followed]
+        for condition in conditions:
+            column = condition.column
+            if column.kind not in BINNED or condition.free.all():
+                continue
+            # A column that a constraint keeps is learned as others, such as a gap.
+            is_learned = column.name in self.model.schema.names
+            if column.name in by_chance or (by_chance and not is_learned):
+                raise QuestionError(
+                    f"{question}: {self.title} cannot draw the rest of a row given a number, such "
+                    f"as {column.name!r}; graphical models, a Gaussian copula, TabDDPM and "
+                    "PointDiff can"
+                )
+
+    # Probabilities of rows
+
+    def log_prob(self, source: Any, blanks: Blanks) -> Floats:
+        """Return the logarithm of each row's probability or density; see `Fit.log_prob`."""
+        _check_blanks(blanks)
+        table = read(source)
+        self._check_names(table)
+        if self.graph is None:
+            raise QuestionError(
+                f"log_prob: {self.title} draws rows, and has no formula for how likely one is; "
+                "graphical models (AIM, PrivMRF, FLAIM, TwoRound and others) have one"
+            )
+        if self.modelled is not None:
+            rule = self.modelled.declared.constraints[0]
+            raise QuestionError(
+                f"log_prob: rows that break a constraint of the schema ({rule.words}) are drawn "
+                "again, and how likely that is has no formula; fit without constraints to ask it"
+            )
+        mrf, encoder = self.graph
+        total = np.zeros(table.num_rows)
+        known: dict[str, Ints] = {}
+        for column in encoder.schema.coded:
+            if column.name in table.names:
+                codes, inside = _codes_inside(column, encoder, table, blanks)
+                known[column.name] = codes
+                total += inside
+        if known and table.num_rows:
+            total += log_probability(mrf, known)
+        return total
+
+    # Predictions
+
+    def class_shares(self, source: Any, target: str, blanks: Blanks, draws: int) -> Floats:
+        """Return how likely each option of a target is in each row, (rows, options)."""
+        column = self._target(target)
+        if column.kind in BINNED:
+            raise InputError(
+                f"target: {target!r} is a column of numbers or dates, which has no classes; "
+                "predict() returns its mean"
+            )
+        table, given = self._known(source, target, blanks)
+        if self._is_exact:
+            return self._exact_shares(column, given, table.num_rows)
+        drawn = self._draws(column, given, table, draws)
+        counts = [(values[:, None] == np.arange(len(column.options))) for values in drawn]
+        return np.asarray(np.mean(counts, axis=0))
+
+    def predicted(self, source: Any, target: str, blanks: Blanks, draws: int) -> Any:
+        """Return the likeliest class or the mean of a target in each row."""
+        column = self._target(target)
+        if column.kind not in BINNED:
+            likeliest = self.class_shares(source, target, blanks, draws).argmax(axis=1)
+            is_text = isinstance(column.options[0], str)
+            return np.array(column.options, dtype=object if is_text else None)[likeliest]
+        table, given = self._known(source, target, blanks)
+        if self._is_exact:
+            assert self.graph is not None
+            encoder = self.graph[1]
+            means = bin_means(column, encoder.edges(target), (encoder.cuts or {}).get(target))
+            found = self._exact_shares(column, given, table.num_rows) @ means
+        else:
+            found = np.mean(self._draws(column, given, table, draws), axis=0)
+        if column.kind != "datetime":
+            return found
+        return np.rint(found * step_of(column)).astype("datetime64[us]")
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether rows follow the graphical model itself; none is drawn again for a constraint."""
+        return self.graph is not None and self.modelled is None
+
+    def _target(self, target: str) -> Column:
+        known = {column.name: column for column in self.schema.coded}
+        if target not in known:
+            raise InputError(
+                f"target={target!r} is no column that the model has; choose from {', '.join(known)}"
+            )
+        return known[target]
+
+    def _known(
+        self, source: Any, target: str, blanks: Blanks
+    ) -> tuple[Table, dict[str, WantedCells]]:
+        """A table, and what its rows know of other columns than the target."""
+        _check_blanks(blanks)
+        table = read(source)
+        self._check_names(table)
+        others = table.select([name for name in table.names if name != target])
+        given = {}
+        for name, cells in self._cells(others, "predict").items():
+            has_missing = blanks == "missing" and self.schema[name].missing
+            given[name] = WantedCells(
+                cells, np.ones_like(cells.gone) if has_missing else ~cells.gone
+            )
+        return table, given
+
+    def _exact_shares(self, column: Column, given: Mapping[str, WantedCells], count: int) -> Floats:
+        """Return how likely each value, or bin, of a target is given that it has a value."""
+        assert self.graph is not None
+        mrf, encoder = self.graph
+        known = {column.name: np.full(count, UNKNOWN)}
+        for name, asked in given.items():
+            codes = _codes(self.schema[name], encoder, asked.cells)
+            known[name] = np.where(asked.fixed, codes, UNKNOWN)
+        values = mrf.domain.size_of(column.name) - column.missing
+        if mrf.marginal((column.name,))[:values].sum() < _HALF_A_ROW:
+            raise always_missing(column.name)
+        try:
+            found = shares(mrf, known, column.name)[:, :values]
+        except DataError as error:
+            raise InputError(f"predict: {error}") from error
+        totals = found.sum(axis=1, keepdims=True)
+        uniform = np.full_like(found, 1.0 / values)
+        return np.asarray(np.divide(found, totals, out=uniform, where=totals > 0.0))
+
+    def _draws(
+        self, column: Column, given: Mapping[str, WantedCells], table: Table, draws: int
+    ) -> list[Any]:
+        """Several draws of a target, each a code or number per row."""
+        whole("draws", draws, 1)
+        count, name = table.num_rows, column.name
+        if not count:
+            return [np.zeros(0)]
+        nothing = CellValues(np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.bool_))
+        asked = {**given, name: WantedCells(nothing, np.zeros(count, dtype=np.bool_))}
+        conditions = [condition_of(self.schema[one], cells) for one, cells in asked.items()]
+        needed = {name: np.ones(count, dtype=np.bool_)}
+        found = []
+        for number in range(draws):
+            seed = fold_in(self.wanted.seed, "draw", number)
+            drawn = self._drawn(conditions, needed, table, "predict", seed)
+            found.append(cells_of(column, drawn).values)
+        return found
+
+
+def _check_blanks(blanks: str) -> None:
+    if blanks not in get_args(Blanks):
+        raise InputError(f"blanks={blanks!r} must be 'missing' or 'unknown'")
+
+
+def _codes(column: Column, encoder: Encoder, cells: CellValues) -> Ints:
+    """Cells as a graphical model's codes; the last one where a value is missing."""
+    if column.kind not in BINNED:
+        return np.where(cells.gone, len(column.options), cells.values).astype(np.int64)
+    edges = encoder.edges(column.name)
+    codes = np.searchsorted(edges[1:-1], cells.values, side="right")
+    return np.where(cells.gone, len(edges) - 1, codes)
+
+
+def _codes_inside(
+    column: Column, encoder: Encoder, table: Table, blanks: Blanks
+) -> tuple[Ints, Floats]:
+    """A column as codes, and the logarithm of the density inside its bins.
+
+    That is minus infinity where a value is outside the schema.
+    """
+    facts: Any = {"missing": True, "outside": "move", "fallback": None}
+    placed = placed_cells(msgspec.structs.replace(column, **facts), table)
+    is_outside = placed.moved
+    if column.other is not None:
+        is_outside = is_outside & placed.missing  # a category that is not listed is `other`
+    is_blank = placed.missing & ~is_outside
+    codes = _codes(column, encoder, CellValues(placed.values, placed.missing))
+    inside = np.zeros(len(codes))
+    if column.kind in BINNED:
+        edges = encoder.edges(column.name)
+        cuts = (encoder.cuts or {}).get(column.name)
+        filled = np.flatnonzero(~placed.missing)
+        inside[filled] = log_density(column, edges, codes[filled], placed.values[filled], cuts)
+    if blanks == "unknown" or not column.missing:
+        codes = np.where(is_blank, UNKNOWN, codes)
+    if blanks == "missing" and not column.missing:
+        is_outside = is_outside | is_blank
+    codes = np.where(is_outside, UNKNOWN, codes)
+    return codes, np.where(is_outside, -np.inf, inside)
