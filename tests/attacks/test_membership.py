@@ -5,9 +5,11 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import KernelDensity
 
 from siloweave.attacks.membership import judged, membership, membership_part, scores
-from siloweave.attacks.rates import noise_attacker
+from siloweave.attacks.rates import noise_attacker, roc
 from siloweave.tables.aligned import align
 from tests.attacks.people import people
+
+TABLES = ("train", "synthetic", "control")
 
 
 def features(of, table):
@@ -39,7 +41,7 @@ def test_scores_are_those_of_scipy_and_scikit_learn(gaps):
     )
     targets = {"train": np.arange(80), "control": np.arange(70)}
     reference = np.arange(100, 300)
-    found = scores(of, targets, reference)
+    found = scores(of, targets, reference, key=0)
     synthetic, others = features(of, "synthetic"), features(of, "control")[reference]
     for table, rows in targets.items():
         wanted = features(of, table)[rows]
@@ -60,6 +62,39 @@ def test_scores_are_those_of_scipy_and_scikit_learn(gaps):
         np.testing.assert_allclose(found["hamming"][table], -mismatch, atol=1e-6)
 
 
+def test_neighbours_are_counted_among_as_many_rows_of_either_kind():
+    of = align({name: people(seed, 60, True) for seed, name in enumerate(TABLES, 1)})
+    targets = {"train": np.arange(30), "control": np.arange(10)}
+    found = scores(of, targets, np.arange(10, 60), key=0)["neighbours"]
+    others = features(of, "control")[10:]
+    for table, rows in targets.items():
+        wanted = features(of, table)[rows]
+        counts = []
+        for seed in range(20):  # the 50 of 60 synthetic rows that are compared are not known
+            places = np.random.default_rng(seed).choice(60, 50, replace=False)
+            synthetic = features(of, "synthetic")[places]
+            both = np.hstack([cdist(wanted, synthetic), cdist(wanted, others)])
+            counts.append((both.argsort(axis=1)[:, :20] < 50).sum(axis=1))
+        assert np.corrcoef(np.mean(counts, axis=0), found[table])[0, 1] > 0.9
+        assert np.abs(np.mean(counts, axis=0) - found[table]).max() < 3
+
+
+@pytest.mark.parametrize("attack", ["classifier", "neighbours"])
+def test_an_attack_with_reference_rows_finds_rows_that_were_nearly_copied(attack):
+    rows = people(1, 400, False)
+    of = align({"train": rows, "synthetic": rows, "control": people(3, 800, False)})
+    targets = {"train": np.arange(400), "control": np.arange(400)}
+    reference = np.arange(400, 800)
+    for copied, least, most in ((of, 0.6, 1.0), (align(fresh_tables()), 0.42, 0.58)):
+        found = scores(copied, targets, reference, key=0)[attack]
+        assert least < roc(found["train"], found["control"]).auc.value <= most
+
+
+def fresh_tables():
+    """Return three tables that have nothing to do with each other."""
+    return {name: people(seed, 800, False) for seed, name in enumerate(TABLES, 11)}
+
+
 def roomy(seed, rows):
     """Rows with so many columns that no two are near each other."""
     rng = np.random.default_rng(seed)
@@ -76,26 +111,30 @@ def attacked(train, synthetic, control, count=300):
 def test_every_score_sees_a_copy():
     train = roomy(1, 600)
     for found in attacked(train, train, roomy(2, 600)):
-        assert found.threshold.risk > 0.95, found.attack
-        assert found.roc.auc.value > 0.99, found.attack
-        assert found.at[0].tpr.value > 0.9, found.attack
+        # Trees remember less than distances do, and one copy is one of twenty neighbours.
+        if found.attack in ("classifier", "neighbours"):
+            assert found.roc.auc.low > 0.5
+        else:
+            assert found.threshold.risk > 0.95, found.attack
+            assert found.roc.auc.value > 0.99, found.attack
+            assert found.at[0].tpr.value > 0.9, found.attack
+            assert not membership_part(found).note
         part = membership_part(found)
         assert (part.attack, part.variant) == ("membership", found.attack)
-        assert not part.note
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_score_sees_anything_in_a_fresh_sample(seed):
-    """Five attacks in three runs: an interval at 99.5% each leaves 7% for a false alarm."""
+    """Seven attacks in three runs: an interval at 99.7% each leaves 6% for a false alarm."""
     train, synthetic, control = (people(10 * seed + k, 900) for k in range(3))
     of = align({"train": train, "synthetic": synthetic, "control": control})
     targets = {t: np.arange(400) for t in ("train", "control")}
-    found = membership(of, targets, np.arange(400, 900), key=seed, confidence=0.995)
-    assert len(found) == 5
+    found = membership(of, targets, np.arange(400, 900), key=seed, confidence=0.997)
+    assert len(found) == 7
     for item in found:
         assert item.roc.auc.holds(0.5), item.attack
         assert item.threshold.low == 0, item.attack
-        assert item.above_all.p_value > 0.005, item.attack
+        assert item.above_all.p_value > 0.003, item.attack
 
 
 def test_a_risk_that_coins_show_is_called_so():

@@ -265,7 +265,7 @@ def _membership(job: _Job, found: _Found) -> None:
     reference = np.setdiff1d(np.arange(job.tables.num_rows["control"]), job.targets["control"])
     if len(reference) < FEWEST:
         reference = reference[:0]
-        found.not_measured["membership (density ratio)"] = (
+        found.not_measured["membership (density ratio, classifier, neighbours)"] = (
             f"it needs {FEWEST} control rows or more that are not attacked themselves"
         )
     whose = {table: job.owners[table][rows] for table, rows in job.targets.items()}

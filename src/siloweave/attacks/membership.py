@@ -46,6 +46,7 @@ from siloweave.attacks.results import (
     RiskPart,
     WorstRecord,
 )
+from siloweave.evaluate.predictive import LONG, boosted, features, one_thread
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
@@ -53,12 +54,14 @@ from siloweave.tables.persons import relabelled
 
 _WIDE, _NARROW = 1.0, 0.1  # bandwidths, in standard deviations
 _LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
+_NEIGHBOURS = 20  # among which synthetic rows are counted
+_TINY = 1e-12  # a distance that is no distance
 _SHOWN = 10  # rows that are named
 _BINS = 40
 
 
 def scores(
-    tables: Aligned, targets: dict[str, Ints], reference: Ints
+    tables: Aligned, targets: dict[str, Ints], reference: Ints, *, key: Key
 ) -> dict[str, dict[str, Floats]]:
     """Score rows by how well the synthetic table fits them; higher says member.
 
@@ -71,9 +74,16 @@ def scores(
     ``narrow density`` therefore has a bandwidth of 0.1, and ``density ratio`` takes off the log
     density of further control rows, the `reference`, if there are any (van Breugel et al. 2023,
     "Membership inference attacks against synthetic data through overfitting detection", AISTATS).
+    With a reference there are two more: ``classifier`` is the chance, by boosted trees that tell
+    synthetic rows from reference rows, that a row is synthetic (Hayes, Melis, Danezis & De
+    Cristofaro 2019, "LOGAN", PoPETs), and ``neighbours`` the share of synthetic rows among the 20
+    nearest of as many synthetic and reference rows (Ward, Lin, Wang & Cheng 2024, "Data
+    plagiarism index"); of rows with equal shares the one that lies nearer to synthetic rows than
+    to reference rows comes first.
+
+    The key is that of the trees, and of which synthetic rows are compared with the reference.
     """
     names = ["hamming", "l2", "density", "narrow density"]
-    names += ["density ratio"] if len(reference) else []
     found: dict[str, dict[str, Floats]] = {name: {} for name in names}
     equal, flat = space(tables, "hamming"), space(tables, "l2")
     for table, places in targets.items():
@@ -85,10 +95,77 @@ def scores(
         narrow = _kernel(flat, points, flat.points["synthetic"], _NARROW)[1]
         found["l2"][table], found["density"][table] = -distance, density
         found["narrow density"][table] = narrow
-        if len(reference):
-            others = _kernel(flat, points, flat.points["control"].take(reference), _WIDE)[1]
-            found["density ratio"][table] = density - others
+    if len(reference):
+        found["density ratio"] = _density_ratio(flat, targets, found["density"], reference)
+        found["classifier"] = _classified(tables, targets, reference, key)
+        found["neighbours"] = _synthetic_neighbours(flat, targets, reference, key)
     return found
+
+
+def _density_ratio(
+    flat: Space, targets: dict[str, Ints], densities: dict[str, Floats], reference: Ints
+) -> dict[str, Floats]:
+    """Return each target's log density among synthetic rows less that among reference rows."""
+    others = flat.points["control"].take(reference)
+    return {
+        table: densities[table] - _kernel(flat, flat.points[table].take(rows), others, _WIDE)[1]
+        for table, rows in targets.items()
+    }
+
+
+def _classified(
+    tables: Aligned, targets: dict[str, Ints], reference: Ints, key: Key
+) -> dict[str, Floats]:
+    """Return the log odds of each target to be synthetic and not one of the reference rows."""
+    synthetic_rows = np.arange(tables.num_rows["synthetic"])
+    synthetic = features(tables, "synthetic", synthetic_rows)
+    others = features(tables, "control", reference)
+    X = np.concatenate([synthetic, others])
+    y = np.concatenate([np.ones(len(synthetic)), np.zeros(len(others))])
+    with one_thread():
+        judge = boosted(X, y, fold_in(key, "classifier"), LONG)
+        return {
+            table: np.asarray(judge.decision_function(features(tables, table, rows)))
+            for table, rows in targets.items()
+        }
+
+
+def _synthetic_neighbours(
+    flat: Space, targets: dict[str, Ints], reference: Ints, key: Key
+) -> dict[str, Floats]:
+    """Return how many of a target's nearest rows are synthetic, of as many of either kind.
+
+    Between -1/2 and 1/2 is added by how much nearer the synthetic rows are, which decides between
+    targets with as many.
+    """
+    synthetic = flat.points["synthetic"]
+    count = min(synthetic.num_rows, len(reference))
+    rng = generator(fold_in(key, "neighbours"))
+    drawn = np.sort(rng.choice(synthetic.num_rows, count, replace=False))
+    others = flat.points["control"].take(rng.permutation(reference)[:count])
+    found = {}
+    for table, rows in targets.items():
+        points = flat.points[table].take(rows)
+        to_synthetic = _nearest_squares(flat, points, synthetic.take(drawn))
+        to_others = _nearest_squares(flat, points, others)
+        both = np.concatenate([to_synthetic, to_others], axis=1)
+        bound = np.partition(both, _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1 : _NEIGHBOURS]
+        # There may be fewer rows than neighbours that are wanted.
+        is_near = (to_synthetic <= bound) & np.isfinite(to_synthetic)
+        shares = is_near.sum(axis=1)
+        first, second = np.sqrt(to_synthetic.min(axis=1)), np.sqrt(to_others.min(axis=1))
+        nearer = (second - first) / np.maximum(first + second, _TINY)
+        found[table] = shares + nearer / 2
+    return found
+
+
+def _nearest_squares(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Floats:
+    """Return the squared distances to each target's nearest rows, (targets, 20), not in order."""
+    kept = np.full((targets.num_rows, _NEIGHBOURS), np.inf)
+    for rows, _, squares in Blocks(within, targets, among):
+        candidates = np.concatenate([kept[rows], squares], axis=1)
+        kept[rows] = np.partition(candidates, _NEIGHBOURS - 1, axis=1)[:, :_NEIGHBOURS]
+    return kept
 
 
 def joined(found: Floats, owners: Ints) -> Floats:
@@ -121,7 +198,7 @@ def membership(
     With `owners`, whose each target is, units are attacked: all targets of one number together, by
     the scores that `joined` makes.
     """
-    found = scores(tables, targets, reference)
+    found = scores(tables, targets, reference, key=key)
     if owners is not None:
         whose = {table: relabelled(numbers)[0] for table, numbers in owners.items()}
         found = {
