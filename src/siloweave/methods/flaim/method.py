@@ -159,6 +159,8 @@ class FLAIM(Synthesizer, MarginalSettings):
         (True, 3)
     """
 
+    hidden_columns: ClassVar[int] = 3
+
     variant: Literal["private", "naive", "oracle", "random", "naive_bayes"] = "private"
     rounds: int | None = 10
     participation: float = 0.1
