@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.app.processes import small
 from tests.app.test_bad_input import drop_rows
 
 
@@ -41,3 +42,14 @@ def test_it_runs_and_reports(folder, change):
     assert rows
     for name in ("report.html", "report-owner.html"):
         assert (run / name).is_file()
+
+
+def test_a_check_warns_of_relations_with_the_target_that_could_not_be_seen(folder):
+    assert "could not be seen" not in folder.call("check", "study.toml")[1]
+    small(folder)
+    folder.replace("study.toml", "[method]\n", "[method]\ntarget = 'sex'\n")
+    code, out, _ = folder.call("check", "study.toml")
+    assert code == 0
+    part = "a relation of more than two columns with 'sex' could not be seen"
+    assert any(part in warning for warning in folder.json("check", "study.toml")["warnings"])
+    assert "look at this first: a relation" in " ".join(out.split())

@@ -9,6 +9,7 @@ from siloweave.models.pair_noise import (
     cleaned,
     dependence,
     margins_of,
+    raked_to_columns,
     without_noise,
     without_wide_noise,
 )
@@ -147,3 +148,39 @@ def test_a_class_keeps_its_share_in_rare_codes_of_a_wide_table():
         model = fit(domain, clean, warm_start=fit(domain, held, sweeps=9), sweeps=60)
         drawn.append(class_in_rare_codes(model.marginal(CLIQUE)))
     assert np.mean(drawn) == pytest.approx(0.03, abs=0.003)
+
+
+def test_tables_of_some_rows_are_raked_to_the_columns_of_all():
+    """A third of the rows, which are mostly of the first code, still show the dependence."""
+    joint = np.array([[900.0, 100.0, 0.0], [200.0, 400.0, 400.0]])
+    some = joint * [[3.0], [0.2]]
+    some *= joint.sum() / some.sum()
+    columns = {"a": joint.sum(axis=1), "b": joint.sum(axis=0)}
+    singles = [Measurement((name,), counts, 1.0) for name, counts in columns.items()]
+    table = Measurement(("a", "b"), some + generator(0).normal(0, 5, some.shape), 5.0)
+    *held, raked = raked_to_columns([*singles, table], joint.sum())
+    assert np.allclose(raked.counts.sum(axis=1), columns["a"], atol=1)
+    assert np.allclose(raked.counts.sum(axis=0), columns["b"], atol=1)
+    assert raked.counts.min() > 0
+    assert raked.sigma == table.sigma
+    assert max(m.sigma for m in held) < 1.0
+    domain = Domain(("a", "b"), joint.shape)
+
+    def error(measurements):
+        model = fit(domain, measurements, total=joint.sum(), sweeps=60)
+        return np.abs(model.marginal(("a", "b")) - joint).sum()
+
+    assert error([*held, raked]) < 0.7 * error([*singles, table])
+
+
+def test_raking_leaves_no_dependence_in_a_pair_of_noise_and_no_negative_cell_in_a_triple():
+    rng = generator(1)
+    shares = {"a": [0.7, 0.3], "b": [0.5, 0.4, 0.1], "c": [0.9, 0.1]}
+    singles = [Measurement((n,), 300.0 * np.array(s), 1.0) for n, s in shares.items()]
+    pair = Measurement(("a", "b"), rng.normal(50, 80, (2, 3)), 80.0)
+    triple = Measurement(("a", "b", "c"), rng.normal(25, 80, (2, 3, 2)), 80.0)
+    *_, clean, wide = raked_to_columns([*singles, pair, triple], 300.0)
+    assert np.allclose(clean.counts, 300 * np.outer(shares["a"], shares["b"]), atol=0.5)
+    assert wide.counts.min() > 0
+    for axes, name in (((1, 2), "a"), ((0, 2), "b"), ((0, 1), "c")):
+        assert np.allclose(wide.counts.sum(axis=axes), 300 * np.array(shares[name]), atol=0.5)

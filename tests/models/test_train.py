@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from siloweave.errors import DataError, InputError
+from siloweave.errors import CapacityError, DataError, InputError
+from siloweave.models import train as training
 from siloweave.models.train import TrainingError, mean_gradient, plan_of, train
 
 KEY = jax.random.key(7)
@@ -215,3 +216,37 @@ def test_updates_that_change_shapes_are_refused():
         train(FRESH, lambda s, b, k: ((s, s), 0.0), ROWS, **given)
     with pytest.raises(InputError, match="loss has shape"):
         train(FRESH, lambda s, b, k: (s, jnp.zeros(2)), ROWS, **given)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8.00GiB.\nlong trace",
+        "INTERNAL: CUDA error: out of memory",
+    ],
+)
+def test_a_device_without_memory_is_named_with_what_to_do(text, monkeypatch, tmp_path):
+    real, calls = training._advance, []
+
+    def exhausted(*given):
+        calls.append(given)
+        if len(calls) == 3:
+            raise jax.errors.JaxRuntimeError(text)
+        return real(*given)
+
+    monkeypatch.setattr(training, "_advance", exhausted)
+    with pytest.raises(CapacityError, match=r"batch = 8\. .*JAX_PLATFORMS=cpu") as caught:
+        run(store=tmp_path / "a")
+    assert "8.00GiB" not in str(caught.value)  # it may follow from a party's number of rows
+    assert jax.devices()[0].device_kind in str(caught.value)
+    monkeypatch.setattr(training, "_advance", real)
+    assert same(run(store=tmp_path / "a"), run())  # what was done is kept
+
+
+def test_other_errors_of_a_device_are_its_own(monkeypatch):
+    def broken(*given):
+        raise jax.errors.JaxRuntimeError("INTERNAL: the driver is gone")
+
+    monkeypatch.setattr(training, "_advance", broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="driver is gone"):
+        run()

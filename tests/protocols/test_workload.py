@@ -21,11 +21,13 @@ from siloweave.protocols.workload import (
     COARSE,
     bins_for,
     expected_l1,
+    fours_with_target,
     queries_of,
     shortlist,
     too_large,
+    unseen_relations,
     weights_of,
-    without_costly_triples,
+    without_costly_sets,
     workload_for,
 )
 from siloweave.statistics.marginals import marginal, random_workload
@@ -179,7 +181,83 @@ def test_triples_of_two_codes_each_pay():
     domain = Domain(NAMES, (2, 2, 2, 2, 3))
     triples = [("a", "b", "c"), ("a", "c", "d"), ("a", "b", "e"), ("a", "d", "e")]
     offered = dict.fromkeys([("a",), ("a", "b"), *triples], 1.0)
-    assert list(without_costly_triples(domain, offered)) == [("a",), ("a", "b"), *triples[:2]]
+    assert list(without_costly_sets(domain, offered)) == [("a",), ("a", "b"), *triples[:2]]
+
+
+def test_sets_of_four_with_a_target_are_no_candidates_where_they_are_too_many():
+    def fours(columns, **settings):
+        domain = Domain(tuple(f"c{i}" for i in range(columns)), (2,) * columns)
+        return len(fours_with_target(sw.AIM(target="c3", **settings), domain))
+
+    assert (fours(4), fours(11), fours(64), fours(65)) == (1, 120, 39_711, 0)
+    assert fours(11, degree=2) == fours(11, max_model_mb=1e-4) == 0
+    domain = Domain(NAMES, (2,) * 5)
+    assert fours_with_target(sw.AIM(target="a"), domain) == [
+        ("a", *rest) for rest in combinations("bcde", 3)
+    ]
+    assert fours_with_target(sw.AIM(target="e"), Domain(NAMES, (2, 2, 3, 2, 2))) == [
+        ("a", "b", "d", "e")
+    ]
+    assert fours_with_target(sw.AIM(target="c"), Domain(NAMES, (2, 2, 3, 2, 2))) == []
+    assert fours_with_target(sw.AIM(), domain) == []
+    assert fours_with_target(sw.TwoRound(target="a"), domain) == []
+
+
+def test_every_set_with_a_target_is_offered_in_some_round():
+    names = tuple(f"c{i:02}" for i in range(40))
+    fours = [(*rest, "y") for rest in combinations(names, 3)]
+    offered = dict.fromkeys([("c00", "c01"), *fours], 1.0)
+    rounds = [shortlist(offered, [("c00", "c01")], turn, has_target=True) for turn in range(16)]
+    assert set().union(*rounds) == set(offered)
+    assert max(map(len, rounds)) == 1 + 1024 + 256
+    assert len(shortlist(offered, [("c00", "c01")])) == 1 + 256
+
+
+def test_aim_learns_a_parity_of_three_columns_with_the_target():
+    """No pair and no triple shows it: only all four columns do."""
+    data = np.random.default_rng(2).integers(0, 2, (6_000, 7))
+    parity = data[:, :3].sum(axis=1) % 2
+    columns = {f"c{i}": (data[:, i], None) for i in range(7)} | {"y": (parity, None)}
+    described = sw.Schema(
+        tuple(sw.Column(name, "integer", low=0, high=1) for name in columns)
+    ).with_fallbacks()
+    table = sw.Table.from_columns(columns)
+    budget = sw.Budget(2.0, 1e-6)
+
+    def share_right(synth):
+        fitted = synth.fit(table, described, budget=budget, noise="seeded", progress=False)
+        rows = sw.read(fitted.sample(4_000, seed=1))
+        expected = sum(rows.values(f"c{i}") for i in range(3)) % 2
+        return (expected == rows.values("y")).mean()
+
+    assert share_right(sw.AIM(target="y")) > 0.95
+    assert share_right(sw.AIM()) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("synth", "sizes", "part"),
+    [
+        (sw.AIM(target="a"), (2,) * 5, "more than four columns with 'a' could not be seen, unless"),
+        (sw.AIM(target="a"), (2, 2, 2, 2, 3), "nor one of three or four columns of which one has"),
+        (sw.AIM(target="a"), (5,) * 5, "more than three columns with 'a' could not be seen, nor"),
+        (sw.FLAIM(target="a"), (2,) * 5, "more than three columns with 'a' could not be seen, unl"),
+        (sw.TwoRound(target="a"), (2,) * 5, "more than two columns with 'a' could not be seen"),
+    ],
+)
+def test_a_check_warns_of_relations_with_the_target_that_it_cannot_see(synth, sizes, part):
+    described = sw.Schema(tuple(
+        sw.Column(name, "integer", low=0, high=size - 1)
+        for name, size in zip(NAMES, sizes, strict=True)
+    )).with_fallbacks()  # fmt: skip
+    (warning,) = synth.forecast(described, rows=1_000, budget=BUDGET).warnings
+    assert part in warning
+
+
+def test_nothing_is_said_of_relations_where_all_are_seen_or_named():
+    four = Domain(NAMES[:4], (2,) * 4)
+    assert list(unseen_relations(sw.AIM(target="a"), four)) == []
+    for synth in (sw.AIM(), sw.AIM(target="a", degree=2), sw.AIM(target="a", workload=PAIRS)):
+        assert list(unseen_relations(synth, Domain(NAMES, (2,) * 5))) == []
 
 
 def test_of_many_triples_those_are_taken_whose_pairs_were_measured():

@@ -250,6 +250,7 @@ def forecast(study: Study, *, rows: bool = False) -> StudyForecast:
             *too_few(_HELD, counts, synth, budget),
             *_empty(study, held),
             *_of_queries(study),
+            *found.warnings,
             *(found.error.warnings if found.error else ()),
         ),
         resumes=resumes,

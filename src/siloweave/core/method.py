@@ -570,6 +570,7 @@ class Forecast:
             table, and it is a larger one.
         epsilon_at_parties: Most for a unit with rows at several parties, where that does not follow
             from the budget's zCDP.
+        warnings: What to look at before running.
     """
 
     asked: Asked
@@ -588,6 +589,7 @@ class Forecast:
     error: ErrorForecast | None = None
     epsilon_to_parties: float | None = None
     epsilon_at_parties: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def rounds(self) -> int:

@@ -20,6 +20,10 @@ Each entry is then multiplied by its ratio of signal to noise, at most by 1 (`cl
 become independent, frequent ones stay. What wider tables have beyond pairs is split in the same way
 (`without_wide_noise`).
 
+Where tables were counted over other rows than the single columns, they are first raked to these
+(`raked_to_columns`): by iterative proportional fitting (Deming & Stephan 1940, "On a least squares
+adjustment of a sampled frequency table").
+
 **Guarantee**: none of its own; everything here reads noisy counts that were paid for
 (post-processing).
 """
@@ -58,6 +62,12 @@ EVIDENCE = 3.0
 one in 24 gets there: half a chi-square of one degree of freedom."""
 _VARIANCES = np.geomspace(1e-9, 1.0, 37)
 """Of correlations between functions of two columns, which are at most 1; a factor of 1.8 apart."""
+_SLACK = 0.5
+"""Weight of entropy where a noisy table is made possible: that of a fit."""
+_SMALLEST = 1e-9
+"""Rows of a cell, at least: raking multiplies."""
+_MOST_RAKED, _RAKED = 50, 1e-6
+"""Passes over a table's columns; and the share of the rows by which these may then be wrong."""
 _MOST_EXACT = 1024
 """Values of a column whose eigenvectors are computed; each of more is taken for one of them."""
 
@@ -169,6 +179,67 @@ def cleaned(pair: Measurement, margins: Mapping[str, SingleColumn], variance: fl
         (_, rows), (_, columns) = first.contrasts, second.contrasts
         counts = counts + rows @ (weights * entries) @ columns.T
     return Measurement(pair.clique, counts, pair.sigma)
+
+
+def raked_to_columns(measurements: Sequence[Measurement], total: float) -> list[Measurement]:
+    """Return noisy tables with the counts of their single columns, for a fit that holds to these.
+
+    Noise makes cells negative, and a table over a part of the rows has columns of its own. So each
+    table is moved to the nearest possible one (entropy weighs half of the noise, towards
+    independent columns), raked to the single columns, and, if it is a pair, cleaned of the
+    dependence that noise explains. What was measured of single columns alone then decides on them.
+
+    Args:
+        measurements: Noisy marginals; every column of a table is there by itself, too.
+        total: Number of rows that all of them stand for.
+
+    Returns:
+        In the same order, with the same noise, but for single columns: a fit holds to these.
+
+    Example:
+        >>> import numpy as np
+        >>> table = Measurement(("a", "b"), np.array([[8.0, -1.0], [1.0, 2.0]]), 1.0)
+        >>> singles = [Measurement((c,), np.array([5.0, 5.0]), 0.1) for c in "ab"]
+        >>> *_, raked = raked_to_columns([*singles, table], 10.0)
+        >>> raked.counts.sum(axis=0).round(3).tolist(), bool(raked.counts.min() > 0)
+        ([5.0, 5.0], True)
+    """
+    margins = margins_of([m for m in measurements if len(m.clique) == 1], total)
+    raked_tables = []
+    for m in measurements:
+        columns = [margins[column] for column in m.clique]
+        if len(columns) == 1:
+            raked_tables.append(columns[0].measurement(m.clique[0]))
+            continue
+        table = _raked(m, columns)
+        if len(columns) == 2:
+            table = _raked(cleaned(table, margins, dependence(table, margins)), columns)
+        raked_tables.append(table)
+    return raked_tables
+
+
+def _raked(m: Measurement, columns: Sequence[SingleColumn]) -> Measurement:
+    """Return the possible table that is nearest to noisy counts, with these single columns."""
+    total = columns[0].total
+    independent = np.ones(())
+    for column in columns:
+        independent = np.multiply.outer(independent, column.possible / total)
+    slack = max(_SLACK * m.sigma, 1e-6)
+    expected = np.maximum(independent * total, _SMALLEST)
+    base = m.counts / slack + np.log(expected / slack)
+    table = np.maximum(solve_block(base.reshape(-1), slack, total), _SMALLEST)
+    table = table.reshape(m.counts.shape)
+    for _ in range(_MOST_RAKED):
+        apart = 0.0
+        for axis, column in enumerate(columns):
+            others = tuple(other for other in range(table.ndim) if other != axis)
+            counts = table.sum(axis=others, keepdims=True)
+            wanted = column.possible.reshape(counts.shape)
+            apart += float(np.abs(counts - wanted).sum())
+            table = table * (wanted / counts)
+        if apart <= _RAKED * total:
+            break
+    return Measurement(m.clique, table, m.sigma)
 
 
 def _entries(pair: Measurement, margins: Mapping[str, SingleColumn]) -> _Entries:

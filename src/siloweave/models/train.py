@@ -15,7 +15,8 @@ import json
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from siloweave.errors import DataError, InputError, naming_file, whole
+from siloweave.errors import CapacityError, DataError, InputError, naming_file, whole
 from siloweave.models.nets import Array, Groups, averaged
 from siloweave.progress import Progress, duration, silent
 from siloweave.tables.arrays import Ints
@@ -350,6 +351,7 @@ def train(
         TrainingError: A loss or the state became infinite or NaN; the last good state is in the
             error, and in `store`.
         DataError: `store` holds a checkpoint of another run.
+        CapacityError: The device had no memory left; a call with the same `store` goes on.
 
     Example:
         >>> def update(w, batch, key):
@@ -365,20 +367,40 @@ def train(
     whole("epoch_steps", epoch_steps, 1)
     if not 0 <= first <= steps:
         raise InputError(f"train: first = {first} must be a whole number from 0 to {steps}.")
-    rows = jax.tree.map(jnp.asarray, rows)
-    plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
-    arrays, static = eqx.partition(state, eqx.is_array)
-    arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
-    job = _Job(update, rows, static, plan, key, between)
-    keeper = Keeper(store, every=checkpoint_seconds)
-    run = {"batch": batch, "sampler": plan.name}
-    start, arrays = keeper.open(arrays, run=run, data=(key, rows))
-    try:
-        arrays = _loop(job, arrays, max(start, first), steps, progress, keeper)
-    finally:
-        keeper.flush()
+    with _device_memory(batch):
+        rows = jax.tree.map(jnp.asarray, rows)
+        plan = plan_of(sampler, rows, batch=batch, key=key, most=epoch_steps)
+        arrays, static = eqx.partition(state, eqx.is_array)
+        arrays = jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays)
+        job = _Job(update, rows, static, plan, key, between)
+        keeper = Keeper(store, every=checkpoint_seconds)
+        run = {"batch": batch, "sampler": plan.name}
+        start, arrays = keeper.open(arrays, run=run, data=(key, rows))
+        try:
+            arrays = _loop(job, arrays, max(start, first), steps, progress, keeper)
+        finally:
+            keeper.flush()
     final: _State = eqx.combine(arrays, static)
     return final
+
+
+@contextmanager
+def _device_memory(batch: int) -> Iterator[None]:
+    """Say in our words that a card, or the machine, had no memory left for a training."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        text = str(error)
+        if "RESOURCE_EXHAUSTED" not in text and "out of memory" not in text.lower():
+            raise
+        device = jax.devices()[0]
+        # Without JAX's own text: its sizes follow from a party's number of rows.
+        raise CapacityError(
+            f"training: the device {device.device_kind!r} ({device.platform}) has no memory left "
+            f"at batch = {batch}. Lower batch or the sizes of the networks, end other programs "
+            "that use the device, or train on the processor: set JAX_PLATFORMS=cpu before Python "
+            "starts."
+        ) from error
 
 
 def _loop(job: _Job, arrays: Any, step: int, steps: int, progress: Progress, keeper: Keeper) -> Any:

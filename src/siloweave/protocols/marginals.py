@@ -46,11 +46,13 @@ from siloweave.protocols.workload import (
     MOST_TRIPLES,
     Workload,
     bins_for,
-    cheap_triples,
     first_encoder,
+    fours_with_target,
+    more_candidates,
     queries_of,
     refused_triples,
     too_large,
+    unseen_relations,
 )
 from siloweave.statistics.marginals import closure
 from siloweave.tables.bins import bin_count
@@ -87,7 +89,8 @@ class MarginalSettings:
             is the published benchmark's setting.
         workload: Sets of columns whose joint distribution is to be right; each must fit. "auto" is
             every pair, and triples that contain the `target`. AIM also measures triples of columns
-            with two codes each, TwoRound and its like those that lower the expected error.
+            with two codes each, and with a `target` sets of four such columns; TwoRound and its
+            like measure triples that lower the expected error.
         target: A column that is to be predicted from the others.
         bins: Of a column of numbers at most. None: as many as rows, budget and columns make useful
             (workload.py, `bins_for`), and one for each value where there are at most twice as many
@@ -110,6 +113,8 @@ class MarginalSettings:
     max_model_mb: float = 80.0
 
     triples: ClassVar[bool] = False  # whether triples are candidates without a target
+    # Columns of a relation with the target that is seen where no fewer columns show it.
+    hidden_columns: ClassVar[int] = 2
 
     @property
     def chooses(self) -> bool:
@@ -161,7 +166,7 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
         **asdict(setup.synth),
         "workload": tuple(queries_of(synth, encoder)),
         "heaviest": 2 if synth.triples and synth.chooses else 0,  # a triple weighs as a pair of it
-        "cheap_triples": tuple(cheap_triples(synth, encoder.domain)),
+        "candidates": tuple(more_candidates(synth, encoder.domain)),
     }
 
 
@@ -218,7 +223,7 @@ def marginal_result(
     unpacked.cache_clear()
     if synth.chooses:
         met = {clique for one in measured for clique in one.cliques}
-        queries += [q for q in cheap_triples(synth, encoder.domain) if q in met]
+        queries += [q for q in more_candidates(synth, encoder.domain) if q in met]
     model = MarginalModel(mrf, encoder, tuple(measured), tuple(queries))
     used = synth.counts_share if encoder.cuts else 0.0
     facts = {"queries": len(queries), "counts_share": used, "bins": _bins_used(synth, encoder)}
@@ -304,6 +309,7 @@ def marginal_forecast(
             (*_left_out(synth, domain, limit), *chosen_bins, *_triples(synth, domain)),
             waits(synth),
             error=error,
+            warnings=tuple(unseen_relations(synth, domain)),
         )
         return with_dropouts(found, synth, parties, cohort) if hasattr(synth, "dropouts") else found
 
@@ -332,7 +338,9 @@ def _triples(synth: Any, domain: Domain) -> Iterator[str]:
     """A note on what a workload is beside all pairs."""
     refused = refused_triples(synth, domain)
     if synth.chooses and synth.target is not None:
-        yield f"the workload is all pairs, and the triples with {synth.target!r}, the target"
+        fours = fours_with_target(synth, domain)
+        more = f"; {len(fours):,} sets of four with it are candidates, too" if fours else ""
+        yield f"the workload is all pairs, and the triples with {synth.target!r}, the target{more}"
     elif refused:
         yield (
             f"the workload is all pairs; the {refused:,} triples of columns with two codes each "
@@ -342,7 +350,8 @@ def _triples(synth: Any, domain: Domain) -> Iterator[str]:
     elif synth.chooses and synth.triples:
         yield (
             "the workload is all pairs; a triple is a candidate where its columns have two codes "
-            "each, so that it measures three pairs for a little more than the price of one"
+            "each, so that it measures three pairs for a little more than the price of one; what "
+            "only three or more columns show together is else not seen, unless a target is named"
         )
 
 

@@ -11,10 +11,10 @@ which the methods that call them assume public. Hence no neighbouring relation a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
-from math import comb, pi, sqrt
+from math import ceil, comb, pi, sqrt
 from typing import Any, Literal, TypeAlias
 
 from siloweave.errors import CapacityError, InputError
@@ -30,12 +30,19 @@ Workload: TypeAlias = Sequence[Sequence[str]] | Literal["auto"]
 
 MOST_TRIPLES = 200_000
 """Triples that a table may have as candidates; of more a round would do little else than sort."""
+MOST_FOURS = 40_000
+"""Sets of four with the target that are candidates: those of 63 columns beside it. To compare all
+of them with a model takes ten seconds."""
 COARSE = 16
 """Equally wide bins of a column before it is cut; one with no more values has a bin for each."""
 _FEWEST, _MOST = 4, COARSE  # bins that columns of numbers are cut into
 _NARROW = 4.0  # times rows over noise: a column's bins squared, times the codes of another
-_TRIPLES = 256  # that are candidates of a round
+_WIDE = 256  # triples that are candidates of a round
+# With a target: sets of three, and of four, that are candidates in turn, or a part of all of them.
+# Few noisy answers end a run of 60 columns after some 16 rounds.
+_IN_TURN, _TURNS = 1024, 16
 _WORKLOAD_SEED = 123
+_NUMBERS = {2: "two", 3: "three", 4: "four"}  # of columns, the target among them
 
 
 def first_encoder(schema: Schema, synth: Any) -> Encoder:
@@ -145,6 +152,55 @@ def cheap_triples(synth: Any, domain: Domain) -> list[Clique]:
     return list(combinations(names, 3)) if comb(len(names), 3) <= MOST_TRIPLES else []
 
 
+def fours_with_target(synth: Any, domain: Domain) -> list[Clique]:
+    """Return the sets of four columns with the target that AIM may choose beside the queries.
+
+    A relation of three columns with the target, such as a parity, shows in no smaller set. As with
+    `cheap_triples` each column has two codes. With more codes a set measures its pairs much worse
+    than they would be by themselves, and trees learn the target less well (decision 0042).
+
+    Returns:
+        In the order of the domain; none where there are more than 40,000.
+    """
+    names = [name for name in domain.names if domain.size_of(name) == 2]
+    is_open = synth.triples and synth.chooses and cells_in(synth.max_model_mb) >= 2**4
+    if not is_open or synth.target not in names or comb(len(names) - 1, 3) > MOST_FOURS:
+        return []
+    return [four for four in combinations(names, 4) if synth.target in four]
+
+
+def more_candidates(synth: Any, domain: Domain) -> list[Clique]:
+    """Return the sets that AIM may choose beside the queries, with a target or without."""
+    if synth.target is not None:
+        return fours_with_target(synth, domain)
+    return cheap_triples(synth, domain)
+
+
+def unseen_relations(synth: Any, domain: Domain) -> Iterator[str]:
+    """Yield a sentence on relations with the target that no set of columns would show.
+
+    Args:
+        synth: Settings.
+        domain: Columns, coded as they will be.
+
+    Yields:
+        Nothing without a target, where queries were named, or where the table has no more columns.
+    """
+    if synth.target is None or not synth.chooses:
+        return
+    seen = 4 if fours_with_target(synth, domain) else synth.hidden_columns
+    if len(_varied(domain).names) <= seen:
+        return
+    larger = ""
+    if synth.triples and max(domain.sizes) > 2:
+        sizes = "three or four columns" if seen == 4 else "three columns"
+        larger = f", nor one of {sizes} of which one has more than two codes"
+    yield (
+        f"a relation of more than {_NUMBERS[seen]} columns with {synth.target!r} could not be "
+        f"seen{larger}, unless fewer of its columns show some of it; `workload` can name such sets"
+    )
+
+
 def refused_triples(synth: Any, domain: Domain) -> int:
     """Count the triples that would be `cheap_triples`, were there not more than 200,000."""
     count = comb(len(_two_coded(synth, domain)), 3)
@@ -165,8 +221,8 @@ def too_large(domain: Domain, degree: int, megabytes: float) -> int:
     return comb(width, min(degree, width)) - len(_sets(domain, degree, megabytes))
 
 
-def without_costly_triples(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
-    """Pairs, and triples of columns with two codes each, see `cheap_triples`.
+def without_costly_sets(domain: Domain, offered: Mapping[Clique, float]) -> dict[Clique, float]:
+    """Return pairs, and wider sets of columns with two codes each, see `cheap_triples`.
 
     Args:
         domain: Attributes and sizes.
@@ -175,22 +231,38 @@ def without_costly_triples(domain: Domain, offered: Mapping[Clique, float]) -> d
     return {q: w for q, w in offered.items() if len(q) < 3 or max(domain.shape(q)) <= 2}
 
 
-def shortlist(offered: Mapping[Clique, float], measured: Sequence[Clique]) -> dict[Clique, float]:
-    """The candidates of a round, with 256 triples at most, so that a round stays short.
+def shortlist(
+    offered: Mapping[Clique, float],
+    measured: Sequence[Clique],
+    turn: int = 0,
+    *,
+    has_target: bool = False,
+) -> dict[Clique, float]:
+    """Return the candidates of a round: of wide sets only some, so that a round stays short.
 
-    Of more those are taken of which most pairs lie in measured cliques, in the order of the
-    candidates.
+    Without a target these are 256 triples, of which most pairs lie in measured cliques, in the
+    order of the candidates. With a target 1,024 more sets of each width take turns, or a sixteenth
+    of them where that is more, since a parity shows in no pair.
 
     Args:
         offered: Candidates, and their weights.
         measured: What was measured before.
+        turn: Number of the round, from 0.
+        has_target: Whether sets take turns.
     """
     linked = {pair for clique in measured for pair in combinations(clique, 2)}
-    triples = [q for q in offered if len(q) == 3]
-    if linked and len(triples) > _TRIPLES:
-        triples.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
-    kept = set(triples[:_TRIPLES])
-    return {q: weight for q, weight in offered.items() if len(q) < 3 or q in kept}
+    chosen: set[Clique] = set()
+    for width in (3, 4):
+        sets = [q for q in offered if len(q) == width]
+        if has_target and sets:
+            count = max(_IN_TURN, ceil(len(sets) / _TURNS))
+            first = turn * count % len(sets)
+            chosen.update([*sets[first:], *sets[:first]][:count])
+            sets = [q for q in sets if q not in chosen]
+        if linked and len(sets) > _WIDE:
+            sets.sort(key=lambda q: -sum(pair in linked for pair in combinations(q, 2)))
+        chosen.update(sets[:_WIDE])
+    return {q: weight for q, weight in offered.items() if len(q) < 3 or q in chosen}
 
 
 def _varied(domain: Domain) -> Domain:

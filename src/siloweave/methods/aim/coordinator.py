@@ -28,7 +28,7 @@ from siloweave.protocols.workload import (
     fitting,
     shortlist,
     weights_of,
-    without_costly_triples,
+    without_costly_sets,
 )
 from siloweave.tables.codes import Clique, Domain
 
@@ -134,7 +134,7 @@ def aim(
     check_capacity(domain, workload, settings.max_model_mb)
     weights = weights_of(domain, workload, candidates=candidates)
     if settings.chooses:
-        weights = without_costly_triples(domain, weights)
+        weights = without_costly_sets(domain, weights)
     run = _Run(session, domain, exchange_keys(session, domain), settings)
     budget = _Budget(rho, settings.gaussian_share, unit)
     budget.start(settings.rounds_per_column * len(domain.names))
@@ -161,7 +161,9 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
     message = ModelMessage.of(model)
     offered, most = weights, 1  # with a workload that is named, AIM is the paper's
     if run.settings.chooses:
-        offered = shortlist(weights, measured)
+        has_target = run.settings.target is not None
+        # The first round measured single columns and chose nothing.
+        offered = shortlist(weights, measured, len(run.rounds) - 1, has_target=has_target)
         most = min(_MOST, 1 + model.tree.cells // _CELLS)
     for _ in range(budget.choices(most)):
         candidates = fitting(run.domain, offered, measured + chosen, allowed)

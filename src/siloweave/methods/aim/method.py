@@ -10,8 +10,9 @@ who sees the model, the table or the messages. Every selection (exponential mech
 bounded: rho = epsilon^2 / 8) and every measurement (discrete Gaussian) is charged before it is
 drawn. Departures from the paper: noise is discrete; the number of rows is estimated from the
 noisy sums and never read; the fit is models/estimate.py instead of mirror descent; where the
-workload is "auto", a triple weighs as its heaviest pair, and with a large model a round makes up to
-four choices, one after the other by the same model, and each is charged as the paper's; under
+workload is "auto", a wider set weighs as its heaviest pair, and with a target sets
+of four are candidates, too (protocols/workload.py); with a large model a round makes up to four
+choices, one after the other by the same model, and each is charged as the paper's; under
 replace-one the scores' sensitivity is twice what it is under add/remove. Assumed public: domain
 (where numbers are cut into bins is paid for before, protocols/histograms.py) and workload.
 """
@@ -38,7 +39,7 @@ from siloweave.protocols.marginals import (
     rho_of_rounds,
 )
 from siloweave.protocols.secure_sums import Count, KeyRequest
-from siloweave.protocols.workload import cheap_triples
+from siloweave.protocols.workload import more_candidates
 from siloweave.tables.codes import Domain
 
 
@@ -75,10 +76,10 @@ def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
 
 
 def _coordinate(session: Session, task: Task) -> Result:
-    """Run AIM, with the triples that it may choose by itself."""
+    """Run AIM, with the triples and sets of four that it may choose by itself."""
     synth: Any = task.setup.synth
-    triples = cheap_triples(synth, encoder_of(task.setup).domain)
-    return marginal_result(aim, session, task, candidates=triples)
+    candidates = more_candidates(synth, encoder_of(task.setup).domain)
+    return marginal_result(aim, session, task, candidates=candidates)
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class AIM(Synthesizer, MarginalSettings):
     """
 
     triples: ClassVar[bool] = True
+    hidden_columns: ClassVar[int] = 3
 
     gaussian_share: float = 0.9
     rounds_per_column: int = 16

@@ -36,6 +36,7 @@ from siloweave.methods.flaim.messages import Baseline, Chosen, MeasureQueries, S
 from siloweave.models.estimate import Measurement, fit
 from siloweave.models.junction_tree import tree_cells
 from siloweave.models.mrf import MRF
+from siloweave.models.pair_noise import raked_to_columns
 from siloweave.privacy.budget import l1_score_sensitivity, marginal_sensitivity, rho_for
 from siloweave.progress import Progress, silent
 from siloweave.protocols.secure_sums import (
@@ -207,6 +208,10 @@ class _Run:
             Measurement(t.clique, t.counts * (total / t.rows), t.sigma * total / t.rows)
             for t in self.pooled()
         ]
+        if self.settings.variant == "private":
+            # Every round counts single columns over its whole cohort, and other tables over those
+            # parties that chose them, whose rows are not alike.
+            scaled = raked_to_columns(scaled, total)
         return fit(
             self.domain, scaled, total=total, warm_start=warm_start, sweeps=sweeps,
             shrinkage=self.settings.shrinkage,

@@ -20,6 +20,8 @@ Where this departs from the paper, and why:
   a later choice (s > 1).
 * Each party adds its share of the noise before masking, zeros for what it did not choose, so the
   coordinator never sees an exact marginal, not even one that a single party chose.
+* In AugFLAIM (Private) measured tables are raked to the single columns, which every round counts
+  over its whole cohort, and pairs are cleaned of noise, before a model is fitted (decision 0066).
 * The size of a cohort, and of the parties behind a query, is estimated from noisy sums.
 * A cohort may go on without `dropouts` parties (federation/dropouts.py): noise is sized for that.
 """
@@ -158,6 +160,8 @@ class FLAIM(Synthesizer, MarginalSettings):
         >>> fitted.epsilon <= 1.0, len(fitted.ledgers)
         (True, 3)
     """
+
+    hidden_columns: ClassVar[int] = 3
 
     variant: Literal["private", "naive", "oracle", "random", "naive_bayes"] = "private"
     rounds: int | None = 10
