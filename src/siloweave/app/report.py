@@ -588,7 +588,7 @@ def _owner(
 
 
 def _looks(fitted: Fit) -> Iterator[TrainingLook]:
-    """Yield the looks at rows that a network's training held back."""
+    """Yield how well a network had learned rows held back, at several times of its training."""
     model = fitted.model
     if isinstance(model, FeatureModel) and isinstance(model.net, NetworkModel):
         for look in model.net.looks:

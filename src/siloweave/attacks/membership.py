@@ -74,12 +74,12 @@ def scores(
     ``narrow density`` therefore has a bandwidth of 0.1, and ``density ratio`` takes off the log
     density of further control rows, the `reference`, if there are any (van Breugel et al. 2023,
     "Membership inference attacks against synthetic data through overfitting detection", AISTATS).
-    With a reference there are two more: ``classifier`` is the chance, by boosted trees that tell
-    synthetic rows from reference rows, that a row is synthetic (Hayes, Melis, Danezis & De
-    Cristofaro 2019, "LOGAN", PoPETs), and ``neighbours`` the share of synthetic rows among the 20
-    nearest of as many synthetic and reference rows (Ward, Lin, Wang & Cheng 2024, "Data
-    plagiarism index"); of rows with equal shares the one that lies nearer to synthetic rows than
-    to reference rows comes first.
+    With a reference there are two more: ``classifier`` is the chance that a row is synthetic, by
+    boosted trees that learned to distinguish synthetic rows from reference rows (Hayes, Melis,
+    Danezis & De Cristofaro 2019, "LOGAN", PoPETs), and ``neighbours`` the share of synthetic rows
+    among the 20 nearest of as many synthetic and reference rows (Ward, Lin, Wang & Cheng 2024,
+    "Data plagiarism index"); of rows with equal shares the one that lies nearer to synthetic rows
+    than to reference rows comes first.
 
     The key is that of the trees, and of which synthetic rows are compared with the reference.
     """

@@ -222,7 +222,7 @@ class LatentDiffusion(eqx.Module):
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """Looks at rows that the diffusion's training held back."""
+        """How well rows held back were learned, at several times of the diffusion's training."""
         return self.distribution.diffusion.looks
 
     def sample(self, n: int, *, key: Array, given: Matrix | None = None, **way: Any) -> Matrix:

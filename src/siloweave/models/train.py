@@ -523,8 +523,8 @@ class Look(NamedTuple):
     loss: float
 
 
-class Trained(NamedTuple):
-    """A network after training, and the looks at rows held back, if there were any."""
+class TrainedNetwork(NamedTuple):
+    """A network after training, and how well rows held back were learned meanwhile."""
 
     net: Any
     looks: tuple[Look, ...] = ()
@@ -590,7 +590,7 @@ class Descent(eqx.Module):
 
     def trained(
         self, net: Any, rows: Any, *, key: Array, progress: Progress, store: Path | None
-    ) -> Trained:
+    ) -> TrainedNetwork:
         """Train a fresh network, and return the moving average after all steps.
 
         With rows held back it is the average that was best on them. Errors are those of `train`.
@@ -606,10 +606,10 @@ class Descent(eqx.Module):
             between=between,
         )  # fmt: skip
         if held_back is None:
-            return Trained(state.average)
+            return TrainedNetwork(state.average)
         assert isinstance(state, WatchedState)
         looks = [Look(int(step), seconds, loss) for step, seconds, loss in state.looks.tolist()]
-        return Trained(state.best, tuple(look for look in looks if look.step))
+        return TrainedNetwork(state.best, tuple(look for look in looks if look.step))
 
     def __call__(self, state: State, batch: Any, key: Array) -> tuple[State, Array]:
         """Take one step; returns the loss too."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -24,13 +24,15 @@ from siloweave.core.method import Asked, Case, Forecast, Place, Setup
 from siloweave.core.run import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site
-from siloweave.models.train import Look
 from siloweave.tables.arrays import Matrix
 from siloweave.tables.codes import Encoder
 from siloweave.tables.features import Block, Features, Layout
 from siloweave.tables.keys import Key, generator
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema, check_columns, check_learnable
+
+if TYPE_CHECKING:
+    from siloweave.models.train import Look
 
 _T = TypeVar("_T")
 _WALKS = 4
