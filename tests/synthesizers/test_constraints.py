@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import siloweave as sw
 from siloweave.app.report import record_of
+from siloweave.core.conditional import UnseenValueError
 from siloweave.core.constrained import constrained_rows
 from siloweave.core.fit import Wanted
 from siloweave.core.run import parties_in
@@ -149,6 +150,23 @@ def test_half_the_tries_are_for_rows_of_any_category():
     rows = constrained_rows(modelled, model, Wanted(300, 0), None, None)
     assert set(rows.values("status")) == {"child"}
     assert model.drawn <= 300 + 100 * 300
+
+
+class AdultsWereNeverSeen(OnlyChildrenAreRight):
+    """A model that draws adults at first, and refuses to be asked for one."""
+
+    decoded_apart = False
+
+    def draw(self, wanted, num_rows, like):
+        if wanted.given is not None:
+            raise UnseenValueError("given asks for column 'status' to be 'adult'")
+        return super().draw(wanted, num_rows, like)
+
+
+def test_a_category_that_a_model_draws_but_never_saw_is_not_asked_for():
+    model = AdultsWereNeverSeen()
+    rows = constrained_rows(Modelled(model.schema), model, Wanted(300, 0), None, None)
+    assert set(rows.values("status")) == {"child"}
 
 
 @each

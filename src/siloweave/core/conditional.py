@@ -42,6 +42,10 @@ _FEW_GIVEN = 64  # different evidence, each of which takes a pass over a graphic
 _SEEN = 2_000  # rows that show which classes a model makes, where it does not say
 
 
+class UnseenValueError(InputError):
+    """A condition asks for a category that no training row had."""
+
+
 @dataclass(frozen=True)
 class Condition:
     """What drawn rows must have in one column.
@@ -356,7 +360,7 @@ class VectorCondition:
         if never.size:
             first = self.cells.written(self.cells.values[~self.cells.free][never[:1]], None)
             label = first[0][0] if first[1] is None or not first[1][0] else None
-            raise InputError(
+            raise UnseenValueError(
                 f"given asks for column {self.name!r} to be {label!r}, which no row had that the "
                 "model was trained on; ask for another"
             )

@@ -21,7 +21,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.core.conditional import Condition, balanced_column, conditions, equally, imposed
+from siloweave.core.conditional import (
+    Condition,
+    UnseenValueError,
+    balanced_column,
+    conditions,
+    equally,
+    imposed,
+)
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, value_count
@@ -155,6 +162,18 @@ class _Drawing:
                 broken[rule.words] |= bad & self.modelled.keeps(rule)
         return table, broken
 
+    def _drawn_again(
+        self, rows: _Rows, seed: Key, anchors: Sequence[Condition]
+    ) -> tuple[Table, dict[str, Bools]]:
+        """Draw some rows again, with the categories that they had where the model can be asked."""
+        try:
+            return self._drawn(rows, len(rows), seed, anchors)
+        except UnseenValueError:
+            # A GAN may draw a category that no training row had, and cannot be asked for it.
+            if not anchors:
+                raise
+            return self._drawn(rows, len(rows), seed)
+
     def rows(self) -> Table:
         """All rows."""
         seed, asked = self.wanted.seed, self.wanted.num_rows
@@ -180,7 +199,7 @@ class _Drawing:
             room = (most // 2 if anchored else most) - made
             rows = np.resize(missed, int(min(max(more * missed.size, _CHUNK), _LARGEST, room)))
             anchors = self._anchors(found, rows) if anchored and not self.pooled else ()
-            new, broken = self._drawn(rows, len(rows), fold_in(seed, "again", made), anchors)
+            new, broken = self._drawn_again(rows, fold_in(seed, "again", made), anchors)
             for rule in self._uniques():
                 broken[rule.words] |= self._repeated(rule, found, np.flatnonzero(~wrong), new)
             for words, mask in broken.items():
