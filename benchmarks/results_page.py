@@ -19,6 +19,7 @@ from typing import Any
 import columns_split_page
 import detector_agreement
 import fed_tgan_page
+import few_rows
 import forecast
 import invented_links
 import neural_page
@@ -28,6 +29,7 @@ import person_steps
 import private_counts
 import raking_trap
 import silofuse_page
+import skewed_sums
 import tabular_page
 import units
 import verdicts
@@ -286,6 +288,8 @@ def page() -> str:
     parts.append(one_row.page())
     parts.append(forecast.section())
     parts.append(invented_links.section())
+    parts.append(skewed_sums.section())
+    parts.append(few_rows.section())
     return "\n".join(parts)
 
 
@@ -295,6 +299,7 @@ def main() -> None:
     PAGE.write_text(page())
     silofuse_page.draw(HERE / "results", PAGE.parent / "images")
     columns_split_page.draw(HERE / "results", PAGE.parent / "images")
+    tabular_page.draw_picture(HERE / "results", PAGE.parent / "images")
 
 
 if __name__ == "__main__":
