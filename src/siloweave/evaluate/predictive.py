@@ -339,7 +339,7 @@ class _Grade:
         return (real.error + _TINY) / (self.error + _TINY)
 
 
-_TINY = 1e-6  # of a standard deviation: two models without any error are alike
+_TINY = 0.01  # of a standard deviation: two models that err by less are alike
 
 
 class _Task:
