@@ -14,7 +14,10 @@ from siloweave.report import plots
 WIDTH, HEIGHT, TOP, BOTTOM = 924.0, 380.0, 56.0, 300.0
 PANELS = ((56.0, 330.0), (450.0, 330.0))
 """Left edge and width of both panels; names stand to their right."""
-COLOURS = ("#3f63d6", "#d9822b", "#12806a", "#a04bb8", "#b3323f", "#5f6673", "#8a7a1e", "#2b8fb3")
+COLOURS = (
+    *("#3f63d6", "#d9822b", "#12806a", "#a04bb8", "#b3323f", "#5f6673", "#8a7a1e", "#2b8fb3"),
+    *("#e05c9b", "#4f8a10", "#7a4b2b", "#00a6a6"),
+)
 MOST_LEAK = 10.0
 
 
