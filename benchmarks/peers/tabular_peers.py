@@ -41,7 +41,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def coded(table, categorical):
+def as_matrix(table, categorical):
     """Return a matrix of numbers and codes, and what gives texts back for the codes."""
     columns, labels = [], {}
     for name in table:
@@ -95,7 +95,7 @@ def nrgboost(table, job, settings):
 def unmasking_trees(table, job, settings):
     from utrees import UnmaskingTrees
 
-    matrix, labels = coded(table, job["categorical"])
+    matrix, labels = as_matrix(table, job["categorical"])
     kinds = [
         "categorical" if name in labels else "integer" if name in job["whole"] else "continuous"
         for name in table
@@ -107,7 +107,7 @@ def unmasking_trees(table, job, settings):
 def forest_flow(table, job, settings):
     from ForestDiffusion import ForestDiffusionModel
 
-    matrix, labels = coded(table, job["categorical"])
+    matrix, labels = as_matrix(table, job["categorical"])
     places = {name: place for place, name in enumerate(table.columns)}
     two = [places[name] for name, known in labels.items() if len(known) <= 2]
     model = ForestDiffusionModel(
@@ -140,6 +140,8 @@ def spent():
 def main():
     job = json.loads(sys.argv[1])
     table = pd.read_parquet(job["train"])
+    # Codes are numbers in some tables: peers get them as texts, and ours gets numbers back.
+    coded = [n for n in job["categorical"] if pd.api.types.is_numeric_dtype(table[n])]
     for name in job["categorical"]:
         table[name] = table[name].map(str, na_action="ignore").astype(object)
     settings = {**SETTINGS[job["peer"]], **job["settings"]}
@@ -150,7 +152,9 @@ def main():
     marks.append(spent())
     rows = pd.DataFrame(rows)[list(table.columns)]
     for name in rows:
-        if name in job["categorical"]:
+        if name in coded:
+            rows[name] = pd.to_numeric(rows[name])
+        elif name in job["categorical"]:
             rows[name] = rows[name].astype(object).where(rows[name].notna(), None)
         else:
             rows[name] = pd.to_numeric(rows[name]).astype(float)
