@@ -309,8 +309,8 @@ def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
 def test_a_party_that_sends_other_columns_is_named(monkeypatch, change, message):
     whole = rounds_file.summarise
 
-    def wrong(held, schema):
-        sent = whole(held, schema)
+    def wrong(held, schema, *, numeric):
+        sent = whole(held, schema, numeric=numeric)
         return change(sent) if held.num_rows == 61 else sent
 
     monkeypatch.setattr(rounds_file, "summarise", wrong)

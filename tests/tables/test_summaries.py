@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
+from scipy.stats import ks_2samp
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables import Column, Schema, Table
@@ -61,6 +62,34 @@ def test_summaries_survive_the_wire():
     assert pay.values == (0.0,)  # the only value that 2 % of the rows hold
     assert pay.rows == 550
     assert pay.mixture is not None
+
+
+def test_groups_of_neighbours_stand_for_numbers_where_no_modes_are_wanted():
+    rng = np.random.default_rng(1)
+    values = np.concatenate([rng.gamma(0.5, size=3_000), np.full(300, 2.5), [40.0]])
+    (summary,) = summarise(smooth(values), SMOOTH, numeric="quantile")
+    assert summary.values == (2.5,)
+    assert summary.rest == 3_001
+    modes = summary.mixture
+    rows = np.array(modes.weights) * summary.rest
+    assert rows.min() >= 5 - 1e-6
+    assert len(rows) <= 1_024
+    assert np.array(modes.means) @ rows == pytest.approx(values[values != 2.5].sum())
+    few = summarise(smooth(rng.normal(size=23)), SMOOTH, numeric="quantile")[0].mixture
+    assert np.min(np.array(few.weights) * 23) >= 5 - 1e-6
+
+
+def test_a_curve_of_groups_is_nearer_to_the_values_than_one_of_modes():
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.gamma(0.5, size=4_000), rng.uniform(3, 3.1, 2_000)])
+    distances_to = {}
+    for numeric in ("modes", "quantile"):
+        sent = [summarise(smooth(part), SMOOTH, numeric=numeric) for part in np.split(values, 3)]
+        scale = agreed_features(SMOOTH, sent, numeric="quantile").encodings[0].scale
+        drawn = scale.join(np.zeros(6_000, np.int64), rng.normal(size=6_000))
+        distances_to[numeric] = ks_2samp(values, drawn).statistic
+    assert distances_to["quantile"] < 0.03
+    assert distances_to["quantile"] < distances_to["modes"]
 
 
 def test_mixtures_of_two_owners_are_fitted_again_together():

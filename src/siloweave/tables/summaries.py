@@ -37,6 +37,7 @@ from siloweave.tables.schema import Column, Schema
 _POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
 _LISTED = 1024  # distinct values that are listed with their counts, where rows support them
 _SUPPORT = 10  # rows per distinct value, for the values to be all there is
+_GROUPS, _GROUP_ROWS = 1024, 5  # of numbers that are not listed: at most, and rows of each
 _EXACT = 2**53  # whole numbers up to here are float64
 
 
@@ -96,26 +97,30 @@ def _is_mixture(mixture: Mixture) -> bool:
     return bool(np.isfinite(parts).all() and low >= 0 and abs(sum(mixture.weights) - 1) < 1e-6)
 
 
-def summarise(table: Table, schema: Schema) -> tuple[ColumnSummary, ...]:
+def summarise(
+    table: Table, schema: Schema, *, numeric: Numeric = "modes"
+) -> tuple[ColumnSummary, ...]:
     """Summarise every column but ids; exact, so not private.
 
     A column of categories has the count of each. A column of numbers, whose bounds must be
     declared, lists its values with counts where they are few (20 or less) or at most 1,024 with ten
-    rows each; of any other it lists those that 2 % of its rows hold, and a variational mixture
-    stands for the rest. DataError without rows, SchemaError if they do not fit the schema.
+    rows each; of any other it lists those that 2 % of its rows hold. For the rest stands a
+    variational mixture where numbers become ``modes``, and otherwise up to 1,024 groups of
+    neighbours, each with its mean, its spread and its rows, five or more. DataError without rows,
+    SchemaError if they do not fit the schema.
     """
     check_rows(schema, table)
     found = []
     for column in schema.coded:
         if column.kind in BINNED:
-            found.append(_of_numbers(column, table))
+            found.append(_of_numbers(column, table, numeric))
             continue
         counts = np.bincount(codes_of(column, table), minlength=options_of(column))
         found.append(ColumnSummary(column.name, counts=tuple(counts.tolist())))
     return tuple(found)
 
 
-def _of_numbers(column: Column, table: Table) -> ColumnSummary:
+def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary:
     bounds = encoding_of_bounds(column)
     values, gone = bounds.values_of(column, table)
     seen, times = np.unique(values[~gone], return_counts=True)
@@ -125,11 +130,39 @@ def _of_numbers(column: Column, table: Table) -> ColumnSummary:
         listed = np.ones(kinds, dtype=np.bool_)
     rest, often = seen[~listed], times[~listed]
     known, counts = tuple(seen[listed].tolist()), tuple(times[listed].tolist())
-    mixture = fit_mixture(rest, often.astype(np.float64)) if len(rest) else None
+    mixture = None
+    if len(rest):
+        stand_in = fit_mixture if numeric == "modes" else _groups
+        mixture = stand_in(rest, often.astype(np.float64))
     return ColumnSummary(
         column.name, values=known, times=counts, mixture=mixture, rest=int(often.sum()),
         missing=int(gone.sum()), resolution=bounds.resolution or resolution_of(seen),
     )  # fmt: skip
+
+
+def _groups(values: Floats, times: Floats) -> Mixture:
+    """Return groups of neighbours among ascending values, as modes of a mixture.
+
+    A curve through them is near the one through all values. Ten modes of a variational mixture are
+    not: the single columns of California housing came out 8 % off.
+    """
+    least = max(_GROUP_ROWS, float(times.sum()) / _GROUPS)
+    group = np.zeros(len(values), dtype=np.int64)
+    rows, number = 0.0, 0
+    for place, count in enumerate(times.tolist()):
+        if rows >= least:
+            rows, number = 0.0, number + 1
+        group[place] = number
+        rows += count
+    if rows < _GROUP_ROWS and number:  # what is left over joins the group before
+        group[group == number] = number - 1
+    sums = np.bincount(group, times)
+    means = np.bincount(group, times * values) / sums
+    variances = np.bincount(group, times * (values - means[group]) ** 2) / sums
+    weights = sums / sums.sum()
+    return Mixture(
+        tuple(means.tolist()), tuple(np.sqrt(variances).tolist()), tuple(weights.tolist())
+    )
 
 
 def agreed_features(

@@ -85,7 +85,7 @@ class Agreed:
     learner: Learner  # what trains on their vectors
     facts: Facts  # what everyone's vectors add up to
     weights: Floats  # of the parties in a mean
-    one_way: OneWay  # distributions of single columns; far parties count less, whatever the weights
+    one_way: OneWay  # distributions of single columns, over all parties
     keys: Keys  # of the whole training
 
     def result(self, trainer: RoundTrainer, shared: Any, synth: Any) -> Result:
@@ -108,7 +108,10 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     features = agreed_features(schema, summaries, numeric=trainer.numeric)
     alike = distances(schema, summaries, alike=True)
     S = alike if synth.weights == "typical" else distances(schema, summaries)
-    one_way = agreed_shares(schema, summaries, weights_of(alike, rows, "typical").tolist())
+    # Rows are raked to the single columns of all parties together. Where the weights doubt far
+    # parties, or leave rows out of account, far parties count less there, too.
+    pooling: Weights = "rows" if synth.weights == "rows" else "typical"
+    one_way = agreed_shares(schema, summaries, weights_of(alike, rows, pooling).tolist())
     learner = trainer.learner(synth, features.blocks)
     facts = _facts(session, features, rows, learner, task.seed)
     keys = keys_of(learner, task.seed)

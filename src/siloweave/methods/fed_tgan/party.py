@@ -94,9 +94,11 @@ def describe(
     """Summarise every column."""
     table, schema = site.rows.table, site.rows.schema
     rows = _unpaid(synth, site, lambda: table.num_rows)
-    return Described(
-        rows, _unpaid(synth, site, lambda: msgspec.json.encode(summarise(table, schema)))
-    )
+
+    def summary() -> bytes:
+        return msgspec.json.encode(summarise(table, schema, numeric=trainer.numeric))
+
+    return Described(rows, _unpaid(synth, site, summary))
 
 
 def prepare(synth: Any, trainer: RoundTrainer, request: Prepare, site: Site[OwnerData]) -> Ready:
