@@ -401,11 +401,8 @@ class TabDDPMModel(eqx.Module):
 
     def facts(self) -> dict[str, Any]:
         """What a file says of the model beside its blocks; `of_facts` reads it."""
-        return {
-            "label_shares": list(self.label_shares),
-            "ranges": self.ranges,
-            "looks": self.looks,
-        }
+        facts = {"label_shares": list(self.label_shares), "ranges": self.ranges}
+        return facts | {"looks": self.looks} if self.looks else facts
 
     @classmethod
     def of_facts(
