@@ -355,6 +355,7 @@ class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
     """
 
     rounds: int = 100
+    epochs: int = 5  # each row 500 times in all, as in a central fit
     weights: Weights = "rows"
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
     diffusion: DiffusionSettings = POINTS_ROUNDS
