@@ -156,22 +156,25 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
     where it has the later of its two codes: 1, true or "yes".
     """
     groups: list[tuple[str, ...]] = []
-    names: list[str] = []
-    sets: list[Bools] = []
+    window: list[tuple[str, Bools]] = []
+    set_columns = np.zeros(0, dtype=np.int64)  # of each row, among the columns of the window
     for column in columns:
         is_set = _is_set(column, cells[column.name])
         if is_set is None:
-            names, sets = [], []
+            window = []
             continue
-        names.append(column.name)
-        sets.append(is_set)
+        set_columns = set_columns + is_set if window else is_set.astype(np.int64)
+        window.append((column.name, is_set))
         # A row with two set columns: the group, if there is one, begins after the earlier of them.
-        while np.any(np.sum(sets, axis=0) > 1):
-            names, sets = names[1:], sets[1:]
-        varied = sum(bool(one_set.any()) for one_set in sets)
-        if varied >= _FEWEST_DUMMIES and np.all(np.sum(sets, axis=0) == 1):
-            groups.append(tuple(names))
-            names, sets = [], []
+        while set_columns.max() > 1:
+            _, first_is_set = window.pop(0)
+            set_columns = set_columns - first_is_set
+        if not np.all(set_columns == 1):
+            continue
+        varied = sum(bool(is_set_there.any()) for _, is_set_there in window)
+        if varied >= _FEWEST_DUMMIES:
+            groups.append(tuple(name for name, _ in window))
+            window = []
     return groups
 
 
