@@ -108,7 +108,7 @@ def section() -> str:
     text = f"""## Fewer than 1,000 rows
 
 From `few_rows.py`. {DRAWN:,} rows are drawn, and compared with rows that nothing was learnt from.
-*Detection*: 100 where boosted trees cannot tell them apart. *Utility*: area under the curve of
+*Detection*: 100 where boosted trees cannot distinguish them. *Utility*: area under the curve of
 trees that learn from drawn rows, on the whole test part. *Leak*: training rows that the best of
 seven membership attacks finds at 1 % false alarms, in per cent. *Seconds* are of a processor.
 

@@ -52,7 +52,6 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/tables/counted.py": "what a database counts; codes.py has what is in memory",
     "src/siloweave/tables/detect.py": "what a column seems to hold; schema.py is what is declared",
     "src/siloweave/tables/links.py": "what numbers of a row share; encodings.py codes one column",
-    "src/siloweave/tables/tails.py": "what noise hides at a far end; codes.py counts",
     "src/siloweave/tables/relations.py": "what rows seem to keep; modelled.py keeps it",
     "src/siloweave/protocols/secure_products.py": "arithmetic and its proof, apart from messages",
 }

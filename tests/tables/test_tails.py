@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from siloweave.protocols.histograms import _fine_bins
-from siloweave.tables.codes import ResolutionLevels
+from siloweave.tables.codes import LevelCounts, ResolutionLevels, thinned
 from siloweave.tables.schema import Column
-from siloweave.tables.tails import LevelCounts, thinned
 
 ROWS = 20_000
 
@@ -56,6 +55,15 @@ def test_exact_counts_stay_as_they_are():
     values[0] = 90_000
     column = Column("gain", "integer", low=0, high=100_000)
     assert noisy_total(values, column, 0.0, 1) == pytest.approx(1.0, abs=0.01)
+
+
+def test_few_rows_that_noise_drowns_stay_where_counts_put_them():
+    column = Column("many", "integer", low=-1_000_000, high=100_000)
+    encoder = _fine_bins([column])
+    levels = ResolutionLevels(encoder)
+    noisy = np.random.default_rng(0).normal(0, 300, levels.cells).round()
+    counts = levels.columns(noisy, 100, 300.0)["many"]
+    assert np.count_nonzero(counts) > 500
 
 
 def test_a_column_of_few_octaves_stays_as_it_is():

@@ -166,7 +166,7 @@ def marginal_facts(setup: Setup) -> Mapping[str, Any]:
         **asdict(setup.synth),
         "workload": tuple(queries_of(synth, encoder)),
         "heaviest": 2 if synth.triples and synth.chooses else 0,  # a triple weighs as a pair of it
-        "candidates": tuple(more_candidates(synth, encoder.domain)),
+        "more_candidates": tuple(more_candidates(synth, encoder.domain)),
     }
 
 

@@ -202,7 +202,7 @@ def checked_weights(
     domain, facts = site.rows.domain, site.terms.facts
     checked_cliques(candidates, domain, site.name)
     checked_model(model, domain, facts["max_model_mb"], site.name)
-    workload, more = tuple(facts["workload"]), tuple(facts.get("candidates", ()))
+    workload, more = tuple(facts["workload"]), tuple(facts.get("more_candidates", ()))
     known = known_weights(domain, workload, facts.get("heaviest", 0), more)
     if not candidates or any(q not in known for q in candidates):
         raise WireError(
