@@ -141,12 +141,12 @@ def _synthetic_neighbours(
     synthetic = flat.points["synthetic"]
     count = min(synthetic.num_rows, len(reference))
     rng = generator(fold_in(key, "neighbours"))
-    drawn = np.sort(rng.choice(synthetic.num_rows, count, replace=False))
+    compared = synthetic.take(np.sort(rng.choice(synthetic.num_rows, count, replace=False)))
     others = flat.points["control"].take(rng.permutation(reference)[:count])
-    found = {}
+    scores_by_table = {}
     for table, rows in targets.items():
         points = flat.points[table].take(rows)
-        to_synthetic = _nearest_squares(flat, points, synthetic.take(drawn))
+        to_synthetic = _nearest_squares(flat, points, compared)
         to_others = _nearest_squares(flat, points, others)
         both = np.concatenate([to_synthetic, to_others], axis=1)
         bound = np.partition(both, _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1 : _NEIGHBOURS]
@@ -155,17 +155,17 @@ def _synthetic_neighbours(
         shares = is_near.sum(axis=1)
         first, second = np.sqrt(to_synthetic.min(axis=1)), np.sqrt(to_others.min(axis=1))
         nearer = (second - first) / np.maximum(first + second, _TINY)
-        found[table] = shares + nearer / 2
-    return found
+        scores_by_table[table] = shares + nearer / 2
+    return scores_by_table
 
 
 def _nearest_squares(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Floats:
     """Return the squared distances to each target's nearest rows, (targets, 20), not in order."""
-    kept = np.full((targets.num_rows, _NEIGHBOURS), np.inf)
+    nearest_squares = np.full((targets.num_rows, _NEIGHBOURS), np.inf)
     for rows, _, squares in Blocks(within, targets, among):
-        candidates = np.concatenate([kept[rows], squares], axis=1)
-        kept[rows] = np.partition(candidates, _NEIGHBOURS - 1, axis=1)[:, :_NEIGHBOURS]
-    return kept
+        candidates = np.concatenate([nearest_squares[rows], squares], axis=1)
+        nearest_squares[rows] = np.partition(candidates, _NEIGHBOURS - 1, axis=1)[:, :_NEIGHBOURS]
+    return nearest_squares
 
 
 def joined(found: Floats, owners: Ints) -> Floats:

@@ -190,6 +190,8 @@ class MarginalModel:
                 cells = (*cells, equally(column, shares, count, wanted.seed))
             codes = completed(mrf, self.encoder, count, cells, wanted.seed)
         table = self.encoder.decode(codes, key=fold_in(wanted.seed, "values"), like=like)
+        if not cells:
+            return table
         return imposed(table, cells, like)
 
     @cached_property
