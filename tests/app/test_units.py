@@ -11,7 +11,7 @@ from siloweave.app.init import propose, write_proposal
 from siloweave.app.network import office_in, plan_in, provision
 from siloweave.app.run import execute
 from siloweave.app.study import Study
-from siloweave.core import run as runs
+from siloweave.core import party as runs
 from siloweave.errors import BudgetError, InputError, SchemaError, StudyError
 from siloweave.privacy.ledger import Ledger
 from siloweave.tables.ids import id_texts

@@ -10,7 +10,7 @@ from siloweave.audit.transcripts import (
     secure_marginals,
     shared_counts,
 )
-from siloweave.core.run import TRANSCRIPT
+from siloweave.core.settings import TRANSCRIPT
 from siloweave.errors import InputError, RosterError
 from siloweave.privacy.budget import Budget
 from siloweave.statistics.marginals import marginal

@@ -7,12 +7,12 @@ from tests.core.test_resume import BUDGET, PARTIES, SCHEMA, tables
 
 import siloweave as sw
 from siloweave.audit.transcripts import noisy_marginals
-from siloweave.core.run import TRANSCRIPT
+from siloweave.core.settings import TRANSCRIPT
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, TranscriptRecord, read_transcript
-from siloweave.federation.session import InProcess
 from siloweave.statistics.marginals import marginal
 from siloweave.tables.bins import cuts_of
 from siloweave.tables.codes import Domain
@@ -50,7 +50,7 @@ def test_every_noisy_marginal_of_a_run_is_read(method, tmp_path):
 def test_sums_are_read_whose_parties_vanished(tmp_path, monkeypatch):
     """Each from what was masked and what opened it; counts are of those who are in it."""
     parts = [table for start in (0, 1) for table in tables(start)]
-    names, send = [f"p{i}" for i in range(len(parts))], InProcess.send
+    names, send = [f"p{i}" for i in range(len(parts))], Direct.send
 
     def vanishing(self, name, frame):
         envelope = messages.decode(frame, Envelope)
@@ -58,7 +58,7 @@ def test_sums_are_read_whose_parties_vanished(tmp_path, monkeypatch):
             raise RosterError("gone")
         return send(self, name, frame)
 
-    monkeypatch.setattr(InProcess, "send", vanishing)
+    monkeypatch.setattr(Direct, "send", vanishing)
     method = sw.TwoRound(bins=8, dropouts=1)
     fitted = method.fit(parts, SCHEMA, budget=BUDGET, seed=1, folder=tmp_path, names=names)
     coded = dict(zip(names, map(fitted.model.encoder.encode, parts), strict=True))

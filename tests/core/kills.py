@@ -1,8 +1,8 @@
 """A run that is killed at one of its messages, for the tests of every algorithm."""
 
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess
 from siloweave.federation.site import FolderStore
 
 WHERE = ("before the answer", "before the reply is kept", "after the answer")
@@ -17,7 +17,7 @@ class Tap:
 
     def __init__(self, patch, at=None, where=WHERE[0]):
         self.count, self.answers, self.at, self.where = 0, {}, at, where
-        send, put = InProcess.send, FolderStore.put
+        send, put = Direct.send, FolderStore.put
 
         def sent(transport, name, frame):
             self.count += 1
@@ -35,5 +35,5 @@ class Tap:
                 raise KilledError
             put(store, name, data)
 
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
         patch.setattr(FolderStore, "put", kept)

@@ -3,19 +3,20 @@
 import msgspec
 
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, Masked, Public, Released, reply_type
-from siloweave.federation.session import InProcess
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in, with_reply
 
 
 def lie(patch, party, question, **changes):
     """Change fields of what a party answers to a kind of question; each change gets the value."""
-    send = InProcess.send
+    send = Direct.send
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
         request = messages.decode_request(
-            messages.decode(frame, Envelope).body, transport._handlers
+            messages.decode(frame, Envelope).body, handlers_of(transport)
         )
         if name != party or type(request).__name__ != question:
             return answer
@@ -23,7 +24,7 @@ def lie(patch, party, question, **changes):
         fields = {f: changed(getattr(reply, f), change) for f, change in changes.items()}
         return with_reply(answer, msgspec.structs.replace(reply, **fields))
 
-    patch.setattr(InProcess, "send", sent)
+    patch.setattr(Direct, "send", sent)
 
 
 def sealed_whole(change):

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from siloweave.core.run import Job, named_parties
+from siloweave.core.party import named_parties
+from siloweave.core.settings import Job
 from siloweave.errors import (
     DataError,
     InputError,

@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 import siloweave as sw
-from siloweave.core import run
-from siloweave.core.run import Job, rows_to_learn, samples, share_drawn
+from siloweave.core import party
+from siloweave.core.party import rows_to_learn, samples, share_drawn
+from siloweave.core.settings import Job
 from siloweave.errors import InputError
 from siloweave.privacy.budget import UNBOUNDED, Budget, Relation
 from siloweave.tables import write
@@ -157,7 +158,7 @@ def test_a_sample_is_drawn_once(tmp_path):
 
 def test_epsilon_is_that_of_a_run_whose_whole_table_is_the_sample(tmp_path, monkeypatch):
     given = {}
-    monkeypatch.setattr(run, "sampled", lambda *asked: given.setdefault("rows", sampled(*asked)))
+    monkeypatch.setattr(party, "sampled", lambda *asked: given.setdefault("rows", sampled(*asked)))
     synth = sw.DPFedTabDDPM(
         hidden=[6], embed=6, timesteps=5, steps=3, batch=30, finest_bins=8, target="sex"
     )
@@ -180,7 +181,8 @@ import sys
 from pathlib import Path
 import polars as pl
 import siloweave as sw
-from siloweave.core.run import Job, rows_to_learn
+from siloweave.core.settings import Job
+from siloweave.core.party import rows_to_learn
 from siloweave.privacy.budget import UNBOUNDED
 from siloweave.tables import Column, Schema, database
 from siloweave.tables.read import rows_of, unread

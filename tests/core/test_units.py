@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
-from siloweave.core import run as runs
+from siloweave.core import party as runs
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, UnitError
+from siloweave.federation.site import FolderStore
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.tables import Column, Encoder, Schema, read
 from siloweave.tables import units as units_module
@@ -158,7 +159,7 @@ def test_a_ledger_of_a_version_that_took_any_word_is_continued_as_one_of_rows(tm
     row = Budget(5.0, 1e-5)
     AIM.fit(visits(), SCHEMA, budget=row, folder=tmp_path)
     store = tmp_path / "parties" / "0000" / "store"
-    kept = runs.FolderStore(store)
+    kept = FolderStore(store)
     kept.put("neighbours", b'["patient","add_remove"]')
     again = AIM.fit(visits(), SCHEMA, budget=row, folder=tmp_path)
     assert again.epsilon <= 5.0

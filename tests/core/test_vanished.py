@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.run import parties_in
 from siloweave.errors import InputError, RosterError, WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import ABSENCES
-from siloweave.federation.session import InProcess
 from siloweave.methods.dp_sgd.messages import BeginTraining
 from siloweave.methods.flaim.coordinator import _Run
 from siloweave.methods.flaim.messages import Select
@@ -24,7 +23,8 @@ from siloweave.protocols.secure_sums import OpenSum
 from siloweave.tables import Column, Schema
 from siloweave.tables.read import Table
 from tests.core.kills import KilledError
-from tests.synthesizers.processes import Processes, in_processes
+from tests.federation.sites import handlers_of
+from tests.synthesizers.processes import Processes, in_processes, opened_by
 
 SCHEMA = Schema(
     (
@@ -70,17 +70,17 @@ def fit(synth, **named):
 @contextmanager
 def line(seen):
     """Ask `seen(party, envelope)` before every question; it may raise."""
-    send = InProcess.send
+    send = Direct.send
 
     def through(self, name, frame):
         seen(name, messages.decode(frame, Envelope))
         return send(self, name, frame)
 
-    InProcess.send = through
+    Direct.send = through
     try:
         yield
     finally:
-        InProcess.send = send
+        Direct.send = send
 
 
 def steps_of(synth):
@@ -204,11 +204,11 @@ def test_without_dropouts_their_sum_is_nothing_and_the_next_round_ends_the_run(l
 
 def told_apart(monkeypatch):
     """The second party is asked about another model; at which steps sums are opened."""
-    send, opened = InProcess.send, []
+    send, opened = Direct.send, []
 
     def through(self, name, frame):
         envelope = messages.decode(frame, Envelope)
-        request = messages.decode_request(envelope.body, self._handlers)
+        request = messages.decode_request(envelope.body, handlers_of(self))
         if name == NAMES[1] and type(request) is Select:
             model = msgspec.structs.replace(request.model, total=request.model.total + 1)
             request = msgspec.structs.replace(request, model=model)
@@ -220,7 +220,7 @@ def told_apart(monkeypatch):
             opened.append(envelope.step)
         return answer
 
-    monkeypatch.setattr(InProcess, "send", through)
+    monkeypatch.setattr(Direct, "send", through)
     return opened
 
 
@@ -281,7 +281,7 @@ def test_a_process_that_is_killed_is_a_party_that_vanished(tmp_path, monkeypatch
         return send(self, name, frame)
 
     monkeypatch.setattr(Processes, "send", killing)
-    with parties_in(in_processes):
+    with opened_by(in_processes):
         found = fit(synth, folder=tmp_path, noise="seeded")
     assert found.settings["vanished"] == [NAMES[2]]
     monkeypatch.undo()

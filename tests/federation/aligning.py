@@ -5,9 +5,10 @@ import numpy as np
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.tables.read import Table
 from tests.federation.rosters import roster_of
+from tests.federation.sites import Sites
 
 CHUNK = 40  # so that small sets are sent in parts
 
@@ -29,7 +30,7 @@ class Wire:
     """A transport that keeps what it carries, and may change answers."""
 
     def __init__(self, sites, change=None):
-        self.inner, self.change, self.log = InProcess(sites, PARTY), change, []
+        self.inner, self.change, self.log = Sites(sites, PARTY), change, []
 
     def send(self, name, frame):
         answer = self.inner.send(name, frame)

@@ -5,12 +5,13 @@ import numpy as np
 
 from siloweave.federation import masking, messages
 from siloweave.federation.messages import Envelope, Masked, Public, Released, Reply, Request
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import Gaussian, SharedGaussian
 from siloweave.privacy.ledger import Ledger
 from tests.federation.rosters import identity_of, site_with, terms_of
+from tests.federation.sites import Sites
 
 LIMIT = Budget(epsilon=5.0, delta=1e-6)
 WHY = "the same for any rows"
@@ -97,7 +98,7 @@ def with_reply(answer, reply):
 
 def session_of(sites, **settings):
     by_name = {site.name: site for site in sites}
-    return Session(list(by_name), InProcess(by_name, HANDLERS), **({"run": "r1"} | settings))
+    return Session(list(by_name), Sites(by_name, HANDLERS), **({"run": "r1"} | settings))
 
 
 def masked_sum(session, share_sigma=20.0):

@@ -8,8 +8,9 @@ import pytest
 from siloweave.errors import LedgerError, WireError
 from siloweave.federation.course import Receipt, read_receipts
 from siloweave.federation.records import Receipts
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.privacy.ledger import Ledger, fingerprint
+from tests.federation.sites import Sites
 from tests.federation.small import (
     HANDLERS,
     Ask,
@@ -103,7 +104,7 @@ def test_a_payment_that_is_no_hash_names_the_party_and_is_not_kept(path, entry):
     sites = sites_of("a")
 
     class Lying:
-        line = InProcess({site.name: site for site in sites}, HANDLERS)
+        line = Sites({site.name: site for site in sites}, HANDLERS)
 
         def send(self, name, frame):
             answer = self.line.send(name, frame)

@@ -4,9 +4,10 @@ import pytest
 
 from siloweave.errors import LedgerError, RosterError
 from siloweave.federation.messages import Envelope, Released, Reply, Request
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.privacy.ledger import Ledger
+from tests.federation.sites import Sites
 from tests.federation.small import site_of
 
 
@@ -31,7 +32,7 @@ def tell(request, site):
 
 
 def session_of(sites, handler=tell, run="r"):
-    return Session(tuple(sites), InProcess(sites, {Tell: handler}), run=run)
+    return Session(tuple(sites), Sites(sites, {Tell: handler}), run=run)
 
 
 def site(name="clinic"):

@@ -11,8 +11,9 @@ from siloweave.errors import RosterError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Envelope
 from siloweave.federation.records import FolderTranscript, read_transcript
-from siloweave.federation.session import Closed, InProcess, Session
+from siloweave.federation.session import Closed, Session
 from siloweave.privacy.ledger import Entry
+from tests.federation.sites import Sites
 from tests.federation.small import (
     HANDLERS,
     Ask,
@@ -39,12 +40,12 @@ class Recorder:
 
 
 def recorded(names=("a", "b", "c"), **settings):
-    recorder = Recorder(InProcess({n: site_of(n) for n in names}, HANDLERS), **settings)
+    recorder = Recorder(Sites({n: site_of(n) for n in names}, HANDLERS), **settings)
     return Session(names, recorder, run="r1"), recorder
 
 
 def test_a_roster_needs_parties_with_names_of_their_own():
-    transport = InProcess({}, HANDLERS)
+    transport = Sites({}, HANDLERS)
     with pytest.raises(RosterError, match="roster is empty"):
         Session([], transport, run="r1")
     with pytest.raises(RosterError, match="names a twice"):
@@ -67,7 +68,7 @@ def test_a_party_is_asked_once():
 
 
 def test_a_missing_party_is_an_error_not_a_smaller_answer():
-    transport = InProcess({"a": site_of("a")}, HANDLERS)
+    transport = Sites({"a": site_of("a")}, HANDLERS)
     with pytest.raises(RosterError, match=r"party 'b' is not there; present are \['a'\]"):
         Session(["a", "b"], transport, run="r1").ask(Hello())
 
@@ -131,7 +132,7 @@ def test_what_a_party_on_another_machine_refuses_waits_for_no_other():
 def test_a_party_that_is_not_waited_for_is_no_wait(number, monkeypatch):
     """What the coordinator computes while that party is late counts as its own."""
     names, now, late = ("a", "b", "c")[:number], [0.0], Event()
-    inner = InProcess({n: site_of(n) for n in names}, HANDLERS)
+    inner = Sites({n: site_of(n) for n in names}, HANDLERS)
 
     class Slow:
         def send(self, name, frame):
@@ -194,7 +195,7 @@ def test_a_broken_answer_names_the_party_and_the_step(change):
 def steps_of(names, count, run="r1", *, sites=None, change=lambda name, answer: answer):
     """Every answer of a run of so many steps, by party and step."""
     sites = sites or {n: site_of(n) for n in names}
-    recorder = Recorder(InProcess(sites, HANDLERS), change)
+    recorder = Recorder(Sites(sites, HANDLERS), change)
     session = Session(names, recorder, run=run)
     for _ in range(count):
         session.ask(Ask(500.0))
@@ -233,10 +234,10 @@ def strange(line):
 
 def test_an_answer_for_another_coordinator_or_a_question_sent_back_is_refused():
     sites = {"a": site_of("a")}
-    recorder = Recorder(InProcess(sites, HANDLERS))
+    recorder = Recorder(Sites(sites, HANDLERS))
     Session(["a"], recorder, run="r1").ask(Ask(50.0))
     with pytest.raises(WireError, match="was answered before for another request"):
-        strange(InProcess(sites, HANDLERS)).ask(Ask(50.0))
+        strange(Sites(sites, HANDLERS)).ask(Ask(50.0))
 
     class Kept:
         def send(self, name, frame):
@@ -258,7 +259,7 @@ def test_what_answers_another_question_is_not_written_down(tmp_path):
     stale, sites = steps_of(["a"], 1)["a", 0], {"a": site_of("a")}
     path, mix_up = tmp_path / "transcript", [True]
     for mix_up[0] in (True, False):
-        line = Recorder(InProcess(sites, HANDLERS), lambda _, a: stale if mix_up[0] else a)
+        line = Recorder(Sites(sites, HANDLERS), lambda _, a: stale if mix_up[0] else a)
         session = Session(["a"], line, run="r2", transcript=FolderTranscript(path))
         if mix_up[0]:
             with pytest.raises(WireError, match="answer's run is 'r1' and must be 'r2'"):

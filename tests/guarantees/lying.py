@@ -22,9 +22,11 @@ from safetensors import SafetensorError
 
 from siloweave.errors import SiloweaveError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Array, Envelope, reply_type
-from siloweave.federation.session import Closed, InProcess
+from siloweave.federation.session import Closed
 from siloweave.protocols.secure_marginals import Tables
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.whole import plain
 
@@ -155,22 +157,22 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @contextmanager
-def sent_through(seen: Callable[[InProcess, str, bytes], bytes]) -> Iterator[None]:
+def sent_through(seen: Callable[[Direct[Any], str, bytes], bytes]) -> Iterator[None]:
     """Send every frame of every in-process run through `seen(transport, party, frame)`."""
-    send = InProcess.send
-    InProcess.send = seen  # type: ignore[method-assign]
+    send = Direct.send
+    Direct.send = seen  # type: ignore[method-assign]
     try:
         yield
     finally:
-        InProcess.send = send  # type: ignore[method-assign]
+        Direct.send = send  # type: ignore[method-assign]
 
 
-_SEND = InProcess.send
+_SEND = Direct.send
 
 
 def request_in(transport: Any, frame: bytes) -> tuple[Envelope, Any]:
     envelope = messages.decode(frame, Envelope)
-    return envelope, messages.decode_request(envelope.body, transport._handlers)
+    return envelope, messages.decode_request(envelope.body, handlers_of(transport))
 
 
 def lies(study: Callable[[], Any], told: str = "") -> list[Lie]:
@@ -180,7 +182,7 @@ def lies(study: Callable[[], Any], told: str = "") -> list[Lie]:
     """
     kinds: dict[str, Any] = {}
 
-    def seen(transport: InProcess, party: str, frame: bytes) -> bytes:
+    def seen(transport: Direct[Any], party: str, frame: bytes) -> bytes:
         _, request = request_in(transport, frame)
         if told in ("", party):
             kinds.setdefault(type(request).__name__, request)
@@ -223,7 +225,7 @@ def outcome_of(study: Callable[[], Any], lie: Lie) -> Any:
     """
     answers: list[Any] = []
 
-    def seen(transport: InProcess, party: str, frame: bytes) -> bytes:
+    def seen(transport: Direct[Any], party: str, frame: bytes) -> bytes:
         envelope, request = request_in(transport, frame)
         meant = type(request).__name__ == lie.request and lie.party in ("", party)
         if not answers and not meant:

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, reply_type
-from siloweave.federation.session import InProcess
 from siloweave.federation.site import Site
 from siloweave.privacy.budget import Relation
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.pooled import is_foreseen, related
 from tests.protocols.secure import (
@@ -131,7 +132,7 @@ def width(columns):
 
 
 _REAL = {n: getattr(products, n) for n in ("uniform", "shifts", "root_seeds", "coin_bits")}
-_SEND, _SHIFTED, _OPEN_RELAYED = InProcess.send, secure._shifted, Site.open_relayed
+_SEND, _SHIFTED, _OPEN_RELAYED = Direct.send, secure._shifted, Site.open_relayed
 
 
 class Tap(Seen):
@@ -181,7 +182,7 @@ class Tap(Seen):
     def send(self, transport, name, frame):
         answer = _SEND(transport, name, frame)
         envelope = messages.decode(frame, Envelope)
-        request = messages.decode_request(envelope.body, transport._handlers)
+        request = messages.decode_request(envelope.body, handlers_of(transport))
         reply = reply_in(answer, reply_type(type(request)))
         for one in getattr(request, "deliveries", {}).values():
             self.seeds[name].add(one.seed)
@@ -223,7 +224,7 @@ def overheard(split, frame, seed, change=None):
         for name in _REAL:
             patch.setattr(products, name, getattr(seen, name))
         patch.setattr(Site, "open_relayed", lambda *named: seen.open_relayed(*named))
-        patch.setattr(InProcess, "send", lambda *named: seen.send(*named))
+        patch.setattr(Direct, "send", lambda *named: seen.send(*named))
         patch.setattr(secure, "_shifted", seen.shifted)
         seen.study = study_of(frame, split, budget_of(Relation.REPLACE_ONE), seed=seed)
         if change is not None:

@@ -11,8 +11,8 @@ import pytest
 
 import siloweave as sw
 from siloweave.core.method import Place, Setup
+from siloweave.core.party import OwnerData
 from siloweave.methods.registry import METHODS
-from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Encoder, read
 from tests.tables.databases import in_sqlite
 
@@ -48,7 +48,7 @@ def counts_at_parties(name: str, rows: list[list[str]], folder: Path) -> list[np
 
 def counts_of(data) -> list[np.ndarray]:
     """Counts of codes that are counted, of those that train, or of columns of one party."""
-    if isinstance(data, ColumnsData):
+    if isinstance(data, OwnerData):
         data = Encoder(data.schema).encode(data.table)
     rows = getattr(data, "rows", None)
     rows = rows if hasattr(rows, "count") else getattr(data, "codes", data)

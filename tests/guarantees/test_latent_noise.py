@@ -7,16 +7,17 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
+from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, InputError, WireError
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.methods.silofuse import coordinator, party
 from siloweave.methods.silofuse.messages import CodeNoised, declared_coder, radius
 from siloweave.methods.silofuse.party import bounded
 from siloweave.privacy.budget import Budget, Relation, gaussian_sigma, rho_for
 from siloweave.privacy.events import Gaussian
-from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema
 from tests.federation.rosters import roster_of
+from tests.federation.sites import Sites
 from tests.guarantees.replay import record, replay
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5, relation=Relation.REPLACE_ONE)
@@ -168,13 +169,11 @@ def test_latents_are_sent_once_a_run():
     synth, names = sw.SiloFuse(privacy="latents"), [f"p{i}" for i in range(len(SPLIT))]
     parts = {name: SCHEMA.select(own) for name, own in zip(names, SPLIT, strict=True)}
     rows = frame(ENDS)
-    data = {
-        name: ColumnsData(sw.read(rows[list(part.names)]), part) for name, part in parts.items()
-    }
+    data = {name: OwnerData(sw.read(rows[list(part.names)]), part) for name, part in parts.items()}
     distance = coordinator.released_together(1.0, parts, synth).sensitivity
     asked = CodeNoised(gaussian_sigma(rho_for(BUDGET), distance))
     sites = roster_of(data, limit=BUDGET, facts={"parts": parts})
-    parties = Session(tuple(sites), InProcess(sites, party.handlers(synth)), run="r")
+    parties = Session(tuple(sites), Sites(sites, party.handlers(synth)), run="r")
     assert len(parties.ask(asked)) == len(SPLIT)
     with pytest.raises(WireError, match=r"party 'p0'.*may only come first"):
         parties.ask(asked)

@@ -13,7 +13,8 @@ import pytest
 import siloweave as sw
 from siloweave.errors import WireError
 from siloweave.federation import messages
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.carriers.direct import Direct
+from siloweave.federation.session import Session
 from siloweave.methods.central.messages import Train
 from siloweave.methods.dp_sgd.method import DPTLDM
 from siloweave.privacy import mechanisms
@@ -102,7 +103,7 @@ def test_every_lie_ends_in_an_answer_or_in_our_own_error(name, most):
 
 def altered(study, kind, change):
     """Run a study in which every request of a kind is changed before it is sent."""
-    send = InProcess.send
+    send = Direct.send
 
     def seen(transport, party, frame):
         envelope, request = request_in(transport, frame)

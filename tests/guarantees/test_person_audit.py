@@ -15,7 +15,7 @@ import pytest
 
 import siloweave as sw
 from siloweave.attacks.rates import clopper_pearson, roc
-from siloweave.core import run
+from siloweave.core import party as core_party
 from siloweave.methods.dp_sgd import coordinator, party
 from siloweave.models.nets import Dense
 from siloweave.models.rounds import unpacked
@@ -180,7 +180,7 @@ def test_she_is_at_chance_where_she_is_the_unit():
 
 def test_the_mutant_that_keeps_all_her_rows_is_found(monkeypatch):
     """A hundred rows are counted and five are paid for; the clip of a step alone does not help."""
-    monkeypatch.setattr(run, "bounded_rows", lambda table, *_, **__: table)
+    monkeypatch.setattr(core_party, "bounded_rows", lambda table, *_, **__: table)
     monkeypatch.setattr(
         party, "places_of", lambda owners, most: places_of(owners, most=ROWS)[:, :most]
     )

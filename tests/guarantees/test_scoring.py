@@ -7,7 +7,7 @@ import pytest
 
 from siloweave.errors import BudgetError, WireError
 from siloweave.federation.messages import Array
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
@@ -18,6 +18,7 @@ from siloweave.privacy.mechanisms import OSEntropy
 from siloweave.protocols import scoring
 from siloweave.protocols.scoring import HANDLERS, Judgement, ScoredRows, ScoreTable, ask_scores
 from siloweave.statistics.marginals import marginal
+from tests.federation.sites import Sites
 from tests.guarantees.whole import BUDGET, budget_of, codes, random_rows, rosters, run_of, twins
 
 QUERIES = [("a",), ("c",), ("a", "b"), ("b", "c")]
@@ -118,7 +119,7 @@ class Ask:
     def __post_init__(self):
         self.site = Site("clinic", self.rows, ledger=Ledger("clinic", limit=self.limit),
                          entropy=OSEntropy(), store=MemoryStore())  # fmt: skip
-        self.parties = Session(("clinic",), InProcess({"clinic": self.site}, HANDLERS), run="score")
+        self.parties = Session(("clinic",), Sites({"clinic": self.site}, HANDLERS), run="score")
 
     def __call__(self, **lie):
         size_rho, score_rho = scoring.price_for(self.rows.budget, self.rows.parties)

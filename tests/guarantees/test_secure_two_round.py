@@ -11,14 +11,15 @@ import pandas as pd
 import pytest
 
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, payments, reply_type
-from siloweave.federation.session import InProcess
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy.accountants import of_one_person
 from siloweave.privacy.budget import Budget, Relation, epsilon_of_rho, rho_for
 from siloweave.privacy.events import Gaussian, SharedCoins, UpperBound
 from siloweave.protocols import secure_marginals as secure
 from siloweave.tables import Column, Schema
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.opened import cost_of_opened, opening
 from tests.guarantees.replay import DivergenceError, record, replay
@@ -41,12 +42,12 @@ class Run:
 def run_of(frame, split, relation, *, schema=SCHEMA, before=None, epsilon=4.0, **settings):
     """One run whose noise and secrets come from a seed; `before` is what opened in its twin."""
     parts = {name: frame[list(own)] for name, own in split.items()}
-    said, unpaid, send = [], [], InProcess.send
+    said, unpaid, send = [], [], Direct.send
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
         body = messages.decode(frame, Envelope).body
-        request = messages.decode_request(body, transport._handlers)
+        request = messages.decode_request(body, handlers_of(transport))
         reply = reply_in(answer, reply_type(type(request)))
         known = {entry.hash for entry in transport._sites[name].ledger.entries}
         unpaid.extend(payments(reply) - known)
@@ -54,7 +55,7 @@ def run_of(frame, split, relation, *, schema=SCHEMA, before=None, epsilon=4.0, *
         return answer
 
     with opening(before) as tables, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
         fitted = SecureTwoRound(final_sweeps=2, **settings).fit(
             parts, schema, budget=budget_of(relation, epsilon), noise="seeded", at_once=1
         )

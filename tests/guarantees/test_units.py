@@ -196,7 +196,7 @@ def one_by_one(ids, secret):
 
 @pytest.mark.parametrize("name", ["aim", "two_round"])
 def test_a_party_that_bounds_nothing_is_caught(name, monkeypatch):
-    monkeypatch.setattr("siloweave.core.run.bounded_rows", every_row)
+    monkeypatch.setattr("siloweave.core.party.bounded_rows", every_row)
     with pytest.raises(AssertionError):
         test_a_patient_with_a_hundred_rows_moves_no_count_by_more_than_five(name)
 

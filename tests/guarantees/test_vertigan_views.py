@@ -28,10 +28,10 @@ import pandas as pd
 import pytest
 from msgspec import UNSET
 
-from siloweave.core import run as core
+from siloweave.core import party as core
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, reply_type
-from siloweave.federation.session import InProcess
 from siloweave.methods.vertigan import method, party
 from siloweave.methods.vertigan.messages import (
     BeginVertiGAN,
@@ -47,6 +47,7 @@ from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, SampledSharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.tables import Column, Schema
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.replay import Call, record, replay
 from tests.guarantees.test_private_rounds import coins
@@ -100,14 +101,14 @@ def worlds(number, viewers):
 @contextmanager
 def seen_by(viewers, roster):
     """Watch a run; what viewers can make again bypasses mechanisms that are replayed."""
-    view, send, noisy = View(), InProcess.send, mechanisms.add_gaussian
+    view, send, noisy = View(), Direct.send, mechanisms.add_gaussian
     unknown = {str(k) for k, name in enumerate(roster) if name not in viewers}
 
     def sent(transport, name, frame):
         body, answer = messages.decode(frame, Envelope).body, send(transport, name, frame)
         if name in viewers:
             view.received.append(body)
-        request = messages.decode_request(body, transport._handlers)
+        request = messages.decode_request(body, handlers_of(transport))
         if SERVER in viewers and type(request) in REPLIES:
             reply = reply_in(answer, reply_type(type(request)))
             view.replied.append((name, [plain(getattr(reply, n)) for n in reply.__struct_fields__]))
@@ -122,7 +123,7 @@ def seen_by(viewers, roster):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core, "SeededEntropy", Own)
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
         patch.setattr(mechanisms, "add_gaussian", add_gaussian)
         DRAWN.clear()
         yield view

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from siloweave.core import run as core
+from siloweave.core import party as core
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
-from siloweave.federation.session import Close, InProcess, Session
+from siloweave.federation.session import Close, Session
 from siloweave.federation.site import Site
 from siloweave.methods.vertimrf import coordinator, messages, party
 from siloweave.methods.vertimrf.messages import EncodeColumns
@@ -23,6 +24,7 @@ from siloweave.privacy.mechanisms import SeededEntropy, kept_share
 from siloweave.privacy.sketches import SketchNoise
 from siloweave.protocols.random_fields import private_field
 from siloweave.tables import Column, Schema
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.replay import DivergenceError, _cost, record, replay
 from tests.guarantees.test_vertigan_views import Own
@@ -68,11 +70,11 @@ def run(rows, budget=REPLACE, encoding="fo", split=SPLIT):
 
 def twins(first, second, **named):
     """A run, its replay on a neighbour, both fits, and all that parties said in each."""
-    found, said, send = [], [[], []], InProcess.send
+    found, said, send = [], [[], []], Direct.send
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
-        asked = decode_request(decode(frame, Envelope).body, transport._handlers)
+        asked = decode_request(decode(frame, Envelope).body, handlers_of(transport))
         reply = reply_in(answer, reply_type(type(asked)))
         said[-1 if found else 0].append(
             [plain(getattr(reply, one)) for one in reply.__struct_fields__]
@@ -82,7 +84,7 @@ def twins(first, second, **named):
         return answer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
         tape = record(lambda: found.append(run(first, **named)))
         twin = replay(tape, lambda: found.append(run(second, **named)))
     return tape, twin, found, said
@@ -163,7 +165,7 @@ def owned(patch):
 
 def seen_by(name, rows, encoding):
     """What a party is asked, and by owner of the entropy how often noise is drawn from it."""
-    asked, drawn, send = [], Counter(), InProcess.send
+    asked, drawn, send = [], Counter(), Direct.send
 
     def sent(transport, to, frame):
         if to == name:
@@ -179,7 +181,7 @@ def seen_by(name, rows, encoding):
 
     with pytest.MonkeyPatch.context() as patch:
         owned(patch)
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
         patch.setattr(SketchNoise, "draw", noted(SketchNoise.draw))
         for mechanism in ("add_gaussian", "randomised_response"):
             patch.setattr(mechanisms, mechanism, noted(getattr(mechanisms, mechanism)))

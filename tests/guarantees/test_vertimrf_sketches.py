@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Array, Envelope, decode, decode_request, reply_type
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.federation.site import Site
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.messages import EncodeColumns
@@ -30,6 +31,7 @@ from siloweave.privacy.events import Gaussian, Laplace, NonPrivate
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.privacy.sketches import SketchNoise, encode_rows, sketch_epsilon
 from siloweave.protocols.random_fields import private_field
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.guarantees.replay import NOISE, DivergenceError, record, replay
 from tests.guarantees.test_vertimrf import ADD, SCHEMA, SPLIT, owned, people
@@ -57,11 +59,11 @@ class Seen:
 
 def seen(rows, phantoms=None, seed=0):
     """A run of all parties; `phantoms` stands for each largest one, or they are drawn."""
-    found, send, draw = Seen(), InProcess.send, SketchNoise.draw
+    found, send, draw = Seen(), Direct.send, SketchNoise.draw
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
-        asked = decode_request(decode(frame, Envelope).body, transport._handlers)
+        asked = decode_request(decode(frame, Envelope).body, handlers_of(transport))
         if isinstance(asked, EncodeColumns):
             reply = reply_in(answer, reply_type(EncodeColumns))
             found.sent.setdefault(name, []).append(reply.encoded.value.numpy())
@@ -75,7 +77,7 @@ def seen(rows, phantoms=None, seed=0):
 
     with pytest.MonkeyPatch.context() as patch:
         owned(patch)
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
         patch.setattr(SketchNoise, "draw", drawn)
         parts = [rows[columns] for columns in SPLIT]
         found.fitted = MADE.fit(parts, SCHEMA, budget=ADD, noise="seeded", seed=seed)

@@ -22,7 +22,7 @@ import pytest
 
 from siloweave.federation import masking, messages
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, Released, reply_type
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.federation.site import MemoryStore, Site
 from siloweave.methods.aim import party as aim_party
 from siloweave.methods.aim.coordinator import aim
@@ -45,6 +45,7 @@ from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import site_with, terms_of
+from tests.federation.sites import Sites
 from tests.federation.small import reply_in
 from tests.guarantees.replay import Call, Tape, record, replay
 
@@ -143,7 +144,7 @@ def run_of(
         store.put(f"secret/{run}", bytes([seed % 256, k % 256, 1]) + bytes(29))
         own = SeededEntropy(f"{seed}/{k}".encode()) if entropy is None else entropy(k)
         sites[name] = site_with(name, rows, terms, limit=budget, entropy=own, store=store)
-    return Run(Wire(InProcess(sites, handlers)), sites, handlers)
+    return Run(Wire(Sites(sites, handlers)), sites, handlers)
 
 
 def facts_of(study):

@@ -11,9 +11,9 @@ import pytest
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.course import RECEIPTS, read_receipts
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess
 from siloweave.methods.fed_tgan import party as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
@@ -192,7 +192,7 @@ def test_each_party_is_weighted_by_its_own_rows():
 
 
 def test_the_ledger_says_so_before_anything_leaves(tmp_path, monkeypatch):
-    send, seen = InProcess.send, []
+    send, seen = Direct.send, []
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
@@ -200,7 +200,7 @@ def test_the_ledger_says_so_before_anything_leaves(tmp_path, monkeypatch):
         seen.append([len(entries) for entries in paid])
         return answer
 
-    monkeypatch.setattr(InProcess, "send", sent)
+    monkeypatch.setattr(Direct, "send", sent)
     fitted = fit(folder=tmp_path, rounds=1)
     assert seen[0][0] == 1  # north has answered once, and paid
     assert seen[-1] == [1, 1]
@@ -281,7 +281,7 @@ def test_a_stale_round_is_refused_by_the_party(monkeypatch):
 
 
 def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
-    send = InProcess.send
+    send = Direct.send
 
     def gone(transport, name, frame):
         if name == "south" and messages.decode(frame, Envelope).step == 3:
@@ -289,7 +289,7 @@ def test_a_party_that_vanishes_stops_the_run(tmp_path, monkeypatch):
         return send(transport, name, frame)
 
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "send", gone)
+        patch.setattr(Direct, "send", gone)
         with pytest.raises(RosterError, match="south"):
             fit(folder=tmp_path)
     assert weights_in(fit(folder=tmp_path)) == weights_in(fitted_once())

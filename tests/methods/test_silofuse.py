@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 import siloweave as sw
+from siloweave.core.party import OwnerData
 from siloweave.errors import InputError, LedgerError, RosterError, WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Array, Envelope
-from siloweave.federation.session import InProcess
 from siloweave.methods.silofuse import coordinator
 from siloweave.methods.silofuse.coordinator import one_hot
 from siloweave.methods.silofuse.messages import Activations, Backward, BeginJoint, Code, Forward
 from siloweave.methods.silofuse.party import batch_of, class_codes, step_handlers
 from siloweave.privacy.ledger import Ledger
-from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Schema
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
@@ -236,7 +236,7 @@ def test_two_runs_in_one_process_share_no_state():
 
 def held_by_west():
     schema = Schema(tuple(SCHEMA[name] for name in SPLIT["west"])).with_fallbacks()
-    part = ColumnsData(sw.read(pandas_frame()[list(schema.names)]), schema)
+    part = OwnerData(sw.read(pandas_frame()[list(schema.names)]), schema)
     return roster_of({"west": part}, facts={"parts": {"west": schema}})["west"]
 
 
@@ -265,7 +265,7 @@ def walked(runs):
 
 @pytest.mark.parametrize("name", ["silofuse", "e2e_distr"])
 def test_a_party_that_vanishes_stops_the_run_and_comes_back(name, monkeypatch, tmp_path):
-    send = InProcess.send
+    send = Direct.send
 
     def gone(transport, party, frame):
         if party == "west" and messages.decode(frame, Envelope).step == 1:
@@ -273,7 +273,7 @@ def test_a_party_that_vanishes_stops_the_run_and_comes_back(name, monkeypatch, t
         return send(transport, party, frame)
 
     with monkeypatch.context() as patch:
-        patch.setattr(InProcess, "send", gone)
+        patch.setattr(Direct, "send", gone)
         with pytest.raises(RosterError, match="'west'"):
             fit(name, folder=tmp_path)
     expected = fitted_once(name).sample(20, seed=0)

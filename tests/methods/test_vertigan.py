@@ -12,9 +12,10 @@ import pytest
 import siloweave as sw
 from siloweave.app.report import record_of
 from siloweave.core.method import Case, Setup
+from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, InputError, RosterError, WireError
 from siloweave.federation.messages import Array
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.methods.vertigan import party
 from siloweave.methods.vertigan.messages import (
     BeginVertiGAN,
@@ -28,10 +29,10 @@ from siloweave.privacy.accountants import epsilon, epsilon_to_parties
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.events import Gaussian, NonPrivate, SampledSharedGaussian
 from siloweave.privacy.mechanisms import SeededEntropy
-from siloweave.protocols.columns import ColumnsData
 from siloweave.tables import Column, Schema, Table
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
+from tests.federation.sites import Sites
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.properties import BY_SCHEMA
 
@@ -297,10 +298,10 @@ def alone(limit=BUDGET):
     made = VertiGAN(**NET, private=limit is not None, finest_bins=8)
     schema = SAME.select(frame.names)
     sites = roster_of(
-        {"north": ColumnsData(frame, schema)}, limit=limit, entropy=SeededEntropy(b"x"),
+        {"north": OwnerData(frame, schema)}, limit=limit, entropy=SeededEntropy(b"x"),
         facts={"parts": {"north": schema}},
     )  # fmt: skip
-    session = Session(("north",), InProcess(sites, handlers(made)), run="r")
+    session = Session(("north",), Sites(sites, handlers(made)), run="r")
     return session, sites["north"], made
 
 
@@ -393,10 +394,10 @@ def test_a_constant_column_and_one_row():
 def test_counts_are_sent_once_a_run():
     """What all parties send together is held to a limit for one sending of each."""
     parts = {name: SAME.select(list(part)) for name, part in halves().items()}
-    rows = {name: ColumnsData(sw.read(part), parts[name]) for name, part in halves().items()}
+    rows = {name: OwnerData(sw.read(part), parts[name]) for name, part in halves().items()}
     sites = roster_of(rows, limit=BUDGET, facts={"parts": parts})
     made = VertiGAN(**NET, finest_bins=8)
-    parties = Session(tuple(sites), InProcess(sites, handlers(made)), run="r")
+    parties = Session(tuple(sites), Sites(sites, handlers(made)), run="r")
     head, *others = sites
     parties.ask(CountOwnColumns(), [head])
     parties.ask(CountOwnColumns(), others)

@@ -19,7 +19,7 @@ from siloweave.errors import (
     WireError,
 )
 from siloweave.federation.messages import Array, Public
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.methods.vertimrf import messages, party
 from siloweave.methods.vertimrf.messages import (
     EncodeColumns,
@@ -36,6 +36,7 @@ from siloweave.protocols.random_fields import FieldSettings
 from siloweave.tables import Column, Encoder, Schema
 from tests.core.kills import WHERE, KilledError, Tap
 from tests.federation.rosters import roster_of
+from tests.federation.sites import Sites
 from tests.synthesizers.cases import SCHEMA, pandas_frame
 from tests.synthesizers.properties import BY_SCHEMA, check_kept, check_like_the_frame, check_seeds
 
@@ -410,7 +411,7 @@ def sites_of(encoding="fm", names=("a", "b", "c"), budget=ADD):
     sites = roster_of(
         data, facts=facts, limit=unbounded if encoding == "fm" else budget, entropy=SeededEntropy(1)
     )
-    return sites, Session(tuple(sites), InProcess(sites, handlers(synth)), run="r")
+    return sites, Session(tuple(sites), Sites(sites, handlers(synth)), run="r")
 
 
 def keyed(session):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from siloweave import ADSGAN
-from siloweave.core.run import part_of
+from siloweave.core.settings import part_of
 from siloweave.errors import DataError, InputError
 from siloweave.models.gan import GAN, fit_gan
 from siloweave.models.settings import GANSettings

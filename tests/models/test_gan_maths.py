@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.special import log_softmax, softmax
 
 from siloweave import ADSGAN
-from siloweave.core.run import part_of
+from siloweave.core.settings import part_of
 from siloweave.errors import InputError
 from siloweave.models.conditional import (
     Conditions,

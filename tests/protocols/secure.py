@@ -8,16 +8,17 @@ import numpy as np
 import pandas as pd
 
 from siloweave.core.method import Setup, Task
+from siloweave.core.party import OwnerData
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.federation.site import MemoryStore
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import Budget, Relation
 from siloweave.privacy.mechanisms import SeededEntropy
 from siloweave.protocols import secure_products as products
-from siloweave.protocols.columns import ColumnsData
 from siloweave.protocols.secure_marginals import (
     MeasureTables,
     RowBounds,
@@ -30,6 +31,7 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables import Column, Schema, read
 from siloweave.tables.codes import Encoder
 from tests.federation.rosters import site_with, terms_of
+from tests.federation.sites import Sites, handlers_of
 from tests.federation.small import reply_in
 
 SIZES = {"a": 3, "b": 3, "c": 4, "d": 2, "e": 3, "f": 2}
@@ -85,10 +87,10 @@ def study_of(
     for name, own in columns.items():
         table = read((given or {}).get(name, frame)[list(own)])
         entropy = None if seed is None else SeededEntropy(f"{seed}/{name}")
-        rows = ColumnsData(table, schema.select(list(own)))
+        rows = OwnerData(table, schema.select(list(own)))
         sites[name] = site_with(name, rows, terms, limit=budget, entropy=entropy,
                                 store=MemoryStore())  # fmt: skip
-    session = Session(tuple(columns), InProcess(sites, secure_handlers(synth)), run=run)
+    session = Session(tuple(columns), Sites(sites, secure_handlers(synth)), run=run)
     source = {} if seed is None else {"entropy": SeededEntropy(f"{seed}/coordinator")}
     return Study(SecureMarginals(session, Task(setup, 1.0, 0, **source)), sites)
 
@@ -110,17 +112,17 @@ def without_noise(patch):
 
 def ask_otherwise(patch, party, question, change):
     """Let a party be asked something else than the coordinator meant to, at every such question."""
-    send = InProcess.send
+    send = Direct.send
 
     def sent(transport, name, frame):
         envelope = messages.decode(frame, Envelope)
-        request = messages.decode_request(envelope.body, transport._handlers)
+        request = messages.decode_request(envelope.body, handlers_of(transport))
         if name == party and type(request).__name__ == question:
             body = messages.encode(change(request))
             frame = messages.encode(msgspec.structs.replace(envelope, body=body))
         return send(transport, name, frame)
 
-    patch.setattr(InProcess, "send", sent)
+    patch.setattr(Direct, "send", sent)
 
 
 def without_case(patch, case, rows):
@@ -141,16 +143,16 @@ def without_case(patch, case, rows):
 
 def words_sent(patch):
     """What parties send of tables that two open, in the order in which they are asked."""
-    send, found = InProcess.send, []
+    send, found = Direct.send, []
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
         body = messages.decode(frame, Envelope).body
-        if isinstance(messages.decode_request(body, transport._handlers), MeasureTables):
+        if isinstance(messages.decode_request(body, handlers_of(transport)), MeasureTables):
             found.extend(one.value.numpy() for one in reply_in(answer, Tables).joint)
         return answer
 
-    patch.setattr(InProcess, "send", sent)
+    patch.setattr(Direct, "send", sent)
     return found
 
 

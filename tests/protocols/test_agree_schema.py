@@ -6,9 +6,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from siloweave.core.run import OwnerData
+from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, InputError, SchemaError
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.privacy.accountants import Tally
 from siloweave.privacy.budget import Budget, Neighbours, Relation, rho_for
 from siloweave.privacy.events import SharedGaussian, ThresholdGaussian
@@ -25,6 +25,7 @@ from siloweave.protocols.schema import (
 )
 from siloweave.tables import Column, Encoder, Schema, Table
 from tests.federation.rosters import site_with, terms_of
+from tests.federation.sites import Sites
 from tests.guarantees.replay import record, replay
 
 LIMIT = Budget(epsilon=2.0, delta=1e-5)
@@ -68,7 +69,7 @@ def study(tables, *, limit=LIMIT, schemas=None, seed=0, run="r", tolerated=1):
         held = OwnerData(table, schemas[k] if schemas else SCHEMA)
         entropy = SeededEntropy(100 * seed + k)
         sites[f"p{k}"] = site_with(f"p{k}", held, terms, limit=limit, entropy=entropy)
-    return Session(list(sites), InProcess(sites, HANDLERS), run=run), sites
+    return Session(list(sites), Sites(sites, HANDLERS), run=run), sites
 
 
 def test_what_is_declared_alike_is_agreed_on_for_free():

@@ -17,7 +17,8 @@ import pytest
 from siloweave.app.report import record_of
 from siloweave.core.fit import Fit
 from siloweave.core.method import Forecast, Guarantee, Method, Result
-from siloweave.core.run import Synthesizer, columns_of
+from siloweave.core.party import columns_of
+from siloweave.core.run import Synthesizer
 from siloweave.errors import (
     BudgetError,
     DataError,

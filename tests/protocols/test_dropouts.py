@@ -14,7 +14,7 @@ from siloweave.federation import messages
 from siloweave.federation import site as site_file
 from siloweave.federation.dropouts import SEED, digests_of, joined, own_mask
 from siloweave.federation.messages import Recovery
-from siloweave.federation.session import Close, InProcess, with_closing
+from siloweave.federation.session import Close, with_closing
 from siloweave.federation.site import FolderStore
 from siloweave.privacy import mechanisms
 from siloweave.privacy.events import SharedGaussian
@@ -28,6 +28,7 @@ from siloweave.protocols.secure_sums import (
     opened_sum,
 )
 from tests.federation.rosters import site_with, terms_of
+from tests.federation.sites import Sites
 from tests.federation.test_masking import uniform_p
 from tests.protocols.vanishing import (
     BUDGET,
@@ -515,7 +516,7 @@ def test_who_is_gone_is_not_waited_for_again_when_a_run_is_closed():
     session._at_once = len(NAMES)
     study.count()
     assert session.gone == {"bob"}
-    session._transport = slow = Slow(InProcess(study.line.sites, HANDLERS), ("bob",), Close)
+    session._transport = slow = Slow(Sites(study.line.sites, HANDLERS), ("bob",), Close)
     closing = session.close()
     assert sorted(closing.ledgers) == sorted(set(NAMES) - {"bob"})
     slow.released.set()

@@ -12,12 +12,14 @@ import pytest
 
 from siloweave.errors import WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess, Session, with_closing
+from siloweave.federation.session import Session, with_closing
 from siloweave.methods.flaim.messages import MeasureQueries
 from siloweave.protocols.histograms import CountColumns
 from siloweave.protocols.secure_sums import HANDLERS, Count
 from tests.federation.rosters import site_with, terms_of
+from tests.federation.sites import Sites, handlers_of
 from tests.guarantees.lying import sent_through
 from tests.protocols.vanishing import CLIQUES, NAMES, study_of
 from tests.synthesizers.test_visibility import CASES
@@ -155,11 +157,11 @@ def test_a_party_that_starts_again_has_not_forgotten_what_it_must_be_shown():
         for name, one in old.items()
     }
     asked = Count(study.keys, study.noise.share(3, 1240)[0], 1, CLIQUES)
-    again = Session(FEW, InProcess(anew, HANDLERS), run="r", proofs={})
+    again = Session(FEW, Sites(anew, HANDLERS), run="r", proofs={})
     again.rounds = 2
     with pytest.raises(WireError, match="in step 1 of run r"):
         again.ask(asked)
-    again = Session(FEW, InProcess(anew, HANDLERS), run="r", proofs=shown)
+    again = Session(FEW, Sites(anew, HANDLERS), run="r", proofs=shown)
     again.rounds = 2
     again.ask(asked)
     assert [len(one.ledger.entries) for one in anew.values()] == [2, 2, 2]
@@ -170,11 +172,11 @@ def test_a_party_that_starts_again_has_not_forgotten_what_it_must_be_shown():
 
 def lying(kind):
     """The second party is sent another noise than the others, in the first sum of a kind."""
-    send, steps = InProcess.send, []
+    send, steps = Direct.send, []
 
     def seen(transport, party, frame):
         envelope = messages.decode(frame, Envelope)
-        request = messages.decode_request(envelope.body, transport._handlers)
+        request = messages.decode_request(envelope.body, handlers_of(transport))
         if type(request) is kind:
             steps.append(envelope.step)
             if envelope.step == steps[0] and party == "party-2":

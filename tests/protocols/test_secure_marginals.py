@@ -19,8 +19,8 @@ from siloweave.errors import (
     WireError,
 )
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, payments, reply_type
-from siloweave.federation.session import InProcess
 from siloweave.methods.secure_two_round.method import SecureTwoRound
 from siloweave.privacy.accountants import epsilon, of_one_person
 from siloweave.privacy.budget import Budget, Relation
@@ -29,6 +29,7 @@ from siloweave.privacy.ledger import Ledger
 from siloweave.protocols import secure_marginals as secure
 from siloweave.protocols import secure_products as products
 from tests.core.kills import WHERE, KilledError, Tap
+from tests.federation.sites import handlers_of
 from tests.federation.small import reply_in
 from tests.protocols.secure import (
     PAIR,
@@ -697,11 +698,11 @@ QUESTIONS = [("Begin", 1), ("ShareRows", 1), ("MeasureTables", 1), ("MeasureTabl
 def test_a_party_that_vanishes_ends_a_run_and_nothing_is_out_that_no_ledger_has(
     question, number, party, answered, monkeypatch, tmp_path
 ):
-    send, opens, asked, opened, sent = InProcess.send, products.opened, [], [], []
+    send, opens, asked, opened, sent = Direct.send, products.opened, [], [], []
 
     def vanishing(transport, name, frame):
         body = messages.decode(frame, Envelope).body
-        request = messages.decode_request(body, transport._handlers)
+        request = messages.decode_request(body, handlers_of(transport))
         gone = False
         if name == party:
             asked.append(type(request).__name__)
@@ -716,7 +717,7 @@ def test_a_party_that_vanishes_ends_a_run_and_nothing_is_out_that_no_ledger_has(
         return answer
 
     monkeypatch.setattr(products, "opened", lambda *parts: opened.append(0) or opens(*parts))
-    monkeypatch.setattr(InProcess, "send", vanishing)
+    monkeypatch.setattr(Direct, "send", vanishing)
     with pytest.raises(WireError, match=f"'{party}' does not answer"):
         fit(tmp_path)
     assert all(sent)

@@ -10,7 +10,7 @@ from siloweave.errors import RosterError
 from siloweave.federation import messages
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess, Session
+from siloweave.federation.session import Session
 from siloweave.privacy.budget import Budget
 from siloweave.protocols import secure_sums
 from siloweave.protocols.secure_sums import (
@@ -26,6 +26,7 @@ from siloweave.statistics.marginals import marginal
 from siloweave.tables import Codes
 from siloweave.tables.codes import Domain
 from tests.federation.rosters import roster_of
+from tests.federation.sites import Sites
 from tests.federation.small import reply_in
 
 DOMAIN = Domain(("a", "b"), (30, 40))
@@ -51,7 +52,7 @@ def tables_of(names=NAMES, rows=20, seed=0):
 
 
 @dataclass
-class Line(InProcess):
+class Line(Sites):
     """Carries frames but for those of parties that vanish; `heard` are all that were answered.
 
     Attributes:

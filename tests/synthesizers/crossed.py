@@ -7,9 +7,10 @@ import msgspec
 
 from siloweave.core.method import OTHERS
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope, Masked, Public, Relayed, reply_type
-from siloweave.federation.session import InProcess
 from siloweave.privacy.events import NonPrivate
+from tests.federation.sites import handlers_of
 
 
 @dataclass
@@ -37,19 +38,19 @@ class Crossed:
 
     def listen(self, patch):
         """Note everything that parties in this process are asked and answer."""
-        send = InProcess.send
+        send = Direct.send
 
         def sent(transport, name, frame):
             answer = send(transport, name, frame)
             self._note(transport, name, frame, answer)
             return answer
 
-        patch.setattr(InProcess, "send", sent)
+        patch.setattr(Direct, "send", sent)
 
     def _note(self, transport, name, frame, answer):
         self.parties.add(name)
         envelope = messages.decode(frame, Envelope)
-        asked = messages.decode_request(envelope.body, transport._handlers)
+        asked = messages.decode_request(envelope.body, handlers_of(transport))
         self.asked[envelope.run, name, asked.__struct_config__.tag] += 1
         if envelope.then:
             self.along += 1

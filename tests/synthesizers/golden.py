@@ -12,7 +12,6 @@ import json
 import os
 import platform
 from collections import defaultdict
-from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,11 +22,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from siloweave.core.run import Opener, parties_in
+from siloweave.core.run import Opener, open_here
 from siloweave.federation.session import Closed, Session
 from siloweave.tables import write
 from tests.guarantees.whole import plain
-from tests.synthesizers.processes import in_processes
+from tests.synthesizers.processes import opened_by
 from tests.synthesizers.test_visibility import CASES
 
 FILE = Path(__file__).with_name("golden.json")
@@ -90,13 +89,11 @@ def saved(fitted) -> dict[str, str]:
         return found
 
 
-def golden(
-    name: str, folder: Path | None = None, opener: Opener = in_processes
-) -> dict[str, object]:
-    """The digests of one case; with a folder, its parties are where an opener puts them."""
-    case, crossed = CASES[name], Wire()
-    elsewhere = nullcontext() if folder is None else parties_in(opener)
-    with pytest.MonkeyPatch.context() as patch, elsewhere:
+def golden(name: str, folder: Path | None = None, opener: Opener = open_here) -> dict[str, object]:
+    """Return the digests of one case, whose parties an opener opens."""
+    case = CASES[name]
+    crossed = Wire()
+    with pytest.MonkeyPatch.context() as patch, opened_by(opener):
         crossed.listen(patch)
         seeded = "noise" in inspect.signature(case.synth.fit).parameters
         named = {"noise": "seeded"} if seeded else {}

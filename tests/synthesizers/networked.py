@@ -1,13 +1,16 @@
 """A run whose coordinator has no table, with parties that answer sealed frames."""
 
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from threading import Thread
 
 from siloweave.app.plan import forecast_of, messages_over, most_asked
-from siloweave.core.method import Setup
-from siloweave.core.party import Host, agreed, parties_over
-from siloweave.core.run import columns_of, job_for, parties_of, run_over
+from siloweave.core.method import Setup, job_for
+from siloweave.core.party import columns_of, parties_of, study_party, synthetic_columns
+from siloweave.core.run import run_study
+from siloweave.core.settings import agreed
 from siloweave.errors import StudyError
+from siloweave.federation.carriers.sealed import SealedCarrier
 from siloweave.federation.exchanges import Nonces
 from siloweave.federation.frames import Seals, keys_for, signed_roster
 from siloweave.federation.spool import STOP, Spool, serve
@@ -16,7 +19,7 @@ from siloweave.tables import read, write
 from tests.federation.spooled import stop
 
 
-class Direct:
+class Framed:
     """Carries sealed frames by a call; `crossed` has all of them."""
 
     def __init__(self, seals, hosts):
@@ -92,23 +95,47 @@ def ends(case, folder, study=b"{}"):
         for name, table in tables.items():
             home = folder / name
             home.mkdir(parents=True, exist_ok=True)
-            host = Host(
+            host = study_party(
                 name, setup, study, table, jobs_of(case, identity=own[name]), home, roster.parties,
                 asked=plan_of(case, setup),
-                keep=lambda rows, seed, home=home: write(rows, home / "kept.parquet"),
+                end=lambda party, home=home: write_kept(party, setup, home),
             )  # fmt: skip
             stack.callback(host.close)
             hosts[name] = host, Seals(name, own[name], roster, Nonces(home / "nonces"))
         yield setup, Seals(roster.coordinator, office, roster), hosts
 
 
+def in_frames(setup, tables, job):
+    """Open parties that answer sealed frames by a call; an `Opener` of `core.run`."""
+    office = Identity.seeded(b"office")
+    own = {name: Identity.seeded(f"{job.seed}/{name}".encode()) for name in tables}
+    roster = signed_roster("flu", office, {n: keys_for("flu", one) for n, one in own.items()})
+    parties = {}
+    for name, table in tables.items():
+        home = job.folder / "homes" / name
+        home.mkdir(parents=True)
+        party = study_party(
+            name, setup, b"{}", table, replace(job, identity=own[name]), home, roster.parties
+        )
+        parties[name] = party, Seals(name, own[name], roster, Nonces(home / "nonces"))
+    seals = Seals(roster.coordinator, office, roster)
+    return SealedCarrier(Framed(seals, parties), seals)
+
+
+def write_kept(party, setup, home):
+    """Write synthetic columns that stay with a party into its folder."""
+    columns = synthetic_columns(party, setup)
+    if columns is not None:
+        write(columns[0], home / "kept.parquet")
+
+
 def fit_over_frames(case, folder, *, over=None, rows=None):
     """A fit over sealed frames, and all that crossed if by a call; else `over` carries them."""
     study = agreed({"a": "study"})
     with ends(case, folder, study) as (setup, seals, hosts), ExitStack() as stack:
-        carrier = Direct(seals, hosts)
+        post = Framed(seals, hosts)
         if over is not None:
-            carrier = stack.enter_context(over(seals, hosts, folder))
-        parties = parties_over(carrier, study, seals)
+            post = stack.enter_context(over(seals, hosts, folder))
         job = jobs_of(case, folder=folder / "office", rows=rows)
-        return run_over(setup, job, parties), getattr(carrier, "crossed", [])
+        fitted = run_study(setup, job, SealedCarrier(post, seals), study=study)
+        return fitted, getattr(post, "crossed", [])

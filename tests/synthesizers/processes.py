@@ -1,4 +1,4 @@
-"""A party in a process of its own: started over a socket pair, it answers frames until that closes.
+"""Every party in a process of its own: a carrier over socket pairs.
 
 Bonawitz et al. 2017 and all other protocols here ask nothing else of a party: it holds its rows,
 its ledger and its keys, and answers messages.
@@ -17,32 +17,33 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import polars as pl
+import pytest
 
-from siloweave.core.method import Place, Setup
-from siloweave.core.party import side_of
-from siloweave.core.run import Job, open_stores, settings_of, site_of
+from siloweave.core import run
+from siloweave.core.method import Setup
+from siloweave.core.party import Party, StudySide, open_stores
+from siloweave.core.settings import Job, settings_of
 from siloweave.errors import InputError, RosterError, SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.messages import Refusal
-from siloweave.federation.session import with_closing
-from siloweave.federation.site import Handlers, Site, Terms
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.budget import Budget
+from siloweave.progress import Stopwatch
 from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, parquet_of, read
+from siloweave.tables.read import Table, from_parquet, parquet_of, read
 from siloweave.tables.schema import Schema
 
-START, KEY, ROSTER, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 7))
+START, KEY, ROSTER, OPEN, FRAME, REFUSED = (bytes([i]) for i in range(1, 7))
 _HEAD = 9  # bytes before the data: its kind, and its length
 _PATIENCE_S = 30.0  # for a process to end
+_STUDY = b"{}"
 
 
 class Channel:
@@ -56,7 +57,7 @@ class Channel:
         self._end.sendall(kind + len(data).to_bytes(_HEAD - 1, "big") + data)
 
     def receive(self) -> tuple[bytes, bytes]:
-        """The next kind and data; both are empty where the other end was closed."""
+        """Return the next kind and data; both are empty where the other end was closed."""
         head = self._exactly(_HEAD)
         if len(head) < _HEAD:
             return b"", b""
@@ -67,31 +68,37 @@ class Channel:
         self._end.close()
 
     def _exactly(self, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._end.recv(min(size - len(found), 2**20))
+        data = bytearray()
+        while len(data) < size:
+            piece = self._end.recv(min(size - len(data), 2**20))
             if not piece:
                 return b""
-            found += piece
-        return bytes(found)
+            data += piece
+        return bytes(data)
 
 
 class Processes:
-    """A transport over processes of this machine, each ``python -m module FILE-DESCRIPTOR``.
+    """A carrier over processes of this machine, each ``python -m module FILE-DESCRIPTOR``.
 
     `starts` is what each party's process is started with, by name. RosterError if a process ended
     before it sent its key.
     """
 
-    def __init__(self, starts: Mapping[str, bytes], module: str) -> None:
+    simulated = True
+    at_once = 1
+
+    def __init__(self, starts: Mapping[str, bytes], module: str = __name__) -> None:
         self._lines: dict[str, Channel] = {}
         self._running: list[subprocess.Popen[bytes]] = []
+        self.sizes: Mapping[str, tuple[int, int]] = {}
+        self.sealing = Stopwatch()
+        self.noticed: Callable[[str, str], object] = lambda name, why: None
         try:
             for name, start in starts.items():
                 self._lines[name] = self._started(module)
                 self._lines[name].send(START, start)
             self.keys: Mapping[str, bytes] = {name: self._answer(name) for name in starts}
-            """Every party's public key."""
+            self._tell_all(ROSTER, msgspec.msgpack.encode(self.keys))
         except BaseException:
             self.close()
             raise
@@ -100,18 +107,23 @@ class Processes:
         mine, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", module, str(theirs.fileno())]
-            found = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            self._running.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=found))
+            path = os.pathsep.join(path for path in sys.path if path)
+            environment = os.environ | {"PYTHONPATH": path}
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
+            self._running.append(process)
         return Channel(mine)
 
-    def introduce(self, terms: bytes) -> None:
-        """Give every party what it must know of the study besides its own facts: the roster."""
+    def _tell_all(self, kind: bytes, data: bytes) -> None:
         for name, line in self._lines.items():
-            line.send(ROSTER, terms)
+            line.send(kind, data)
             self._answer(name)
 
+    def open(self, run: str, facts: bytes) -> None:
+        """Let every party prepare a stage."""
+        self._tell_all(OPEN, msgspec.msgpack.encode((run, facts)))
+
     def send(self, name: str, frame: bytes) -> bytes:
-        """The party's answer to `frame`."""
+        """Return the party's answer to `frame`."""
         if name not in self._lines:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self._lines)}")
         try:
@@ -119,11 +131,6 @@ class Processes:
             return self._answer(name)
         except OSError as error:
             raise RosterError(f"party {name!r} is gone; its process ended: {error}") from error
-
-    def recall(self, name: str, key: str, run: str) -> bytes | None:
-        """What a party remembers under `key` in a run; only a simulation may look."""
-        self._lines[name].send(RECALL, msgspec.msgpack.encode((key, run)))
-        return self._answer(name) or None
 
     def close(self) -> None:
         """End all processes."""
@@ -144,27 +151,20 @@ class Processes:
             raise RosterError(f"party {name!r} is gone; its process ended without an answer")
         return data
 
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
 
 class Start(msgspec.Struct, frozen=True):
     """What a party's process is started with: public facts of the study, its rows, and its place.
 
     Attributes:
-        method, settings, stage, schema, encoder, columns, roster: Of the `Setup`, as plain values.
+        method, settings, schema, encoder, columns, roster: Of the `Setup`, as plain values.
         epsilon, delta, unit, relation: Of the budget; no epsilon where there is no bound.
         name, index: In the roster.
         table: Its rows, as a Parquet file.
-        seed, folder, run, noise, limited: Of the run.
+        seed, folder, run, noise, limited, learn, tolerated, dropouts: Of the job.
     """
 
     method: str
     settings: dict[str, Any]
-    stage: str
     schema: str
     encoder: str
     columns: dict[str, tuple[str, ...]]
@@ -181,18 +181,20 @@ class Start(msgspec.Struct, frozen=True):
     run: str
     noise: str
     limited: bool
+    learn: float
+    tolerated: int
+    dropouts: int
 
 
 def _start(setup: Setup, name: str, table: Table, job: Job) -> bytes:
-    """What starts a party's process, as bytes."""
+    """Return what starts a party's process, as bytes."""
     budget, encoder = setup.budget, setup.encoder
     start = Start(
         method=setup.synth.method.name,
         settings=setup.synth.settings(),
-        stage=setup.stage,
-        schema=setup.schema.to_json(),
+        schema=setup.declared.to_json(),
         encoder=encoder.to_json() if encoder else "",
-        columns=dict(setup.columns),
+        columns=dict(setup.held),
         roster=setup.roster,
         epsilon=budget.epsilon if budget.private else None,
         delta=budget.delta,
@@ -200,18 +202,21 @@ def _start(setup: Setup, name: str, table: Table, job: Job) -> bytes:
         relation=str(budget.relation),
         name=name,
         index=setup.roster.index(name),
-        table=parquet_of(table),
+        table=parquet_of(read(table)),
         seed=job.seed,
         folder=str(job.folder),
         run=job.run,
         noise=job.noise,
         limited=job.limited,
+        learn=job.learn,
+        tolerated=job.tolerated,
+        dropouts=job.dropouts,
     )
     return msgspec.msgpack.encode(start)
 
 
 def _setup(start: Start) -> Setup:
-    """The study's public facts as the party reads them."""
+    """Return the study's public facts as the party reads them."""
     epsilon = float("inf") if start.epsilon is None else start.epsilon
     facts = {"delta": start.delta, "unit": start.unit, "relation": start.relation}
     return Setup(
@@ -221,45 +226,49 @@ def _setup(start: Start) -> Setup:
         start.roster,
         start.columns,
         Encoder.from_json(start.encoder) if start.encoder else None,
-        start.stage,
     )
 
 
-def _opened(line: Channel) -> tuple[Site[Any], Handlers]:
-    """The party, once it knows the roster."""
+def _opened(line: Channel) -> Party:
+    """Return the party, once it knows the roster."""
     kind, data = line.receive()
     if kind != START:
         raise WireError("a party's process was not sent what it starts with")
     start = msgspec.msgpack.decode(data, type=Start)
     setup = _setup(start)
     job = Job(
-        setup.budget, start.seed, Path(start.folder), start.run, start.noise, limited=start.limited
+        setup.budget,
+        start.seed,
+        Path(start.folder),
+        start.run,
+        start.noise,
+        limited=start.limited,
+        learn=start.learn,
+        tolerated=start.tolerated,
+        dropouts=start.dropouts,
     )
-    side = side_of(setup)
-    rows = side.prepare(read(pl.read_parquet(BytesIO(start.table))), setup, Place(start.name))
-    home = Path(start.folder) / "parties" / f"{start.index:04d}"
+    home = job.home(start.index)
     stores = open_stores(start.name, job, home)
-    line.send(KEY, stores[0].key)
+    side = StudySide(setup, _STUDY, from_parquet(start.table), simulated=True)
+    party = Party(start.name, job, start.index, stores, side, home=home)
+    line.send(KEY, party.key)
     _, data = line.receive()
-    roster, tolerated = msgspec.msgpack.decode(data, type=tuple[dict[str, bytes], int])
-    dropouts = int(getattr(setup.synth, "dropouts", 0))
-    terms = Terms(roster, tolerated, side.facts(setup), dropouts, job.run)
-    site = site_of(start.name, rows, job, start.index, stores, terms)
+    party.roster = msgspec.msgpack.decode(data, type=dict[str, bytes])
     line.send(ROSTER, b"")
-    return site, with_closing(side.handlers(setup.synth))
+    return party
 
 
-def _served(line: Channel, site: Site[Any], handlers: Handlers) -> None:
+def _served(line: Channel, party: Party) -> None:
     while True:
         kind, data = line.receive()
         if not kind:
             return
-        if kind == RECALL:
-            key, run = msgspec.msgpack.decode(data, type=tuple[str, str])
-            line.send(kind, site.recall(key, run) or b"")
-            continue
         try:
-            line.send(kind, site.answer(data, handlers))
+            if kind == OPEN:
+                party.begin(*msgspec.msgpack.decode(data, type=tuple[str, bytes]))
+                line.send(kind, b"")
+            else:
+                line.send(kind, party.answer(data))
         except SiloweaveError as error:
             _refused(line, error)
 
@@ -268,35 +277,37 @@ def _refused(line: Channel, error: SiloweaveError) -> None:
     line.send(REFUSED, msgspec.msgpack.encode(Refusal(type(error).__name__, str(error))))
 
 
-@contextmanager
-def in_processes(
-    setup: Setup, tables: Mapping[str, Table], job: Job, run: str
-) -> Iterator[Processes]:
-    """Start every party in a process of its own; see `core.run.parties_in`.
+def in_processes(setup: Setup, tables: Mapping[str, Table], job: Job) -> Processes:
+    """Start every party in a process of its own; an `Opener` of `core.run`.
 
     Raises:
         InputError: The run has no folder: a ledger in a process's memory would end with it.
     """
     if job.folder is None:
         raise InputError("parties in processes of their own need folder=..., for their ledgers")
-    starts = {name: _start(setup, name, table, job) for name, table in tables.items()}
-    with Processes(starts, __name__) as line:
-        line.introduce(msgspec.msgpack.encode((line.keys, job.tolerated)))
-        yield line
+    return Processes({name: _start(setup, name, table, job) for name, table in tables.items()})
+
+
+@contextmanager
+def opened_by(opener: run.Opener) -> Iterator[None]:
+    """Let an opener open the parties of every fit meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "fit_parties", partial(run.fit_parties, opener=opener))
+        yield
 
 
 def main(descriptor: int) -> None:
     """Answer frames over a socket until its other end closes."""
     line = Channel(socket.socket(fileno=descriptor))
     try:
-        site, handlers = _opened(line)
+        party = _opened(line)
     except SiloweaveError as error:
         _refused(line, error)
         return
     try:
-        _served(line, site, handlers)
+        _served(line, party)
     finally:
-        site.ledger.close()
+        party.close()
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ import siloweave as sw
 from siloweave.app.report import record_of
 from siloweave.core.conditional import UnseenValueError
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.fit import Wanted
-from siloweave.core.run import parties_in
+from siloweave.core.model import Wanted
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import METHODS
 from siloweave.tables import write
 from siloweave.tables.modelled import Modelled
 from tests.synthesizers.networked import fit_over_frames
-from tests.synthesizers.processes import in_processes
+from tests.synthesizers.processes import in_processes, opened_by
 from tests.synthesizers.properties import check_like_the_frame
 from tests.synthesizers.test_visibility import CASES, GRAPHICAL
 
@@ -358,7 +357,7 @@ def test_rows_that_break_a_constraint_stop_a_fit_at_their_party():
 @slow
 def test_parties_in_processes_draw_the_same_rows(tmp_path):
     here = fitted("two_round", folder=tmp_path / "here", noise="seeded")
-    with parties_in(in_processes):
+    with opened_by(in_processes):
         far = fitted("two_round", folder=tmp_path / "there", noise="seeded")
     pd.testing.assert_frame_equal(here.sample(50, seed=0), far.sample(50, seed=0))
 

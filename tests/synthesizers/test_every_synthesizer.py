@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from siloweave.core.fit import key_for
-from siloweave.core.run import parties_of as tables_of
+from siloweave.core.party import parties_of as tables_of
 from siloweave.errors import BudgetError, DataError, InputError, RosterError, SchemaError
 from siloweave.methods.registry import METHODS, load
 from siloweave.privacy.budget import Budget, Relation

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from tests.synthesizers.golden import CASES, FILE, arithmetic, golden
+from tests.synthesizers.networked import in_frames
+from tests.synthesizers.processes import in_processes
 
 KEPT = json.loads(FILE.read_text())
 _QUICK = (
@@ -45,4 +47,11 @@ def test_a_seeded_run_is_what_it_was(name):
 @cases("aim that", "secure", "silofuse with noise")
 def test_parties_in_processes_of_their_own_give_the_same(name, tmp_path):
     """A coordinator needs nothing but its session: no state is shared with a party."""
-    assert golden(name, tmp_path) == KEPT[name]
+    assert golden(name, tmp_path, in_processes) == KEPT[name]
+
+
+@cases("aim that", "secure", "flaim that")
+def test_parties_that_answer_sealed_frames_give_the_same(name, tmp_path):
+    if CASES[name].synth.method.decode is not None:
+        pytest.skip("its decoders stay with the parties; test_network.py compares its rows")
+    assert golden(name, tmp_path, in_frames) == KEPT[name]

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from siloweave.core.party import Host, StageFacts, agreed, parties_over
-from siloweave.core.run import run_over
+from siloweave.core.party import StageFacts, study_party
+from siloweave.core.run import run_study
+from siloweave.core.settings import agreed
 from siloweave.errors import (
     DataError,
     InputError,
@@ -19,6 +20,7 @@ from siloweave.errors import (
     WireError,
 )
 from siloweave.federation import messages
+from siloweave.federation.carriers.sealed import SealedCarrier
 from siloweave.federation.frames import FRAME, Opened
 from siloweave.federation.messages import Array, Envelope, Public
 from siloweave.federation.session import Close, Session
@@ -29,7 +31,7 @@ from siloweave.protocols.schema import LEARNING
 from siloweave.tables import Column, Encoder, Schema, write
 from siloweave.tables.bins import Cuts
 from tests.synthesizers.networked import (
-    Direct,
+    Framed,
     ends,
     fit_over_frames,
     jobs_of,
@@ -48,7 +50,7 @@ class KilledError(Exception):
     """An end's process is gone."""
 
 
-class Faulty(Direct):
+class Faulty(Framed):
     """Every end is killed at one of the questions: before it comes, or with its answer."""
 
     def __init__(self, seals, hosts, at, moment):
@@ -71,9 +73,9 @@ class Faulty(Direct):
 def killed_at(case, folder, at, moment):
     with ends(case, folder, STUDY) as (setup, seals, hosts):
         job = jobs_of(case, folder=folder / "office", rows=_ROWS)
-        parties = parties_over(Faulty(seals, hosts, at, moment), STUDY, seals)
+        carrier = SealedCarrier(Faulty(seals, hosts, at, moment), seals)
         with pytest.raises(KilledError):
-            run_over(setup, job, parties)
+            run_study(setup, job, carrier, study=STUDY)
 
 
 def check_killed(name, tmp_path, *, every):
@@ -110,7 +112,7 @@ def asked(hosts, seals, facts, run="run", name=None):
     """What the first question of a stage is answered with."""
     name = name or next(iter(hosts))
     frame = messages.encode(Envelope(run, 0, seals.name, name, messages.encode(Close())))
-    return Direct(seals, hosts).send(name, frame, messages.encode(facts) if facts else b"")
+    return Framed(seals, hosts).send(name, frame, messages.encode(facts) if facts else b"")
 
 
 def facts_of(setup, **changed):
@@ -433,9 +435,9 @@ def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
         raise InputError("policy.toml does not allow it")
 
     with pytest.raises(InputError, match="does not allow it"):
-        Host(
+        study_party(
             name, setup, STUDY, tables[name], jobs_of(case, identity=Identity.create()), tmp_path,
-            {}, forbidden,
+            {}, allow=forbidden,
         )  # fmt: skip
     assert not (tmp_path / "ledger.jsonl").exists()
 
@@ -443,7 +445,7 @@ def test_a_study_that_is_refused_leaves_no_ledger_behind(tmp_path):
 # A party answers no more than the plan says
 
 
-class Recorded(Direct):
+class Recorded(Framed):
     """Remembers the last question of each kind to each party, as the party opened it."""
 
     def __init__(self, seals, hosts):
@@ -465,8 +467,8 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
     case = CASES[name]
     with ends(case, tmp_path, STUDY) as (setup, seals, hosts):
         carrier = Recorded(seals, hosts)
-        parties = parties_over(carrier, STUDY, seals)
-        run_over(setup, jobs_of(case, folder=tmp_path / "office", rows=_ROWS), parties)
+        job = jobs_of(case, folder=tmp_path / "office", rows=_ROWS)
+        run_study(setup, job, SealedCarrier(carrier, seals), study=STUDY)
         plan = {(p, run): hosts[p][0]._sites[run][0].terms.asked for p, run, _ in carrier.last}
         steps = count(1000)  # none twice
         for (party, run, tag), asked_last in carrier.last.items():

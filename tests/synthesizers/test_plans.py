@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from siloweave.app.plan import _INFINITE, _decoding, forecast_of, messages_of
-from siloweave.core.method import Setup
-from siloweave.core.run import job_for
+from siloweave.core.method import Setup, job_for
 from siloweave.methods.registry import METHODS
 from siloweave.tables import Column, Schema
 from tests.synthesizers.cases import BUDGET

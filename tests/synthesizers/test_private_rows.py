@@ -14,8 +14,8 @@ import siloweave as sw
 from siloweave.app.study import check_budget, listed, method_of
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.messages import Envelope
-from siloweave.federation.session import InProcess
 from siloweave.models.rounds import packed
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.models.stepwise import DiffusionSteps
@@ -290,7 +290,7 @@ def test_a_killed_run_goes_on_to_the_same_model(tmp_path, monkeypatch, name, at,
 
 
 def test_the_ledger_is_written_before_anything_leaves(tmp_path, monkeypatch):
-    send, seen = InProcess.send, []
+    send, seen = Direct.send, []
 
     def sent(transport, name, frame):
         answer = send(transport, name, frame)
@@ -299,7 +299,7 @@ def test_the_ledger_is_written_before_anything_leaves(tmp_path, monkeypatch):
         seen.append((name, step, len(Ledger.read(file).entries)))
         return answer
 
-    monkeypatch.setattr(InProcess, "send", sent)
+    monkeypatch.setattr(Direct, "send", sent)
     fit("dp_fed_tabddpm", folder=tmp_path)
     paid = {step: entries for name, step, entries in seen if name == "party-1"}
     # Key exchange, counts, the beginning, three steps, and the ledgers.

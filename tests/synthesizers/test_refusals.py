@@ -7,14 +7,14 @@ from itertools import cycle
 import pytest
 
 from siloweave import errors
-from siloweave.core.party import parties_over
-from siloweave.core.run import run_over
+from siloweave.core.run import run_study
 from siloweave.errors import NAMES_NO_ROW, SiloweaveError, WireError
 from siloweave.federation import messages
+from siloweave.federation.carriers.sealed import SealedCarrier
 from siloweave.federation.messages import Envelope
 from siloweave.federation.site import MemoryStore
 from siloweave.privacy.ledger import Ledger
-from tests.synthesizers.networked import Direct, ends, jobs_of
+from tests.synthesizers.networked import Framed, ends, jobs_of
 from tests.synthesizers.test_network import cases
 from tests.synthesizers.test_network_faults import STUDY, asked, facts_of
 from tests.synthesizers.test_visibility import CASES
@@ -55,7 +55,7 @@ class Above(MemoryStore):
         return super().get(name) or self.below.get(name)
 
 
-class Trapped(Direct):
+class Trapped(Framed):
     """Before a party is asked something for the first time, a copy of it is, whose rows fail."""
 
     def __init__(self, seals, hosts, folder):
@@ -79,7 +79,7 @@ class Trapped(Direct):
         shutil.copy(site.ledger.path, file)
         trap = copy.copy(site)
         trap.rows, trap.memo, trap._store = Trap(next(self.kinds)), {}, Above(site._store)
-        limit, identity = site.ledger.limit, host._job.identity
+        limit, identity = site.ledger.limit, host.job.identity
         with Ledger(site.name, path=file, limit=limit, identity=identity) as own:
             trap.ledger = own
             host._sites[run] = trap, handlers
@@ -95,8 +95,8 @@ class Trapped(Direct):
 def test_no_error_of_a_handler_names_a_value_of_a_row(name, tmp_path, caplog):
     with ends(CASES[name], tmp_path, STUDY) as (setup, seals, hosts):
         carrier = Trapped(seals, hosts, tmp_path)
-        parties = parties_over(carrier, STUDY, seals)
-        run_over(setup, jobs_of(CASES[name], folder=tmp_path / "office", rows=9), parties)
+        job = jobs_of(CASES[name], folder=tmp_path / "office", rows=9)
+        run_study(setup, job, SealedCarrier(carrier, seals), study=STUDY)
     assert carrier.refusals
     for error in carrier.refusals:
         assert isinstance(error, NAMES_NO_ROW)

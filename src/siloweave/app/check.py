@@ -16,8 +16,8 @@ from siloweave.app import plan as plans
 from siloweave.app.ledgers import finished, spent
 from siloweave.app.parties import Difference, costs, differences, misfits, overlaps
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.method import GUARANTEED, ErrorForecast
-from siloweave.core.run import Synthesizer, own_columns, too_few
+from siloweave.core.method import GUARANTEED, ErrorForecast, MethodSettings
+from siloweave.core.party import own_columns, too_few
 from siloweave.errors import DataError, InputError, RosterError, SchemaError, naming_party
 from siloweave.privacy.budget import Budget
 from siloweave.protocols.schema import coded_part
@@ -414,7 +414,7 @@ def declared_names(study: Study, schema: Schema) -> list[str]:
 
 
 def check_rows(
-    study: Study, schema: Schema, synth: Synthesizer, name: str, table: Table | Unread
+    study: Study, schema: Schema, synth: MethodSettings, name: str, table: Table | Unread
 ) -> dict[str, int]:
     """Check one party's rows against the schema, or against its part of it, where they are.
 
@@ -454,7 +454,7 @@ def check_rows(
 
 
 def check_columns(
-    study: Study, synth: Synthesizer, columns: Mapping[str, Sequence[str]], schema: Schema
+    study: Study, synth: MethodSettings, columns: Mapping[str, Sequence[str]], schema: Schema
 ) -> None:
     """Check the names of every party's columns: the same everywhere, or each at one party.
 
@@ -517,7 +517,7 @@ def _of_columns(schema: Schema) -> Iterator[str]:
         yield f"every drawn row keeps: {'; '.join(rules)}"
 
 
-def _of_unit(schema: Schema, synth: Synthesizer, budget: Budget) -> Iterator[str]:
+def _of_unit(schema: Schema, synth: MethodSettings, budget: Budget) -> Iterator[str]:
     """A sentence about ids of which one may have several rows, if a row is protected."""
     ids = [column.name for column in schema.columns if column.kind == "id"]
     if budget.by_row and ids and synth.method.needs_budget(synth):
@@ -596,14 +596,14 @@ def warnings(study: Study) -> tuple[str, ...]:
     return (*found, *_of_the_guarantee(synth, study.terms()))
 
 
-def _refusing(schema: Schema, synth: Synthesizer) -> Iterator[str]:
+def _refusing(schema: Schema, synth: MethodSettings) -> Iterator[str]:
     """A sentence about columns that refuse a table, where a guarantee would not have it."""
     names = [column.name for column in schema.coded if column.outside == "refuse"]
     if names and synth.info.guarantee in GUARANTEED:
         yield words.refusing(names).rstrip(".")
 
 
-def _places(schema: Schema, synth: Synthesizer) -> Iterator[str]:
+def _places(schema: Schema, synth: MethodSettings) -> Iterator[str]:
     """A sentence about where cells go that do not fit their columns, under a guarantee."""
     if synth.info.guarantee not in GUARANTEED:
         return
@@ -613,7 +613,7 @@ def _places(schema: Schema, synth: Synthesizer) -> Iterator[str]:
         yield f"a cell that does not fit its column counts as: {listed(where)}"
 
 
-def _buys(study: Study, synth: Synthesizer) -> bool:
+def _buys(study: Study, synth: MethodSettings) -> bool:
     """Whether a study spends a budget, for which one would like to know the error."""
     return synth.info.guarantee in GUARANTEED and not isinf(study.terms().epsilon)
 

@@ -17,7 +17,8 @@ import msgspec
 
 from siloweave.app.study import Study, close_match
 from siloweave.core.fit import Ledgers, epsilon_of_row
-from siloweave.core.run import Job, require_unspent
+from siloweave.core.party import require_unspent
+from siloweave.core.settings import Job
 from siloweave.errors import InputError, LedgerError, number
 from siloweave.federation import course, records
 from siloweave.privacy.accountants import epsilon, rho
@@ -188,13 +189,15 @@ def spent(study: Study) -> dict[str, int]:
         BudgetError: Other runs have spent what this one needs.
         LedgerError: A ledger was edited, or lacks what the coordinator saw of it.
     """
-    job, found = Job(study.terms(), run=study.run_name), dict.fromkeys(study.names, 0)
+    job = Job(study.terms(), run=study.run_name)
+    run_names = (*job.runs, job.named(course.ALIGNED))
+    found = dict.fromkeys(study.names, 0)
     for folder in (study.folder, study.folder / course.ALIGNED):
         files = ledger_files(folder)
         check_receipts(folder, files)
         for name in (name for name in study.names if name in files):
             entries = Ledger.read(files[name]).entries
-            found[name] += sum(entry.run in job.runs for entry in entries)
+            found[name] += sum(entry.run in run_names for entry in entries)
             if job.budget.private and folder == study.folder:
                 require_unspent(name, entries, job.runs, job.budget)
     return found

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -62,8 +62,16 @@ from siloweave.app.plan import (
 from siloweave.app.policy import POLICY_FILE, promised, read_policy, write_policy
 from siloweave.app.seen_ledgers import SeenLedger, require_newest
 from siloweave.app.study import PartyTable, Study
-from siloweave.core.party import ALIGNMENT, PARTING, Host, agreed, part_from, parties_over
-from siloweave.core.run import SEEDED, Parties, lost_ledger
+from siloweave.core.method import Setup
+from siloweave.core.party import (
+    ALIGNMENT,
+    PARTING,
+    Party,
+    lost_ledger,
+    study_party,
+    synthetic_columns,
+)
+from siloweave.core.settings import SEEDED, agreed
 from siloweave.errors import (
     InputError,
     LedgerError,
@@ -74,6 +82,7 @@ from siloweave.errors import (
 )
 from siloweave.federation import engine, frames
 from siloweave.federation.alignment_party import AlignmentData
+from siloweave.federation.carriers.sealed import Post, SealedCarrier
 from siloweave.federation.exchanges import NONCES, Nonces
 from siloweave.federation.masking import KEY
 from siloweave.federation.session import Part
@@ -93,7 +102,7 @@ from siloweave.tables.cells import moved_note
 from siloweave.tables.database import source_of
 from siloweave.tables.drawn import drawn_anew, listed_instead
 from siloweave.tables.ids import IdPolicy
-from siloweave.tables.read import Table, read, write
+from siloweave.tables.read import read, write
 
 COORDINATOR = "coordinator"
 """What the coordinator is called, and its folder."""
@@ -265,7 +274,7 @@ def fingerprints_in(folder: Path) -> dict[str, str]:
 @contextmanager
 def party_in(
     folder: Path, data: str | Path | None = None, *, noise: str = "os"
-) -> Iterator[tuple[Host, frames.Seals]]:
+) -> Iterator[tuple[Party, frames.Seals]]:
     """A party, from its folder: what answers, and what opens and seals frames.
 
     Args:
@@ -323,13 +332,9 @@ def party_in(
         common = AlignmentData(read(table), asked.on, rule, os.cpu_count() or 1, asked.most)
     most = most_asked(plan.messages)
 
-    def keep(rows: Table, seed: int) -> None:
-        names = (*(asked.on if asked else ()), *entry.columns)
-        own = setup.declared.select([name for name in names if name in setup.declared.names])
-        rows = listed_instead(rows, own, key=seed)
-        write(drawn_anew(rows, own, key=seed), folder / KEPT, own.padded)
-        (folder / KEPT).chmod(0o600)  # rows of all parties are in one order
-        _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
+    def end(party: Party) -> None:
+        _store_synthetic(party, setup, (*(asked.on if asked else ()), *entry.columns))
+        seals.end()
 
     def part(message: Part) -> None:
         seals.part()
@@ -347,14 +352,47 @@ def party_in(
         )  # fmt: skip
     with _declining(_LEDGER):
         seen = SeenLedger(begun.number)
-        held = folder, roster.parties, allow, common, most, keep, seals.end, part, seen.note
-        host = Host(name, setup, facts, table, job, *held)
+        opened_party = study_party(
+            name,
+            setup,
+            facts,
+            table,
+            job,
+            folder,
+            roster.parties,
+            allow=allow,
+            aligned=common,
+            asked=most,
+            note=seen.note,
+            end=end,
+            part=part,
+        )
     try:
-        seen.note(host.ledger)
-        write_whole(folder / _BEGUN, begun.mark + host.ledger.header)
-        yield host, seals
+        seen.note(opened_party.ledger)
+        write_whole(folder / _BEGUN, begun.mark + opened_party.ledger.header)
+        yield opened_party, seals
     finally:
-        host.close()
+        opened_party.close()
+
+
+def _store_synthetic(party: Party, setup: Setup, names: Sequence[str]) -> None:
+    """Write synthetic columns that stay with a party into its folder, with ids drawn anew.
+
+    Args:
+        party: Who has them, once its run is over.
+        setup: The study's public facts.
+        names: The party's columns, ids among them.
+    """
+    columns = synthetic_columns(party, setup)
+    if columns is None or party.home is None:
+        return
+    rows, seed = columns
+    schema = setup.declared.select([name for name in names if name in setup.declared.names])
+    rows = drawn_anew(listed_instead(rows, schema, key=seed), schema, key=seed)
+    file = party.home / KEPT
+    write(rows, file, schema.padded)
+    file.chmod(0o600)  # rows of all parties are in one order
+    _log.info("%d rows of synthetic columns are in %s", rows.num_rows, KEPT)
 
 
 def _store_results(place: Path, message: Part) -> None:
@@ -378,8 +416,8 @@ def answers_in(
     """
     with ExitStack() as stack:
         try:
-            host, seals = stack.enter_context(party_in(folder, data, noise=noise))
-            reply, why = host.reply, ""
+            party, seals = stack.enter_context(party_in(folder, data, noise=noise))
+            reply, why = party.reply, ""
         except SiloweaveError as error:
             if not error.declined:
                 raise
@@ -686,12 +724,12 @@ class Office:
     study: Study
     seals: frames.Seals
 
-    def parties(self, carrier: Any) -> Parties:
-        """Opens sessions with the parties over a carrier."""
-        return parties_over(carrier, agreed(self.study.facts()), self.seals)
+    def carrier(self, post: Post) -> SealedCarrier:
+        """Return what carries questions to the study's parties and answers back."""
+        return SealedCarrier(post, self.seals)
 
-    def part_from(self, carrier: Any, seconds: float) -> list[str]:
-        """Let all parties know that the coordinator has its result; the names of those that heard.
+    def part_from(self, carrier: SealedCarrier, seconds: float) -> list[str]:
+        """Let all parties know that the coordinator has its result; return who heard it.
 
         The synthetic table and the public report go along, unless columns stay with their parties
         (`sends_results`) or both are too large. Each party's answer is awaited for so many seconds.
@@ -699,9 +737,7 @@ class Office:
         message = Part()
         if sends_results(self.study.setup()):
             message = _results_in(self.study.folder)
-        carrier.await_for(seconds)
-        run = self.study.job().named(PARTING)
-        return part_from(carrier, self.study.names, run, message)
+        return carrier.part(self.study.job().named(PARTING), message, seconds)
 
 
 def _results_in(folder: Path) -> Part:

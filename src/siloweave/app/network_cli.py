@@ -291,18 +291,19 @@ def coordinator(
         stack.enter_context(keeping_facts(folder))
         progress = stack.enter_context(Bar(quiet=json))
         watch = Watch("coordinator", progress.line)
-        carrier: Any = None
+        post: Any = None
         if spool is not None:
-            carrier = stack.enter_context(Files(spool, office.seals, seconds=wait))
+            post = stack.enter_context(Files(spool, office.seals, seconds=wait))
         elif superlink is not None:
             how: dict[str, Any] = {"plaintext": plaintext, "joined": join, "watch": watch}
             watch.waits(f"{'joining' if join else 'listening at'} {superlink}")
-            made = Engine(folder, office.seals, superlink, join_secret, seconds=wait, **how)
-            carrier = stack.enter_context(made)
-        with waiting(office.study.folder, office.study.names, carrier, watch):
+            network = Engine(folder, office.seals, superlink, join_secret, seconds=wait, **how)
+            post = stack.enter_context(network)
+        carrier = office.carrier(post)
+        with waiting(office.study.folder, office.study.names, post, watch):
             summary, before = execute(
                 office.study,
-                parties=office.parties(carrier),
+                carrier=carrier,
                 noise="seeded" if seeded_noise else "os",
                 progress=progress,
             )

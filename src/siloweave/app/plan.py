@@ -27,8 +27,8 @@ import msgspec
 from siloweave.app.study import Study
 from siloweave.core.fit import Cost
 from siloweave.core.method import Asked, Case, Forecast, Setup, View, Views, smallest_sum
-from siloweave.core.party import PARTING, agreed
-from siloweave.core.run import NAMING_DELTA, differences
+from siloweave.core.party import PARTING
+from siloweave.core.settings import NAMING_DELTA, agreed, differences
 from siloweave.errors import InputError
 from siloweave.federation.course import Traffic
 from siloweave.federation.frames import Roster

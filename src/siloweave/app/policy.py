@@ -36,8 +36,8 @@ from msgspec import structs
 from siloweave.app.account import Charged
 from siloweave.app.plan import statements_of
 from siloweave.app.study import Section, Study, check_tables, close_match, converted, in_toml
-from siloweave.core.method import GUARANTEES, smallest_sum
-from siloweave.core.run import Job, Synthesizer
+from siloweave.core.method import GUARANTEES, MethodSettings, smallest_sum
+from siloweave.core.settings import Job
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.registry import METHODS
 from siloweave.privacy.accountants import epsilon
@@ -179,7 +179,7 @@ class Policy(Section, frozen=True):
         self,
         study: Study,
         schema: Schema,
-        synth: Synthesizer,
+        synth: MethodSettings,
         entries: Sequence[Entry] = (),
         columns: Sequence[str] = (),
         others: Sequence[Budget | Charged] = (),

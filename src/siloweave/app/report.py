@@ -26,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave import __version__
-from siloweave.core.fit import FeatureModel, Fit, MarginalModel
+from siloweave.core.feature_model import FeatureModel
+from siloweave.core.fit import Fit
+from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import GUARANTEED
-from siloweave.core.run import FEW, named_parties
+from siloweave.core.party import FEW, named_parties
 from siloweave.errors import InputError
 from siloweave.evaluate.workload import tvd, workload_errors
 from siloweave.privacy.accountants import Tally, epsilon

@@ -26,8 +26,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,12 +49,25 @@ from siloweave.app.ledgers import (
     stored,
 )
 from siloweave.app.report import check_page, disjoined, owner_rows, record_of
-from siloweave.app.study import AlignmentTable, Study
+from siloweave.app.study import Study
 from siloweave.core.fit import Cost, Fit, epsilon_of_row
-from siloweave.core.method import Case
-from siloweave.core.run import TRANSCRIPT, Job, Parties, Synthesizer, run_over, write_ledgers
+from siloweave.core.method import Case, Setup
+from siloweave.core.party import Party, common_tables, direct_parties
+from siloweave.core.run import (
+    Synthesizer,
+    check_tables,
+    open_session,
+    open_sides,
+    run_study,
+    with_tables,
+    write_ledgers,
+)
+from siloweave.core.settings import TRANSCRIPT, Job, agreed
 from siloweave.errors import DataError, InputError, SchemaError, naming_party
 from siloweave.federation.alignment import Alignment
+from siloweave.federation.alignment_party import AlignmentData
+from siloweave.federation.carriers.carrier import Carrier
+from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.course import ALIGNED
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
@@ -61,6 +75,7 @@ from siloweave.progress import Progress, silent
 from siloweave.protocols.columns import DrawnRows
 from siloweave.report.page import Audience, render
 from siloweave.report.record import AlignmentCost, Overhead, Phase, Record
+from siloweave.tables.ids import IdPolicy
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread, digest_of, read, write
 from siloweave.tables.schema import Schema
@@ -85,13 +100,17 @@ _ALIGNED_FILES = {
 
 
 def execute(
-    study: Study, *, parties: Parties | None = None, noise: str = "os", progress: Progress = silent
+    study: Study,
+    *,
+    carrier: Carrier | None = None,
+    noise: str = "os",
+    progress: Progress = silent,
 ) -> tuple[RunSummary, bool]:
     """Run a study, or continue one that was cut short.
 
     Args:
         study: As its file says.
-        parties: Opens sessions with parties elsewhere; if None, all rows are read here.
+        carrier: Asks parties elsewhere; if None, all rows are read here. It is not closed.
         noise: As of `Synthesizer.fit`.
         progress: Called with a text and the share that is done.
 
@@ -103,7 +122,8 @@ def execute(
         LedgerError: A ledger was edited.
     """
     schema, synth = study.checked()
-    if (before := finished(study)) is not None:
+    before = finished(study)
+    if before is not None:
         return before, True
     learned = Modelled(schema).schema if schema.constraints else schema
     case = Case(learned, study.terms(), len(study.parties), learn=study.schema.learn)
@@ -112,56 +132,105 @@ def execute(
     def fitting(text: str, done: float) -> None:
         progress(text, _READ + (_FITTED - _READ) * done)
 
-    if parties is not None:
-        return _executed_over(study, parties, noise, fitting, progress), False
+    job = study.job(
+        folder=study.folder,
+        noise=noise,
+        progress=fitting,
+        rows=study.output.rows,
+        at_once=os.cpu_count() or 1,
+    )
+    if carrier is not None:
+        # What was answered stays in the folder if the run is ended.
+        study.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _run_over(study, job, carrier, progress), False
     spent(study)
     progress("reading", 0.0)
     start = time.perf_counter()
     with _claimed(study):
         tables = load_rows(study, schema, synth, noise)
+        setup = study.setup({name: table.names for name, table in tables.items()})
+        for sentence in check_tables(setup, tables, job, aligned=study.alignment is not None):
+            warnings.warn(sentence, stacklevel=2)
         seconds = {"reading rows": time.perf_counter() - start}
-        alignment = None
-        if (asked := study.alignment) is not None:
-            tables, alignment = _aligned(study, asked, schema, tables, progress)
-            seconds["alignment"] = alignment.seconds
-        fitted = synth.fit(
-            tables,
-            schema,
-            budget=study.terms(),
-            seed=study.output.seed,
-            folder=study.folder,
-            run=study.run_name,
-            noise=noise,
-            learn=study.schema.learn,
-            sample=study.study.sample,
-            progress=fitting,
-        )
-        seconds |= fitted.cost.phases
-        summary = _write_outputs(study, fitted, tables, seconds, progress, alignment)
+        with closing(_open_here(study, setup, tables, job)) as parties_here:
+            summary = _run_here(study, setup, job, parties_here, seconds, progress, tables)
     progress("done", 1.0)
     return summary, False
 
 
-def _executed_over(
-    study: Study, parties: Parties, noise: str, fitting: Progress, progress: Progress
+def _open_here(
+    study: Study, setup: Setup, tables: Mapping[str, Table | Unread], job: Job
+) -> Direct[Party]:
+    """Open the parties of a study in this process."""
+    sides = open_sides(setup, tables, job, agreed(study.facts()))
+    alignment = study.alignment
+    if alignment is not None:
+        policy = IdPolicy(alignment.missing, alignment.duplicates)
+        for name, side in sides.items():
+            side.aligned = AlignmentData(
+                read(tables[name]), tuple(alignment.on), policy, os.cpu_count() or 1, alignment.most
+            )
+    return direct_parties(sides, job, apart=study.folder / ALIGNED)
+
+
+def _run_here(
+    study: Study,
+    setup: Setup,
+    job: Job,
+    carrier: Direct[Party],
+    seconds: dict[str, float],
+    progress: Progress,
+    tables: Mapping[str, Any],
 ) -> RunSummary:
-    """Run a study with parties elsewhere; what was answered stays in its folder if it is ended."""
-    folder, found = study.folder, None
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    job = study.job(folder=folder, noise=noise, progress=fitting, rows=study.output.rows)
-    if study.alignment is not None:
-        found = _aligned_over(study, study.alignment, job, parties, progress)
-    fitted = run_over(study.setup(), job, parties)
-    seconds = ({ALIGNED: found.seconds} if found else {}) | dict(fitted.cost.phases)
-    counted: list[Any] = [*fitted.cost.parties.values(), *(found.parties if found else ())]
-    overhead = Overhead(
+    """Run a study whose rows are all here, and write what comes of it; see `_run_over`."""
+    alignment = _aligned(study, setup, job, carrier, seconds, progress)
+    fitted = run_study(setup, job, carrier, study=agreed(study.facts()))
+    seconds |= fitted.cost.phases
+    if alignment is not None:
+        tables = common_tables(carrier)
+    fitted = with_tables(fitted, tables, setup, job)
+    return _write_outputs(study, fitted, tables, seconds, progress, alignment)
+
+
+def _run_over(study: Study, job: Job, carrier: Carrier, progress: Progress) -> RunSummary:
+    """Run a study whose rows are elsewhere, and write what comes of it.
+
+    Args:
+        study: As its file says.
+        job: The run.
+        carrier: Asks the parties.
+        progress: Called with a text and the share that is done.
+    """
+    setup = study.setup()
+    seconds: dict[str, float] = {}
+    alignment = _aligned(study, setup, job, carrier, seconds, progress)
+    fitted = run_study(setup, job, carrier, study=agreed(study.facts()))
+    seconds |= fitted.cost.phases
+    overhead = _overhead(carrier, job, fitted, alignment, seconds)
+    return _write_outputs(study, fitted, {}, seconds, progress, alignment, overhead)
+
+
+def _overhead(
+    carrier: Carrier,
+    job: Job,
+    fitted: Fit,
+    alignment: AlignmentSummary | None,
+    seconds: Mapping[str, float],
+) -> Overhead:
+    """Return what a run between organisations took besides the parties' own work."""
+    counted: list[Any] = list(fitted.cost.parties.values())
+    questions = fitted.cost.rounds
+    if alignment is not None:
+        counted += alignment.parties
+        questions += alignment.rounds
+    sealing = carrier.sealing.seconds
+    return Overhead(
         own=max(sum(seconds.values()) - job.asking.seconds, 0.0),
-        sealing=job.sealing.seconds,
-        waiting=max(job.asking.seconds - job.sealing.seconds, 0.0),
-        questions=fitted.cost.rounds + (found.rounds if found else 0),
-        messages=sum(one.messages for one in counted),
+        sealing=sealing,
+        waiting=max(job.asking.seconds - sealing, 0.0),
+        questions=questions,
+        messages=sum(traffic.messages for traffic in counted),
     )
-    return _write_outputs(study, fitted, {}, seconds, progress, found, overhead)
 
 
 @contextmanager
@@ -242,59 +311,39 @@ def load_rows(
 
 def _aligned(
     study: Study,
-    asked: AlignmentTable,
-    schema: Schema,
-    tables: Mapping[str, Table],
+    setup: Setup,
+    job: Job,
+    carrier: Carrier,
+    seconds: dict[str, float],
     progress: Progress,
-) -> tuple[dict[str, Table], AlignmentSummary]:
-    """Align the parties' tables, or continue an alignment that was cut short.
+) -> AlignmentSummary | None:
+    """Let the parties find their common rows, if the study asks for that, or continue it.
 
-    Returns:
-        The common rows without the ids that they were found by, unless these are no ids in the
-        schema; and what it took.
+    The rows stay with the parties. What it took is added to `seconds`.
 
     Raises:
         DataError: Ids are missing or repeated, or fewer than two rows are common to all.
     """
-    from siloweave.protocols.alignment import align_rows
-
-    folder = study.folder / ALIGNED
-    found = align_rows(
-        tables,
-        asked.on,
-        rules=asked.rules,
-        missing=asked.missing,
-        duplicates=asked.duplicates,
-        most=asked.most,
-        folder=folder,
-        run=study.run_name,
-        progress=lambda text, _: progress(text, _READ),
-    )
-    summary = _summarised(study, found.report, found.cost)
-    gone = {name for name in asked.on if name in schema.names and schema[name].kind == "id"}
-    gone -= {study.terms().unit}  # by which each party keeps the same rows of a person
-    kept = {
-        name: table.select([one for one in table.names if one not in gone])
-        for name, table in found.tables.items()
-    }
-    return kept, summary
-
-
-def _aligned_over(
-    study: Study, asked: AlignmentTable, job: Job, parties: Parties, progress: Progress
-) -> AlignmentSummary:
-    """Let parties elsewhere find their common rows, which stay there; errors as of `_aligned`."""
     from siloweave.federation.alignment import align
 
+    alignment = study.alignment
+    if alignment is None:
+        return None
     start = time.perf_counter()
-    setup, own = replace(study.setup(), stage=ALIGNED), replace(job, folder=study.folder / ALIGNED)
-    with parties(setup, setup.synth.method, own) as (session, _, _):
+    aligning = replace(setup, stage=ALIGNED)
+    own_job = replace(job, folder=study.folder / ALIGNED)
+    with open_session(aligning, own_job, carrier, agreed(study.facts())) as session:
         report = align(
-            session, asked.on, rules=asked.rules, progress=lambda text, _: progress(text, _READ)
+            session,
+            alignment.on,
+            rules=alignment.rules,
+            progress=lambda text, _: progress(text, _READ),
         )
-        closing = session.close()
-    write_ledgers(own, study.names, closing)
+        ledgers = session.close()
+    if not carrier.simulated:
+        write_ledgers(own_job, study.names, ledgers)
     phases = {ALIGNED: time.perf_counter() - start}
+    seconds |= phases
     return _summarised(study, report, Cost(session.traffic, session.rounds, phases))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from siloweave.app.account import read_state, state_folder
-from siloweave.core.run import lost_ledger
+from siloweave.core.party import lost_ledger
 from siloweave.privacy.journal import write_whole
 from siloweave.privacy.ledger import Ledger
 

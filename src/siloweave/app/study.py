@@ -24,20 +24,10 @@ from unicodedata import normalize
 import msgspec
 
 from siloweave import __version__
-from siloweave.core.method import Info, Setup
-from siloweave.core.run import (
-    SAMPLE,
-    Job,
-    Synthesizer,
-    check_named,
-    check_sample,
-    job_for,
-    own_columns,
-    rows_of_units,
-    rows_to_learn,
-    settings_of,
-    share_drawn,
-)
+from siloweave.core.method import Info, Setup, job_for
+from siloweave.core.party import own_columns, rows_of_units, rows_to_learn, share_drawn
+from siloweave.core.run import Synthesizer, check_named
+from siloweave.core.settings import SAMPLE, Job, check_sample, settings_of
 from siloweave.errors import (
     BudgetError,
     DataError,

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from siloweave.core.model import Generator
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.evidence import complete
 from siloweave.models.mrf import MRF
@@ -31,9 +32,6 @@ from siloweave.tables.features import Features
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
-
-if TYPE_CHECKING:
-    from siloweave.core.fit import Generator
 
 _WHOLE = ("integer", "datetime")
 _CHUNK = 2_000  # rows drawn at once when some were rejected

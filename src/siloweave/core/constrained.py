@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from siloweave.core.conditional import (
     equally,
     imposed,
 )
+from siloweave.core.model import Model, Wanted
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, value_count
@@ -39,9 +40,6 @@ from siloweave.tables.modelled import Modelled, WantedCells, written
 from siloweave.tables.modelled import broken as broken_rows
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
-
-if TYPE_CHECKING:
-    from siloweave.core.fit import Model, Wanted
 
 _CHUNK = 2_000  # rows drawn at once when some broke a constraint, at least
 _LARGEST = 50_000  # and at most: networks hold them in memory

@@ -11,14 +11,16 @@ it is made, so no report guesses; a test compares the declared lines with the me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from math import ceil, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from siloweave.errors import BudgetError, number, whole
+from siloweave.core.model import Generator, Model
+from siloweave.core.settings import Job, built, plain
+from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.messages import Request
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers
@@ -30,10 +32,6 @@ from siloweave.tables.display import listed
 from siloweave.tables.modelled import Modelled
 from siloweave.tables.read import Table, Unread
 from siloweave.tables.schema import Schema
-
-if TYPE_CHECKING:
-    from siloweave.core.fit import Generator, Model
-    from siloweave.core.run import Synthesizer
 
 GUARANTEES = ("dp", "partial", "refuted", "none")
 """What a method may state."""
@@ -136,6 +134,58 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
+class MethodSettings:
+    """A method with its settings: a frozen dataclass whose fields they are; see `Method`.
+
+    A setting that is a dataclass may be given as a mapping of what differs from its default.
+    """
+
+    method: ClassVar[Method]
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        """Raise InputError where a named argument is no setting."""
+        names = [setting.name for setting in fields(cls) if setting.init]
+        for name, value in named.items():
+            if name not in names:
+                raise InputError(
+                    f"{cls.__name__} takes no {name}; leave {name}={value!r} out. It takes "
+                    f"{', '.join(names)}"
+                )
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Build settings that were given as mappings, then let every part check its own."""
+        hints = get_type_hints(type(self))
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            hint = hints[setting.name]
+            default = setting.default
+            if setting.default_factory is not MISSING:
+                default = setting.default_factory()
+            if is_dataclass(default):
+                object.__setattr__(self, setting.name, built(hint, setting.name, value, default))
+            elif hint is bool or get_origin(hint) is Literal:
+                allowed = get_args(hint) or (True, False)
+                if value not in allowed:
+                    names = ", ".join(map(str, allowed))
+                    raise InputError(f"{setting.name}={value!r} must be one of {names}")
+        # A synthesizer extends dataclasses of settings, of which each checks its own fields.
+        for kind in type(self).__mro__:
+            if kind is not MethodSettings and "__post_init__" in vars(kind):
+                vars(kind)["__post_init__"](self)
+        self.method.check(self)
+
+    @property
+    def info(self) -> Info:
+        """What it is, guarantees and shows at these settings."""
+        return self.method.info(self)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all settings, as plain values."""
+        return plain(asdict(self))
+
+
+@dataclass(frozen=True)
 class Setup:
     """A run's public facts: from these a party makes its side, in whatever process it runs.
 
@@ -153,7 +203,7 @@ class Setup:
             `columns` are what methods learn.
     """
 
-    synth: Synthesizer
+    synth: MethodSettings
     schema: Schema
     budget: Budget
     roster: tuple[str, ...]
@@ -199,14 +249,28 @@ class Setup:
         return self.columns if parts is None else dict(zip(self.columns, parts, strict=True))
 
 
-def smallest_cohort(synth: Synthesizer, parties: int, stage: str = "method") -> int:
+def job_for(synth: MethodSettings, budget: Budget | None, **facts: Any) -> Job:
+    """Return the run of a synthesizer with this budget; `facts` are further fields of `Job`.
+
+    BudgetError if the budget is missing, or asks for what these settings do not give.
+    """
+    return Job(
+        budget=synth.method.allowed(synth, budget),
+        limited=synth.info.guarantee == "dp",
+        tolerated=int(getattr(synth, "tolerated", 1)),
+        dropouts=int(getattr(synth, "dropouts", 0)),
+        **facts,
+    )
+
+
+def smallest_cohort(synth: MethodSettings, parties: int, stage: str = "method") -> int:
     """Return the fewest parties of a masked sum that an honest coordinator asks for in a stage."""
     if stage == "method" and synth.method.smallest_cohort is not None:
         return synth.method.smallest_cohort(synth, parties)
     return max(1, parties - int(getattr(synth, "dropouts", 0)))
 
 
-def smallest_sum(synth: Synthesizer, parties: int) -> int | None:
+def smallest_sum(synth: MethodSettings, parties: int) -> int | None:
     """Return the fewest parties of a sum in all stages; None for a method that takes no such sums.
 
     There parties hold different columns, or one holds all rows.
@@ -216,21 +280,13 @@ def smallest_sum(synth: Synthesizer, parties: int) -> int | None:
     return min(smallest_cohort(synth, parties, stage) for stage in ("before", "method"))
 
 
-Keep = Callable[[Table, int], None]
-"""Takes a party's synthetic columns, and the seed of what is drawn beside them."""
-
-
 @dataclass(frozen=True)
 class Place:
-    """Where a party works: its name, progress, and folder for checkpoints.
-
-    Over a network, `keep` takes synthetic columns that stay with it, and their seed.
-    """
+    """Where a party works: its name, progress, and folder for checkpoints."""
 
     name: str
     progress: Progress = silent
     store: Path | None = None
-    keep: Keep | None = None
 
 
 @dataclass(frozen=True)
@@ -261,7 +317,7 @@ class Result:
     """What a coordinator's side returns.
 
     Attributes:
-        model: Draws synthetic rows; with split columns the joint generator, before `gather`.
+        model: Draws synthetic rows; with split columns the joint generator, before `decode`.
         num_rows: How many rows there are, as it was released; None where the model knows.
         facts: Public facts that the run found, stored beside the settings.
         parts: With decoders at the parties: entries of every party's part of the model's vectors.
@@ -326,9 +382,9 @@ class Method:
         forecast: What a run will take, before a row is read.
         check: Checks the settings together; raises InputError.
         check_schema: Raises SchemaError or InputError for columns that it cannot learn.
-        gather: With split columns: the model, and what a simulation reads at the parties.
-        decode: The same over a network: rows that the parties make of what the model draws, so
-            many, with the run's seed; it asks them, at the end of the run.
+        decode: With split columns: what draws rows whose columns the parties make of what the
+            coordinator's model draws; it asks them, at the end of the run. Its last argument is
+            the number of rows that the study draws.
         before: Stages before the method itself.
         affordable: Raises BudgetError where the budget does not pay for a run; from the setup and
             the share of it for open facts.
@@ -373,7 +429,6 @@ class Method:
     facts: Callable[[Setup], Mapping[str, Any]] = lambda setup: {}
     check: Callable[[Any], None] = lambda synth: None
     check_schema: Callable[[Any, Schema], None] = lambda synth, schema: None
-    gather: Callable[[Any, Setup, Callable[[str, str], bytes | None]], Any] | None = None
     decode: Callable[[Session, Task, Result, int | None], Model] | None = None
     before: tuple[Stage, ...] = ()
     affordable: Callable[[Setup, float], None] = lambda setup, learn: None

@@ -1,8 +1,9 @@
-"""A party over a network: it holds its rows, its ledger and its keys, and answers questions.
+"""One party of a run: it holds its rows, its ledger and its keys, and answers questions.
 
-The coordinator has no table. The first question of a stage comes with the stage's facts: the study
-as the coordinator knows it, and what the stages before have found. The party compares the study
-with its own copy, prepares its side, and remembers the facts, so that it continues after a restart.
+The coordinator has no table. A stage begins with facts: the study as the coordinator knows it, and
+what the stages before have found. The party compares the study with its own copy and prepares its
+side. It is the same object whoever carries its answers: another part of this process, a spool
+folder, or a network.
 
 **Guarantee**: none of its own; see federation/site.py, which answers. What the stages before have
 found is all that a party takes from the coordinator: values for what the study's schema leaves
@@ -10,58 +11,165 @@ open, and where columns are cut into bins. Neither changes what is paid for, or 
 what is counted: a party that is sent bins that follow from nothing counts rows in them as in any
 others. Everything else a party has from its own copy of the study.
 
-An error's text leaves the party if its class names no row (`errors.NAMES_NO_ROW`), without the path
-of the party's folder. Of any other error the coordinator learns the class alone: rows that do not
-fit are neither counted nor named, and a policy is not shown.
+What a method promises of the rows that it learns from holds for the whole table, where these are a
+sample (`tables.read.sampled`, decision 0050): epsilon is computed as if they were all, and a
+private number of rows decides nothing (`share_drawn`).
+
+An error's text leaves the party over a network if its class names no row (`errors.NAMES_NO_ROW`),
+without the path of the party's folder. Of any other error the coordinator learns the class alone:
+rows that do not fit are neither counted nor named, and a policy is not shown.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
+from math import inf
 from pathlib import Path
-from threading import Lock, Thread
-from typing import Any, Protocol
+from threading import Lock
+from typing import Any, ClassVar, Protocol
 
 import msgspec
+import numpy as np
 
-from siloweave.core import run as runs
-from siloweave.core.method import Keep, Method, Setup, Stage, Task
+from siloweave.core.method import Method, MethodSettings, Place, Setup, Stage
+from siloweave.core.settings import SEEDED, Job, agreed, differences
 from siloweave.errors import (
     NAMES_NO_ROW,
+    BudgetError,
+    InputError,
     LedgerError,
+    RosterError,
+    SchemaError,
     SiloweaveError,
     StudyError,
     WireError,
+    count_of,
+    naming_party,
     shortened,
 )
 from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
-from siloweave.federation.course import FINISHED, STATUS, StatusFile
-from siloweave.federation.frames import Opened, Seals
-from siloweave.federation.messages import Envelope
-from siloweave.federation.session import Close, Part, Parted, Session, with_closing
-from siloweave.federation.site import Handlers, Site, Terms, places
-from siloweave.privacy.ledger import LEDGER_FILE, Ledger
-from siloweave.tables.codes import Encoder
-from siloweave.tables.read import Table, Unread, read
+from siloweave.federation.carriers.direct import Direct
+from siloweave.federation.frames import Opened
+from siloweave.federation.messages import Envelope, Released, Reply, Request
+from siloweave.federation.session import Close, Part, Parted, with_closing
+from siloweave.federation.site import (
+    FolderStore,
+    Handlers,
+    MemoryStore,
+    Site,
+    Store,
+    Terms,
+    places,
+)
+from siloweave.privacy.accountants import epsilon
+from siloweave.privacy.budget import ROW, Budget, Relation
+from siloweave.privacy.ledger import KEY_FILE, LEDGER_FILE, Entry, Identity, Ledger
+from siloweave.privacy.mechanisms import Entropy, OSEntropy, SeededEntropy
+from siloweave.progress import Progress, silent
+from siloweave.tables.codes import Codes, Encoder
+from siloweave.tables.database import Database
+from siloweave.tables.ids import id_texts
+from siloweave.tables.read import (
+    Table,
+    Unread,
+    digest_of,
+    from_parquet,
+    parquet_of,
+    read,
+    sampled,
+    unread,
+)
 from siloweave.tables.schema import Schema
+from siloweave.tables.units import bounded_rows
 
 ALIGNMENT = "alignment"
 """The stage before all others, where parties hold different columns; and its folder."""
 PARTING = "parting"
 """What a coordinator's word that it has its result is called, as a stage."""
+
+FEW = 100.0
+"""Rows times epsilon below which noise is as large as the counts."""
+
 _CLOSE = messages.encode(Close())
+# Names in a party's store: which neighbours its ledger's sensitivities are of; what a training
+# began with, beside its checkpoints; synthetic columns that stay.
+_NEIGHBOURS = "neighbours"
+_TRAINING_FACTS = "facts"
+_SYNTHETIC = "synthetic columns"
+# What decides which rows of each unit, and which rows of a large table, take part.
+_UNITS = "units"
+_SAMPLED = "sample"
+_SECRET_BYTES = 32
+_BEGUN = "begun.mark"
+"""Beside the coordinator's checkpoints: its run has begun with these settings."""
 _log = logging.getLogger("siloweave")
 
 
-class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What comes with the first question of a stage.
+# What a party has
+
+
+class PartyData(Protocol):
+    """What a party works with in a run. Conforming: `Codes`, and every method's own class."""
+
+    def digest(self) -> bytes:
+        """Return what recognises its rows and how they are read; see `Site`."""
+
+
+PartyStores = tuple[Ledger, Store]
+"""What a party has beside its rows: its ledger, and its replies."""
+
+
+@dataclass(frozen=True)
+class OwnerData:
+    """What an owner of rows works with.
 
     Attributes:
-        study: Everything public that the study is, as JSON; see `agreed`.
+        table: Its rows.
+        schema: Facts about its columns.
+        progress: Called with a text and the share that is done of its work.
+        store: Folder for an interrupted training, of this run alone; or None.
+    """
+
+    table: Table
+    schema: Schema
+    progress: Progress = silent
+    store: Path | None = None
+
+    def digest(self) -> bytes:
+        """Return what recognises the same rows when a run is resumed; see `Site`."""
+        return digest_of(self.table, self.schema.digest())
+
+
+@dataclass(frozen=True)
+class PartySide:
+    """A party's side of one stage.
+
+    Attributes:
+        data: What it works with.
+        handlers: Which function answers which question.
+        facts: What it was given of the study, and checks requests against.
+        smallest_cohort: Fewest parties of a sum that it takes part in.
+        apart: Whether the stage has a ledger of its own, which no budget covers: an alignment's.
+    """
+
+    data: PartyData
+    handlers: Handlers
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    smallest_cohort: int = 1
+    apart: bool = False
+
+
+class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a stage begins with.
+
+    Attributes:
+        study: Everything public that the study is, as JSON; see `settings.agreed`.
         stage: Its name.
         schema: As JSON, with what was learned.
         encoder: As JSON; empty where the stages before have made none.
@@ -74,103 +182,164 @@ class StageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     encoder: str
     noise: str = "os"
 
+    @classmethod
+    def of(cls, setup: Setup, job: Job, study: bytes) -> StageFacts:
+        """Return what the stage of a setup begins with."""
+        encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
+        return cls(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
+
     def found_in(self, setup: Setup) -> Setup:
-        """A setup with what the stages before have found."""
-        encoder = Encoder.from_json(self.encoder) if self.encoder else None
-        return replace(setup, schema=Schema.from_json(self.schema), encoder=encoder)
+        """Return a setup with what the stages before have found."""
+        encoder = _encoder_in(self.encoder) if self.encoder else setup.encoder
+        return replace(setup, schema=_schema_in(self.schema), encoder=encoder)
+
+    def shown(self) -> bytes:
+        """Return what is compared with the facts that a stage began with."""
+        return agreed({"stage": self.stage, "schema": self.schema, "encoder": self.encoder})
 
 
-def agreed(facts: Mapping[str, Any]) -> bytes:
-    """Everything public that a study is, as bytes, which are the same wherever the study is."""
-    return msgspec.json.encode(facts, order="sorted")
+# In a simulation every party is sent the same text.
+_schema_in = lru_cache(maxsize=2)(Schema.from_json)
+_encoder_in = lru_cache(maxsize=2)(Encoder.from_json)
 
 
 def side_of(setup: Setup) -> Method | Stage:
-    """The method, or the stage before it, that a setup is for."""
+    """Return the method, or the stage before it, that a setup is for."""
     method = setup.synth.method
     return next((stage for stage in method.before if stage.name == setup.stage), method)
+
+
+# A message that only a simulation carries
+
+
+class Recalled(Reply, frozen=True):
+    """What a party has stored under each name, where it has."""
+
+    transcribed: ClassVar[bool] = False  # no coordinator of a study sees it
+
+    values: Released[dict[str, bytes]]
+
+
+class Recall(Request[Recalled], frozen=True, tag="simulation/recall"):
+    """Send what this run has stored under these names.
+
+    Only a party of this very process answers it, see `direct.Direct`: whoever asks has its rows.
+    """
+
+    names: tuple[str, ...]
+
+
+def recalled(request: Recall, site: Site[Any]) -> Recalled:
+    """Return what the party stores of the run."""
+    stored = {name: site.recall(name) for name in request.names}
+    values = {name: value for name, value in stored.items() if value is not None}
+    return Recalled(site.release_made(lambda: values))
+
+
+SIMULATION: Handlers = {Recall: recalled}
+"""What a party answers besides, where all parties are in one process."""
 
 
 # A party
 
 
-class Host:
-    """One party of one study, for as long as its process lives.
+class Party:
+    """One party of one run, for as long as its process lives.
 
     Args:
         name: In the roster.
-        setup: The study's public facts, from the party's own copy.
-        study: The same, as `agreed`.
-        table: Its rows, or where they are counted.
         job: Budget, name of the run, where noise comes from, and the party's private key.
-        home: Its folder: ledger, key, and what it remembers.
+        index: Its place in the roster.
+        stores: Its ledger and its store, from `open_stores`.
+        prepare: Makes its side of a stage, from itself, the name of the stage's run, and facts.
+        home: Its folder: ledger, key, and what it remembers; in memory if None.
+        apart: Where it has the ledger of an alignment; in memory if None.
         roster: Every party's public key for signatures, in the study's order.
-        allow: Called before anything is paid for, and before every stage, with the ledger; raises
-            what forbids the study.
-        aligned: What it brings to find the rows that all parties have, where that is done first;
-            a ledger of its own, below `home`, has what that releases.
         asked: How often it answers each question at most, by stage and tag; None for no bound.
-        keep: Takes synthetic columns that stay with the party, and their seed.
-        end: Called before the study's last answer is given.
-        part: Called once the coordinator says that it has its result, with what it sends along.
+        allow: Called before every stage, with the ledger; raises what forbids the study.
         note: Called with the ledger before an answer is given that it may have paid for; raises
             what keeps the answer here, such as lines that are missing.
-
-    Raises:
-        BudgetError: Another run has spent the party's budget.
-        LedgerError: The ledger was changed.
-        SiloweaveError: Rows do not fit the study, or `allow` forbids it.
+        end: Called with the party, before the study's last answer is given.
+        part: Called once the coordinator says that it has its result, with what it sends along.
     """
 
     def __init__(
         self,
         name: str,
-        setup: Setup,
-        study: bytes,
-        table: Table | Unread,
-        job: runs.Job,
-        home: Path,
-        roster: Mapping[str, bytes],
-        allow: Callable[[Ledger], None] = lambda ledger: None,
-        aligned: AlignmentData | None = None,
+        job: Job,
+        index: int,
+        stores: PartyStores,
+        prepare: Prepare,
+        *,
+        home: Path | None = None,
+        apart: Path | None = None,
+        roster: Mapping[str, bytes] | None = None,
         asked: Mapping[str, Mapping[str, float]] | None = None,
-        keep: Keep | None = None,
-        end: Callable[[], object] = lambda: None,
-        part: Callable[[Part], object] = lambda message: None,
+        allow: Callable[[Ledger], None] = lambda ledger: None,
         note: Callable[[Ledger], object] = lambda ledger: None,
+        end: Callable[[Party], object] = lambda party: None,
+        part: Callable[[Part], object] = lambda message: None,
     ) -> None:
-        self.name, self._setup, self._study, self._table = name, setup, study, table
-        self._job, self._roster = job, roster
-        self._home = home = home.absolute()  # as errors about its files begin
-        self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
-        self._aligned, self._asked, self._keep = aligned, asked, keep
-        self._aligning: Site[AlignmentData] | None = None
-        self._busy = Lock()  # one question at a time, whoever carries it
-        self._allow, self._end, self._part = allow, end, part
+        self.name = name
+        self.job = job
+        self.index = index
+        self.home = home
+        self._apart = apart
+        self.roster = roster or {}
+        self.asked = asked
+        self._stores = stores
+        self.prepare = prepare
+        self._allow = allow
         self._note = note
-        new = not (home / LEDGER_FILE).exists()
-        self._stores: runs.PartyStores = runs.open_stores(name, job, home)
-        try:
-            allow(self.ledger)
-        except BaseException:
-            self.close()
-            if new:  # a study that never began counts for nothing
-                (home / LEDGER_FILE).unlink()
-            raise
+        self._end = end
+        self._part = part
+        self._sites: dict[str, tuple[Site[Any], Handlers]] = {}
+        self._aligning: PartyStores | None = None
+        self._busy = Lock()  # one question at a time, whoever carries it
 
     @property
     def ledger(self) -> Ledger:
         """What it has released."""
         return self._stores[0]
 
+    @property
+    def key(self) -> bytes:
+        """Its public key for signatures."""
+        return self.ledger.key
+
+    def site(self, run: str) -> Site[Any]:
+        """Return its side of a stage that has begun, by the name of the stage's run."""
+        return self._sites[run][0]
+
     def close(self) -> None:
         """Close the ledgers."""
-        self._stores[0].close()
+        self.ledger.close()
         if self._aligning is not None:
-            self._aligning.ledger.close()
+            self._aligning[0].close()
+
+    def begin(self, run: str, facts: bytes) -> None:
+        """Prepare a stage, unless it has begun.
+
+        Raises:
+            StudyError: The coordinator's study is another one, or it was begun with other settings.
+            WireError: The facts do not follow from the study.
+            SiloweaveError: Rows do not fit the study, or `allow` forbids it.
+        """
+        if run in self._sites:
+            return
+        self._check_allowed()
+        self._open(run, self.prepare(self, run, facts))
+
+    def answer(self, frame: bytes) -> bytes:
+        """Return the answer to a frame of a stage that has begun; errors are those of `Site`."""
+        run = messages.decode(frame, Envelope).run
+        if run not in self._sites:
+            raise WireError(f"party {self.name!r}: knows of no run {run!r}")
+        site, handlers = self._sites[run]
+        return site.answer(frame, handlers)
 
     def reply(self, question: Opened) -> bytes:
-        """The answer to a question, as `Seals.answered` takes it.
+        """Return the answer to a question, as `Seals.answered` takes it.
 
         Raises:
             StudyError: The coordinator's study is another one; says where. Or the policy forbids
@@ -181,42 +350,84 @@ class Host:
         """
         with self._busy:
             asked = messages.decode(question.data, Envelope)
-            run = asked.run
-            if run == self._job.named(PARTING):  # of no site: it reads no row and no ledger
+            if asked.run == self.job.named(PARTING):  # of no site: it reads no row and no ledger
                 self._part(messages.decode(asked.body, Part))
                 return messages.encode(asked.answered(messages.encode(Parted())))
             try:
-                if run not in self._sites or question.facts:
-                    self._begin(run, question.facts)
-                site, handlers = self._sites[run]
-                answer = site.answer(question.data, handlers)
+                self._begin_from(asked.run, question.facts)
+                answer = self.answer(question.data)
             except OSError:
                 raise
             except Exception as error:
-                raise self._refused(run, error) from error
+                raise self._as_shown(asked.run, error) from error
             self._note_ledger()
-            if run == self._job.run and _CLOSE in (asked.body, asked.then):
-                self._end()
-            sizes = len(question.data), len(answer)
-            _log.info("run %s: a question of %d bytes, answered with %d", run, *sizes)
+            if asked.run == self.job.run and _CLOSE in (asked.body, asked.then):
+                self._end(self)
+            _log.info(
+                "run %s: a question of %d bytes, answered with %d",
+                asked.run, len(question.data), len(answer),
+            )  # fmt: skip
             return answer
 
-    def _begin(self, run: str, facts: bytes) -> None:
-        """Prepare a stage, with the facts that it began with the first time."""
-        store, key = self._stores[1], f"stage/{run}"
-        if (known := store.get(key)) is None and not facts:
+    # Stages
+
+    def _begin_from(self, run: str, facts: bytes) -> None:
+        """Prepare a stage with facts that came, or with those that it began with the first time."""
+        if run in self._sites and not facts:
+            return
+        store = self._stores[1]
+        key = f"stage/{run}"
+        first_facts = store.get(key)
+        if first_facts is None and not facts:
             raise WireError(
                 f"party {self.name!r}: knows of no run {run!r}, and was not sent what its stage "
                 "begins with; start the coordinator again"
             )
-        if facts and known not in (None, facts):
-            odd = "; ".join(runs.differences(_shown(known or b""), _shown(facts))[:3])
+        if facts and first_facts not in (None, facts):
+            before = messages.decode(first_facts or b"", StageFacts).shown()
+            now = messages.decode(facts, StageFacts).shown()
+            odd = "; ".join(differences(before, now)[:3])
             raise WireError(f"party {self.name!r}: run {run!r} began with other facts: {odd}")
-        if run in self._sites:
-            return
-        self._check_allowed()
-        self._sites[run] = self._prepared(run, messages.decode(facts or known or b"", StageFacts))
-        store.put(key, facts or known or b"")
+        self.begin(run, facts or first_facts or b"")
+        # Stored last: facts that could not be prepared from are forgotten.
+        store.put(key, facts or first_facts or b"")
+
+    def has_begun(self, run: str) -> bool:
+        """Return whether a stage has begun, in this process or in one before."""
+        return self._stores[1].get(f"stage/{run}") is not None
+
+    def _open(self, run: str, side: PartySide) -> None:
+        """Open the site that answers the questions of a stage."""
+        stage = run.removeprefix(self.job.run).removeprefix("-") or "method"
+        most_asked = None if self.asked is None else self.asked.get(stage, {})
+        if side.apart:
+            stores = self._stores_apart(run)
+            terms = Terms(self.roster, asked=most_asked)
+        else:
+            stores = self._stores
+            terms = Terms(
+                self.roster,
+                self.job.tolerated,
+                side.facts,
+                self.job.dropouts,
+                self.job.run,
+                most_asked,
+                side.smallest_cohort,
+            )
+        site = site_of(self.name, side.data, self.job, self.index, stores, terms)
+        self._sites[run] = site, with_closing(side.handlers)
+
+    def _stores_apart(self, run: str) -> PartyStores:
+        """Open the ledger and the store of an alignment, below the party's folder."""
+        if self._aligning is None:
+            folder = self._apart
+            is_lost = folder is not None and not (folder / LEDGER_FILE).exists()
+            if folder is not None and is_lost and self.has_begun(run):
+                raise lost_ledger(folder / LEDGER_FILE, "is gone")
+            self._aligning = open_stores(self.name, replace(self.job, limited=False), folder)
+        return self._aligning
+
+    # Errors, as far as they leave the party
 
     def _check_allowed(self) -> None:
         try:
@@ -238,10 +449,12 @@ class Host:
                 "be compared with them. The answer was not sent; its owner sees why in its log"
             ) from error
 
-    def _refused(self, run: str, error: Exception) -> SiloweaveError:
-        """What the coordinator is sent of an error."""
+    def _as_shown(self, run: str, error: Exception) -> SiloweaveError:
+        """Return what the coordinator is sent of an error."""
         if isinstance(error, NAMES_NO_ROW):
-            text = str(error).replace(str(self._home), "its folder")
+            text = str(error)
+            if self.home is not None:
+                text = text.replace(str(self.home), "its folder")
             text = shortened(text, messages.LONGEST_TEXT)
             _log.warning("run %s: a question was refused: %s", run[:99], text)
             return type(error)(text)
@@ -253,192 +466,811 @@ class Host:
             "its rows fit the study, and that all ends have one study"
         )
 
-    def _prepared(self, run: str, facts: StageFacts) -> tuple[Site[Any], Handlers]:
-        job, base = self._job, self._setup
-        if odd := runs.differences(self._study, facts.study):
-            raise StudyError(
-                f"party {self.name!r} has another study than the coordinator: {'; '.join(odd[:5])}."
-                " Agree on one study.toml and schema.json, and start both ends again"
+
+Prepare = Callable[[Party, str, bytes], PartySide]
+"""Makes a party's side of a stage from the party, the name of the stage's run, and its facts."""
+
+
+def direct_parties(
+    sides: Mapping[str, Prepare],
+    job: Job,
+    stores: Mapping[str, PartyStores] | None = None,
+    apart: Path | None = None,
+) -> Direct[Party]:
+    """Open parties in this process.
+
+    Args:
+        sides: What makes each party's side of a stage, by name, in the order of the roster.
+        job: The run; its folder has the parties' folders.
+        stores: Ledgers and stores of parties that have some already.
+        apart: Folder of the run's alignment, where parties have ledgers of their own for it.
+
+    Returns:
+        A carrier of their questions and answers; closing it closes the parties.
+
+    Raises:
+        BudgetError: Another run has spent a party's budget.
+        LedgerError: A ledger was changed.
+    """
+    parties: dict[str, Party] = {}
+    try:
+        for index, (name, prepare) in enumerate(sides.items()):
+            home = job.home(index)
+            party_stores = (stores or {}).get(name) or open_stores(name, job, home)
+            parties[name] = Party(
+                name,
+                job,
+                index,
+                party_stores,
+                prepare,
+                home=home,
+                apart=None if apart is None else replace(job, folder=apart).home(index),
             )
-        if facts.noise != job.noise:  # else the coordinator's report would call it private
-            raise StudyError(
-                f"party {self.name!r}: its noise = {job.noise!r}, and the coordinator's report "
-                f"would say noise = {facts.noise!r}. Start all ends alike; seeded noise protects "
-                "nothing"
+    except BaseException:
+        for party in parties.values():
+            party.close()
+        raise
+    return Direct(parties)
+
+
+def study_party(
+    name: str,
+    setup: Setup,
+    study: bytes,
+    table: Table | Unread,
+    job: Job,
+    home: Path,
+    roster: Mapping[str, bytes],
+    *,
+    allow: Callable[[Ledger], None] = lambda ledger: None,
+    aligned: AlignmentData | None = None,
+    **hooks: Any,
+) -> Party:
+    """Open a party of a study that others run.
+
+    Args:
+        name: In the roster.
+        setup: The study's public facts, from the party's own copy.
+        study: The same, as `settings.agreed`.
+        table: Its rows, or where they are counted.
+        job: Budget, name of the run, where noise comes from, and the party's private key.
+        home: Its folder.
+        roster: Every party's public key for signatures, in the study's order.
+        allow: As of `Party`; called before anything is paid for, too.
+        aligned: What it brings to find the rows that all parties have, where that is done first;
+            a ledger of its own, below `home`, has what that releases.
+        hooks: Further arguments of `Party`.
+
+    Raises:
+        BudgetError: Another run has spent the party's budget.
+        LedgerError: The ledger was changed.
+        SiloweaveError: `allow` forbids the study.
+    """
+    home = home.absolute()  # as errors about its files begin
+    is_new = not (home / LEDGER_FILE).exists()
+    stores = open_stores(name, job, home)
+    try:
+        allow(stores[0])
+    except BaseException:
+        stores[0].close()
+        if is_new:  # a study that never began counts for nothing
+            (home / LEDGER_FILE).unlink()
+        raise
+    prepare = StudySide(setup, study, table, aligned)
+    index = setup.roster.index(name)
+    return Party(
+        name,
+        job,
+        index,
+        stores,
+        prepare,
+        home=home,
+        apart=home / ALIGNMENT,
+        roster=roster,
+        allow=allow,
+        **hooks,
+    )
+
+
+# A party's side of every stage of a study
+
+
+@dataclass
+class StudySide:
+    """Makes a party's side of a stage from the party's own copy of the study.
+
+    Attributes:
+        setup: The study's public facts.
+        study: The same, as `settings.agreed`; compared with the coordinator's.
+        table: The party's rows, or where they are counted.
+        aligned: What it brings to find the rows that all parties have; None where that is not done.
+        progress: Called with a text and the share that is done of its work.
+        simulated: Whether all parties are in this process, so that it is asked for what it stores.
+    """
+
+    setup: Setup
+    study: bytes
+    table: Any
+    aligned: AlignmentData | None = None
+    progress: Progress = silent
+    simulated: bool = False
+    _learned: Any = None
+
+    def __call__(self, party: Party, run: str, facts: bytes) -> PartySide:
+        """Return the side of a stage; see `Party.begin` for what it raises."""
+        stage_facts = messages.decode(facts, StageFacts)
+        self._check_same_study(party, stage_facts)
+        if stage_facts.stage == ALIGNMENT and self.aligned is not None:
+            return self._alignment_side(party, run)
+        setup = self._setup_of(party, stage_facts)
+        if run != party.job.named(setup.stage):
+            raise WireError(
+                f"party {party.name!r}: {run!r} is no run of the study {party.job.run!r}"
             )
-        if facts.stage == ALIGNMENT and self._aligned is not None:
-            return self._alignment(run), with_closing(PARTY)
-        setup, method = base, base.synth.method
-        names = [stage.name for stage in method.before]
+        side = side_of(setup)
+        place = place_of(setup, side, party.job, party.name, party.home, self.progress)
+        handlers = side.handlers(setup.synth)
+        if self.simulated:
+            handlers = {**handlers, **SIMULATION}
+        return PartySide(
+            side.prepare(self._rows(party), setup, place),
+            handlers,
+            side.facts(setup),
+            setup.smallest_cohort,
+        )
+
+    def _check_same_study(self, party: Party, facts: StageFacts) -> None:
+        """Raise StudyError where the coordinator has another study, or says otherwise of noise."""
+        odd = differences(self.study, facts.study) if self.study != facts.study else []
+        if odd:
+            raise StudyError(
+                f"party {party.name!r} has another study than the coordinator: "
+                f"{'; '.join(odd[:5])}. Agree on one study.toml and schema.json, and start both "
+                "ends again"
+            )
+        if facts.noise != party.job.noise:  # else the coordinator's report would call it private
+            raise StudyError(
+                f"party {party.name!r}: its noise = {party.job.noise!r}, and the coordinator's "
+                f"report would say noise = {facts.noise!r}. Start all ends alike; seeded noise "
+                "protects nothing"
+            )
+
+    def _setup_of(self, party: Party, facts: StageFacts) -> Setup:
+        """Return the setup of a stage, with what the stages before have found.
+
+        Raises:
+            WireError: The study has no such stage, or what was found cannot have been found.
+        """
+        stages = self.setup.synth.method.before
+        names = [stage.name for stage in stages]
         if facts.stage not in (*names, "method"):
-            raise WireError(f"party {self.name!r}: the study has no stage {facts.stage!r}")
-        found = facts.found_in(base)
-        for stage in method.before:
+            raise WireError(f"party {party.name!r}: the study has no stage {facts.stage!r}")
+        found = facts.found_in(self.setup)
+        # The party goes the coordinator's way from its own study, one stage after the other.
+        setup = self.setup
+        for stage in stages:
             if stage.name == facts.stage:
                 break
             setup = stage.accepts(setup, found)
         if (setup.schema, setup.encoder) != (found.schema, found.encoder):
             raise WireError(
-                f"party {self.name!r} was sent columns that are coded otherwise than its study says"
+                f"party {party.name!r} was sent columns that are coded otherwise than its study "
+                "says"
             )
-        if facts.stage in names:
-            if (planned := method.before[names.index(facts.stage)].plan(setup, job.learn)) is None:
-                raise WireError(f"party {self.name!r}: nothing is open in stage {facts.stage!r}")
-            setup = planned
-        if run != job.named(setup.stage):
-            raise WireError(f"party {self.name!r}: {run!r} is no run of the study {job.run!r}")
-        side = side_of(setup)
-        keep = None if self._keep is None else self._keep_declared
-        place = replace(runs.place_of(setup, side, job, self.name, self._home), keep=keep)
-        rows = side.prepare(self._rows(), setup, place)
-        most, told = self._most_asked(facts.stage), side.facts(setup)
-        terms = Terms(
-            self._roster, job.tolerated, told, job.dropouts, job.run, most, setup.smallest_cohort
+        if facts.stage == "method":
+            return setup
+        planned = stages[names.index(facts.stage)].plan(setup, party.job.learn)
+        if planned is None:
+            raise WireError(f"party {party.name!r}: nothing is open in stage {facts.stage!r}")
+        return planned
+
+    def _alignment_side(self, party: Party, run: str) -> PartySide:
+        """Return its side of finding common rows, whose releases no budget covers."""
+        assert self.aligned is not None
+        if run != party.job.named(ALIGNMENT):
+            raise WireError(f"party {party.name!r}: {run!r} aligns no rows of {party.job.run!r}")
+        return PartySide(self.aligned, PARTY, apart=True)
+
+    def _rows(self, party: Party) -> Any:
+        """Return its rows as the method learns them, the same in every stage."""
+        if self._learned is None:
+            modelled = self.setup.modelled
+            rows = self.table if self.aligned is None else self.common_rows(party)
+            self._learned = rows if modelled is None else modelled.inside(read(rows))
+        return self._learned
+
+    def common_rows(self, party: Party) -> Table:
+        """Return the rows that all parties have, without the ids by which they were found.
+
+        Ids that are no id in the schema remain, since the method learns them.
+        """
+        assert self.aligned is not None
+        run = party.job.named(ALIGNMENT)
+        schema = self.setup.declared
+        party.begin(
+            run, messages.encode(StageFacts(self.study, ALIGNMENT, "", "", party.job.noise))
         )
-        index = setup.roster.index(self.name)
-        site = runs.site_of(self.name, rows, job, index, self._stores, terms)
-        return site, with_closing(side.handlers(setup.synth))
-
-    def _keep_declared(self, rows: Table, seed: int) -> None:
-        """Keep synthetic columns, as the study declares them."""
-        assert self._keep is not None
-        modelled, index = self._setup.modelled, self._setup.roster.index(self.name)
-        self._keep(rows if modelled is None else modelled.own(rows, index), seed)
-
-    def _most_asked(self, stage: str) -> Mapping[str, float] | None:
-        return None if self._asked is None else self._asked.get(stage, {})
-
-    def _alignment(self, run: str) -> Site[AlignmentData]:
-        """Its side of finding common rows, whose releases no budget covers."""
-        if run != self._job.named(ALIGNMENT):
-            raise WireError(f"party {self.name!r}: {run!r} aligns no rows of {self._job.run!r}")
-        if self._aligning is None and self._aligned is not None:
-            job, home = replace(self._job, limited=False), self._home / ALIGNMENT
-            if self._stores[1].get(f"stage/{run}") and not (home / LEDGER_FILE).exists():
-                raise runs.lost_ledger(home / LEDGER_FILE, "is gone")
-            stores = runs.open_stores(self.name, job, home)
-            index, most = self._setup.roster.index(self.name), self._most_asked(ALIGNMENT)
-            terms = Terms(self._roster, asked=most)
-            self._aligning = runs.site_of(self.name, self._aligned, job, index, stores, terms)
-        assert self._aligning is not None
-        return self._aligning
-
-    def _rows(self) -> Table | Unread:
-        """Its table: where rows are aligned first, those that all parties have, without the ids."""
-        modelled = self._setup.modelled
-        if self._aligned is None:
-            return self._table if modelled is None else modelled.inside(read(self._table))
-        run, schema = self._job.named(ALIGNMENT), self._setup.declared
-        found = common_rows(self._alignment(run), run)
-        found = read(
-            runs.rows_of_units(
-                found, self._setup.synth.method.split, schema, self._job,
-                self._setup.roster.index(self.name), self._home,
+        rows = read(
+            rows_of_units(
+                common_rows(party.site(run), run),
+                self.setup.synth.method.split,
+                schema,
+                party.job,
+                party.index,
+                party.home,
             )
-        )  # fmt: skip
-        gone = {c for c in self._aligned.columns if c not in schema.names or schema[c].kind == "id"}
-        found = found.select([name for name in found.names if name not in gone])
-        return found if modelled is None else modelled.inside(found)
+        )
+        matched_by = {
+            name
+            for name in self.aligned.columns
+            if name not in schema.names or schema[name].kind == "id"
+        }
+        return rows.select([name for name in rows.names if name not in matched_by])
 
 
-def _shown(facts: bytes) -> bytes:
-    found = messages.decode(facts, StageFacts)
-    return agreed({"stage": found.stage, "schema": found.schema, "encoder": found.encoder})
+def common_tables(carrier: Direct[Party]) -> dict[str, Table]:
+    """Return the rows that all parties have, party by party, where these are in this process."""
+    tables = {}
+    for name, party in carrier.parties.items():
+        side: Any = party.prepare
+        tables[name] = side.common_rows(party)
+    return tables
 
 
-# The coordinator's side
+# Synthetic columns that stay with their party
 
 
-class Carrier(Protocol):
-    """A transport that carries sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
-
-    noticed: Callable[[str, str], object]
-    """Called with a party and what hinders it, while its answer is awaited."""
-
-    def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
-        """The party's answer to `frame`; with facts where a stage begins with it."""
-
-    def await_for(self, seconds: float) -> None:
-        """Await answers to later questions for so long."""
+def keep_synthetic(site: Site[Any], rows: Table, seed: int) -> None:
+    """Store a party's synthetic columns, as the model draws them, and the seed of the run."""
+    site.remember(_SYNTHETIC, msgspec.msgpack.encode((seed, parquet_of(rows))))
 
 
-@dataclass
-class _Line:
-    """A carrier during a stage: the first question to every party has the stage's facts."""
+def synthetic_columns(party: Party, setup: Setup) -> tuple[Table, int] | None:
+    """Return synthetic columns that stay with a party, as the study declares them, and the seed.
 
-    carrier: Carrier
-    facts: bytes
-    seals: Seals
-    sizes: dict[str, tuple[int, int]]  # of the last exchange with a party, in bytes
-
-    def send(self, name: str, frame: bytes) -> bytes:
-        facts = b"" if name in self.sizes else self.facts
-        sealed, opened = self.seals.sealed[name], self.seals.opened[name]
-        answer = self.carrier.send(name, frame, facts)
-        there, back = self.seals.sealed[name] - sealed, self.seals.opened[name] - opened
-        self.sizes[name] = there or len(frame), back  # it may have lain there
-        return answer
+    None where the run has none, or has not come so far.
+    """
+    stored = party.site(party.job.run).recall(_SYNTHETIC, party.job.run)
+    if stored is None:
+        return None
+    seed, parquet = msgspec.msgpack.decode(stored, type=tuple[int, bytes])
+    rows = from_parquet(parquet)
+    if setup.modelled is not None:
+        rows = setup.modelled.own(rows, party.index)
+    return rows, seed
 
 
-def parties_over(carrier: Carrier, study: bytes, seals: Seals) -> runs.Parties:
-    """Opens sessions with parties that a carrier reaches.
+# Ledgers and stores
+
+
+def site_of(
+    name: str, data: Any, job: Job, index: int, stores: PartyStores, terms: Terms
+) -> Site[Any]:
+    """Return a party's site, once its ledger is open and the roster is known."""
+    ledger, store = stores
+    entropy: Entropy = OSEntropy()
+    if job.is_seeded:
+        entropy = SeededEntropy(f"{job.seed}/{index}".encode())
+    return Site(
+        name, data, ledger=ledger, entropy=entropy, store=store, digest=data.digest, terms=terms
+    )
+
+
+def open_stores(name: str, job: Job, home: Path | None) -> PartyStores:
+    """Open a party's ledger and store: in its folder, or in memory for all stages of the job.
+
+    LedgerError if the ledger was changed, or lacks what paid for a reply in the store; BudgetError
+    if another run has spent the budget, or what it released is about other neighbours.
+    """
+    limit = job.total or job.budget
+    if not job.limited:  # no bound, and yet the relation in which events are stated
+        limit = msgspec.structs.replace(limit, epsilon=inf)
+    if home is None:
+        return Ledger(name, limit=limit, identity=_seeded_identity(name, job)), MemoryStore()
+    store = FolderStore(home / "store", job.secret)
+    _mark(home / SEEDED, name, job)
+    identity = job.identity
+    # A key that is there is of an earlier run with noise of the system's, and stays.
+    if identity is None and not (home / KEY_FILE).exists():
+        identity = _seeded_identity(name, job)
+    ledger = Ledger(name, path=home / LEDGER_FILE, limit=limit, identity=identity)
+    try:
+        if job.limited and job.total is None:
+            require_unspent(name, ledger.entries, job.runs, job.budget)
+        paid = {"", *(entry.hash for entry in ledger.entries)}
+        if not paid.issuperset(store.payments()):
+            raise lost_ledger(home / LEDGER_FILE, "lacks what paid for answers in the store beside")
+        if job.limited:
+            _require_alike(ledger, store, limit)
+    except BaseException:  # a full disk, too
+        ledger.close()
+        raise
+    return ledger, store
+
+
+def _require_alike(ledger: Ledger, store: Store, limit: Budget) -> None:
+    """Refuse a limit of other neighbours than those for which the entries were priced.
+
+    An entry has a distance of neighbours, and not which neighbours these are.
+    """
+    now = [limit.unit, str(limit.relation), limit.rows_per_unit]
+    stored = store.get(_NEIGHBOURS)
+    priced_for: Any = now if stored is None else msgspec.json.decode(stored)
+    if len(priced_for) == 2:  # written before units were bounded: a row was protected, by any name
+        priced_for = [ROW, priced_for[1], 1]
+    if ledger.entries and priced_for != now:
+        unit, relation, rows_per_unit = priced_for
+        priced = Budget(1.0, limit.delta, unit, Relation(relation), rows_per_unit)
+        raise BudgetError(
+            f"budget: protects {limit.protected}, and the ledger of party {ledger.owner!r} holds "
+            f"what {priced.protected} costs, so these do not add up. Nothing was released. Give a "
+            "budget of the same unit, rows_per_unit and relation, or use a folder of its own."
+        )
+    if stored is None or priced_for != now:
+        store.put(_NEIGHBOURS, msgspec.json.encode(now))
+
+
+def lost_ledger(file: Path, what: str) -> LedgerError:
+    """Return the refusal of a ledger that is gone, or is an old copy."""
+    return LedgerError(
+        f"{file}: {what}. More was released than it says, and nothing will be now. Put the last "
+        "copy of this file back, or count the study as spent in full and agree on a new one"
+    )
+
+
+def _seeded_identity(name: str, job: Job) -> Identity | None:
+    """Return a key that anyone can make again where noise is seeded, else None: the party's own."""
+    return Identity.seeded(f"{job.seed}/{name}".encode()) if job.is_seeded else None
+
+
+def _mark(mark: Path, name: str, job: Job) -> None:
+    """Record that replies in a party's folder have seeded noise; such a folder stays so marked."""
+    if job.is_seeded:
+        mark.touch(mode=0o600)
+    elif mark.exists():
+        raise InputError(
+            f"party {name!r}: noise = {job.noise!r}, but what it stores in {mark.parent} has noise "
+            "from a seed, and would be sent again. Use a folder of its own."
+        )
+
+
+def require_unspent(
+    party: str, entries: Sequence[Entry], runs: Sequence[str], budget: Budget
+) -> None:
+    """Raise BudgetError where another run was in the ledger before these `runs` began.
+
+    A run that has begun may continue after a score was charged to the same ledger: what it has yet
+    to release is held to the ledger's limit.
+    """
+    places_of_runs = (place for place, entry in enumerate(entries) if entry.run in runs)
+    first = next(places_of_runs, len(entries))
+    others = entries[:first]
+    if others:
+        before = epsilon([entry.event for entry in others], budget.delta)
+        names = ", ".join(sorted({entry.run for entry in others}))
+        raise BudgetError(
+            f"party {party!r} has already spent epsilon = {before} of {budget.epsilon} at delta "
+            f"= {budget.delta} (run {names}), and this run asks for all of it. Nothing was "
+            "released. Continue the study as it was, or agree on a new budget and a folder of "
+            "its own: what both release adds up."
+        )
+
+
+# Unfinished trainings
+
+
+def training_name(job: Job) -> str:
+    """Return the name of the folders in which a run's unfinished trainings are stored."""
+    return f"training-{blake2b(job.run.encode(), digest_size=8).hexdigest()}"
+
+
+def training_store(setup: Setup, job: Job, home: Path) -> Path:
+    """Open a folder for checkpoints, in that of a party or the coordinator.
+
+    It records everything but the rows that decides what is trained.
+
+    Raises:
+        StudyError: What is stored there began with something else; the message names it.
+    """
+    folder = home / training_name(job)
+    store = FolderStore(folder)
+    facts = {
+        "method": setup.synth.method.name,
+        "settings": setup.synth.settings(),
+        "budget": job.budget,
+        "noise": job.noise,
+        "seed": job.seed,
+    }
+    now = msgspec.json.encode(facts)
+    before = store.get(_TRAINING_FACTS)
+    if before != now:
+        files_of_facts = 0 if before is None else 1
+        if len(list(folder.iterdir())) > files_of_facts:  # there are checkpoints, too
+            odd = "; ".join(differences(before or b"{}", now, "now"))
+            raise StudyError(
+                f"run {job.run!r} was stopped while it trained with {odd}. Continue with "
+                "what it began with, or start another run; to begin this training anew, remove "
+                f"{folder}."
+            )
+        store.put(_TRAINING_FACTS, now)
+    if home.name == "coordinator":
+        (folder / _BEGUN).touch()  # from here on other settings are refused by name
+    return folder
+
+
+def place_of(
+    setup: Setup,
+    side: Method | Stage,
+    job: Job,
+    name: str,
+    home: Path | None,
+    progress: Progress = silent,
+) -> Place:
+    """Return where a party works on a stage, whose folder `home` is.
+
+    StudyError if it was stopped while it trained, with other settings.
+    """
+    trains = isinstance(side, Method) and "party" in side.trains_at
+    store = training_store(setup, job, home) if trains and home else None
+    return Place(name, progress, store)
+
+
+# The parties of a run, and their rows
+
+
+def parties_of(method: Method, data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return the parties' tables, by name; the one owner's for a central method.
+
+    A single table is that of one party, "party-1", where parties hold different rows.
+
+    Raises:
+        RosterError: There is no party, or more than a method takes.
+    """
+    is_single = not isinstance(data, Mapping | list | tuple)
+    if method.split == "rows" and is_single:
+        return named_parties([data], names)
+    if method.split == "columns" and is_single:
+        raise RosterError(
+            f"data is one {type(data).__name__}, and {method.title} is for parties that hold "
+            "different columns; give one table per party, as a list or by name, or divide it: "
+            "sw.split_columns(data, 2)"
+        )
+    if method.split != "central":
+        tables = named_parties(data, names)
+        if not tables:
+            raise RosterError("data has no party; give one table per party, as a list or by name")
+        return tables
+    if not isinstance(data, Mapping):
+        return named_parties([data], ["curator"] if names is None else names)
+    if len(data) != 1:
+        raise RosterError(
+            f"data has {len(data)} parties, and {method.title} takes one that holds all rows"
+        )
+    return named_parties(data, None)
+
+
+def named_parties(data: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return the parties' tables, by name; without names they are "party-1" and so on.
+
+    Raises:
+        RosterError: `data` is one table, there are more or fewer names than tables, or two
+            parties have one name.
+    """
+    if isinstance(names, str):
+        raise RosterError(f"names={names!r} is one text; give a list with a name for every table")
+    if isinstance(data, Mapping):
+        tables = list(data.values())
+        party_names = [str(name) for name in data]
+    elif isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        tables = list(data)
+        party_names = _numbered(len(tables)) if names is None else [str(name) for name in names]
+    else:
+        raise RosterError(
+            f"data is a {type(data).__name__}; give one table per party, as a list or by name"
+        )
+    if len(tables) != len(party_names):
+        raise RosterError(f"names has {len(party_names)} entries for {len(tables)} tables")
+    repeated = [name for name, count in Counter(party_names).items() if count > 1]
+    if repeated:
+        raise RosterError(f"two parties are called {repeated[0]!r}; give each a name of its own")
+    return dict(zip(party_names, tables, strict=True))
+
+
+def _numbered(count: int) -> list[str]:
+    """Return names for so many parties; as texts they have the order of their numbers."""
+    width = len(str(count))
+    return [f"party-{number:0{width}d}" for number in range(1, count + 1)]
+
+
+def required_rows(name: str, number: int) -> None:
+    """Refuse a party without rows; not under a guarantee, where a refusal would show the first."""
+    if number == 0:
+        raise RosterError(f"party {name!r} has no rows; leave it out of the roster")
+
+
+def too_few(
+    owner: str, parts: Sequence[int], synth: MethodSettings, budget: Budget
+) -> Iterator[str]:
+    """Yield a sentence about parties' rows, if they are too few for the budget.
+
+    It shows a number of rows that may be private, so it is for whoever holds all of them.
 
     Args:
-        carrier: Seals and carries frames.
-        study: As `agreed`; every party compares it with its own.
-        seals: The carrier's, with every party's keys in the study's order.
+        owner: Who has the rows, with its verb, as the sentence begins.
+        parts: The number of rows at every party.
+        synth: The method with its settings.
+        budget: Of the run.
     """
-    keys = seals.roster.parties
-
-    @contextmanager
-    def opened(
-        setup: Setup, side: Method | Stage, job: runs.Job
-    ) -> Iterator[tuple[Session, Task, runs.Recall | None]]:
-        encoder = setup.encoder.to_json() if setup.encoder and setup.stage == "method" else ""
-        facts = StageFacts(study, setup.stage, setup.schema.to_json(), encoder, job.noise)
-        seals.sealing = job.sealing
-        line = _Line(carrier, messages.encode(facts), seals, {})
-        transcribed, run = setup.synth.method.transcribed, job.named(setup.stage)
-        status = None if job.folder is None else StatusFile(job.folder / STATUS, run)
-        if status is not None:
-            carrier.noticed = status.refused
-        session = runs.session_with(
-            line, keys, job, run, transcribed=transcribed, at_once=len(keys), status=status,
-            sizes=line.sizes,
-        )  # fmt: skip
-        try:
-            yield session, runs.task_of(setup, side, job), None
-        except BaseException as error:
-            if status is not None:
-                with suppress(OSError):  # which would hide the error
-                    status.end(type(error).__name__)
-            raise
-        if status is not None and setup.stage == "method":
-            status.end(FINISHED)
-
-    return opened
+    # Parties with different columns hold the same rows.
+    rows = max(parts) if synth.method.split == "columns" else sum(parts)
+    is_paid = budget.private and synth.method.needs_budget(synth)
+    if is_paid and rows * budget.epsilon < FEW:
+        yield (
+            f"{owner} {count_of(rows, 'row', 'rows')}: at epsilon = {budget.epsilon:g} the noise "
+            "is as large as any count of so few, so no table that is drawn from it can be useful. "
+            "Use more rows"
+        )
 
 
-def part_from(carrier: Carrier, names: Sequence[str], run: str, message: Part) -> list[str]:
-    """Let parties know that the coordinator has its result; the names of those that answered.
+def coded_rows(name: str, part: Any, encoder: Encoder) -> Codes:
+    """Return a party's rows as codes; an error about rows that do not fit names the party."""
+    if isinstance(part, Codes):
+        return part
+    with naming_party(name):
+        return encoder.encode(read(part))
+
+
+# Samples of rows
+
+
+def samples(synth: MethodSettings, relation: Relation, sample: float) -> bool:
+    """Return whether rows may be drawn for a method that does not only count them.
+
+    Parties with different columns must have the same rows. Where a method keeps a bound and a row
+    more or less makes a neighbour, a chance that follows from the number of rows would show it, so
+    that only a share is drawn, which does not depend on the table.
+    """
+    if synth.method.split == "columns" or sample == 1:
+        return False
+    is_count_private = synth.method.needs_budget(synth) and relation is Relation.ADD_REMOVE
+    return sample < 1 or not is_count_private
+
+
+def share_drawn(
+    part: Unread | None, synth: MethodSettings, relation: Relation, sample: float
+) -> float:
+    """Return the chance with which each row of a party takes part.
 
     Args:
-        carrier: As of `parties_over`, which awaits each answer for as long as `await_for` says.
-        names: Of the parties.
-        run: Name of the study's run, with `PARTING` as its stage.
-        message: What they are sent.
+        part: Rows that are not read yet; None for rows in memory, of which a number is not drawn.
+        synth: The method with its settings.
+        relation: Of the budget.
+        sample: As of `Synthesizer.fit`.
     """
-    body, heard = messages.encode(message), list[str]()
+    if not samples(synth, relation, sample):
+        return 1.0
+    if sample < 1:
+        return sample
+    if part is None:
+        return 1.0
+    return min(1.0, sample / max(part.num_rows, 1))
 
-    def tell(name: str) -> None:
-        frame = messages.encode(Envelope(run, 0, "coordinator", name, body))
-        with suppress(SiloweaveError):  # who is not there learns of it from its owner
-            carrier.send(name, frame)
-            heard.append(name)
 
-    threads = [Thread(target=tell, args=(name,), daemon=True) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sorted(heard)
+def sample_words(sample: float) -> str:
+    """Describe how rows were drawn, in words that name no number of rows of a party."""
+    if sample < 1:
+        return f"each row took part with a chance of {sample:g}"
+    return f"of a larger table in a database or a Parquet file about {sample:,.0f} rows were drawn"
+
+
+def rows_to_learn(
+    name: str,
+    part: Table | Unread,
+    synth: MethodSettings,
+    job: Job,
+    index: int,
+    home: Path | None,
+) -> Table:
+    """Return the rows that a party gives to a method that needs them: all, or a sample.
+
+    The sample is the same when a run continues: what it is drawn by is in the party's folder.
+    """
+    is_drawn_before = isinstance(part, Table) and part.drawn_of is not None
+    unread_part = None if isinstance(part, Table) else part
+    share = share_drawn(unread_part, synth, job.budget.relation, job.sample)
+    if share == 1 or is_drawn_before:
+        return read(part)
+    table = sampled(part, share, _secret_for(_SAMPLED, job, index, home))
+    _log.info(
+        "%s: a sample of %s of %s rows takes part",
+        name, f"{table.num_rows:,}", f"{table.drawn_of:,}",
+    )  # fmt: skip
+    return table
+
+
+def _secret_for(purpose: str, job: Job, index: int, home: Path | None) -> bytes:
+    """Return a party's own secret for a purpose; it stays the same in the party's folder."""
+    if job.noise == SEEDED:
+        return SeededEntropy(f"{job.seed}/{index}/{purpose}".encode()).bytes(_SECRET_BYTES)
+    store = FolderStore(home / "store", job.secret) if home else MemoryStore()
+    secret = store.get(purpose) or OSEntropy().bytes(_SECRET_BYTES)
+    store.put(purpose, secret)
+    return secret
+
+
+# Rows of each unit
+
+
+def require_row(name: str, budget: Budget) -> None:
+    """Refuse a party's codes where the unit is not a row: they do not say whose they are."""
+    if not budget.by_row:
+        raise SchemaError(
+            f"party {name!r}: its rows are codes, which do not say whose they are; give its table "
+            f"with the column {budget.unit!r}"
+        )
+
+
+def rows_taking_part(part: Any, split: str, schema: Schema, job: Job, index: int) -> Table:
+    """Read a party's rows that take part; arguments and errors are those of `rows_of_units`."""
+    is_ordered = not isinstance(unread(part), Database)
+    home = job.home(index)
+    rows = rows_of_units(read(part), split, schema, job, index, home, ordered=is_ordered)
+    return read(rows)
+
+
+def rows_of_units(
+    rows: Table | Unread,
+    split: str,
+    schema: Schema,
+    job: Job,
+    index: int,
+    home: Path | None,
+    *,
+    ordered: bool = True,
+) -> Table | Unread:
+    """Keep the rows that take part: at most so many of each unit, where that is not a row.
+
+    Rows that were bounded before stay as they are. See `tables.units` for what is kept, and why it
+    may follow from a public key where parties hold different columns.
+
+    Args:
+        rows: A party's rows, with the id column.
+        split: How the table is spread over parties, as of `Method`.
+        schema: The declared schema.
+        job: The budget and the run.
+        index: Place of the party in the roster.
+        home: Its folder; a resumed run keeps the same rows.
+        ordered: Whether the rows have an order that lasts; not where a database gave them.
+
+    Raises:
+        SchemaError: The table lacks the id column, or rows lack an id that none may lack.
+    """
+    if job.budget.by_row:
+        return rows
+    if split == "columns":
+        # All parties must keep the same rows, so that what decides it is known to all.
+        secret = blake2b(
+            job.run.encode(), digest_size=_SECRET_BYTES, person=b"siloweave units"
+        ).digest()
+    else:
+        secret = _secret_for(_UNITS, job, index, home)
+    most = job.budget.neighbours.rows
+    table = read(rows)
+    bounded = bounded_rows(table, schema[job.budget.unit], most, secret, ordered=ordered)
+    omitted = table.num_rows - bounded.num_rows
+    if omitted:
+        _log.info(
+            "%s of %s rows are left out: at most %d of each %s take part",
+            f"{omitted:,}", f"{table.num_rows:,}", most, job.budget.unit,
+        )  # fmt: skip
+    return bounded
+
+
+# Columns split: row i is the same person at every party
+
+
+def columns_of(
+    tables: Mapping[str, Table], schema: Schema, *, empty: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """Return every party's columns without ids, where parties hold columns of the same people.
+
+    Tables may be without rows if `empty`: where neighbours differ by a row, a refusal would show
+    the first one.
+
+    Raises:
+        RosterError: Parties have other numbers of rows, ids in another order, or no rows; or as of
+            `own_columns`, as is a SchemaError.
+
+    Example:
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> table, schema = adult(), adult_schema().select(["sex", "income", "age"])
+        >>> columns_of({"a": table.select(["age", "sex"]), "b": table.select(["income"])}, schema)
+        {'a': ('age', 'sex'), 'b': ('income',)}
+    """
+    columns = own_columns({name: table.names for name, table in tables.items()}, schema)
+    check_same_people(tables, schema, empty=empty)
+    return columns
+
+
+def check_same_people(tables: Mapping[str, Table], schema: Schema, *, empty: bool = False) -> None:
+    """Refuse tables of which row i is not one person; arguments and errors as of `columns_of`."""
+    if not empty:
+        for name, table in tables.items():
+            required_rows(name, table.num_rows)
+    _check_numbers(tables)
+    _check_ids(tables, schema)
+
+
+def own_columns(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, tuple[str, ...]]:
+    """Return every party's columns without ids, each at one party, from the names of all.
+
+    Raises:
+        RosterError: A party has no column but ids.
+        SchemaError: A column is in no schema, at no party, or at two; the message names parties.
+    """
+    owners = _owners_of(columns, schema)
+    absent = [column.name for column in schema.coded if column.name not in owners]
+    if absent:
+        raise SchemaError(
+            f"no party holds the schema's columns {', '.join(map(repr, absent))}; add them to a "
+            "party's table, or take them out of the schema."
+        )
+    parts = {
+        party: tuple(name for name in names if name in owners) for party, names in columns.items()
+    }
+    for party, names in parts.items():
+        if not names:
+            raise RosterError(f"party {party!r} has no column but ids; leave it out of the roster")
+    return parts
+
+
+def _owners_of(columns: Mapping[str, Sequence[str]], schema: Schema) -> dict[str, str]:
+    """Return who holds each column that is learned; SchemaError where two do, or it is unknown."""
+    owners: dict[str, str] = {}
+    for party, names in columns.items():
+        for name in names:
+            if name not in schema.names:
+                raise SchemaError(
+                    f"party {party!r}: the schema lacks its column {name!r}. Declare it, or leave "
+                    "it out of the party's table."
+                )
+            if not schema[name].modelled:
+                continue
+            if name in owners:
+                raise SchemaError(
+                    f"parties {owners[name]!r} and {party!r} both hold column {name!r}; take it "
+                    "from one of them. Only ids may be at several parties."
+                )
+            owners[name] = party
+    return owners
+
+
+def _check_numbers(tables: Mapping[str, Table]) -> None:
+    """Refuse parties that have other numbers of rows than the first."""
+    (first_name, first), *others = tables.items()
+    for name, table in others:
+        if table.num_rows != first.num_rows:
+            raise RosterError(
+                f"party {name!r} has {table.num_rows:,} rows and party {first_name!r} has "
+                f"{first.num_rows:,}; row i must be one person at every party. Align the tables "
+                "on an id first."
+            )
+
+
+def _check_ids(tables: Mapping[str, Table], schema: Schema) -> None:
+    """Refuse tables whose shared ids show another order of rows."""
+    id_names = [column.name for column in schema.columns if column.kind == "id"]
+    for id_name in id_names:
+        holders = [name for name, table in tables.items() if id_name in table.names]
+        texts: list[str | None] = []
+        for name in holders:
+            with naming_party(name):
+                party_texts = id_texts(tables[name], id_name)
+            texts = texts or party_texts
+            if party_texts != texts:
+                pairs = zip(texts, party_texts, strict=True)
+                row = int(np.argmax([mine != theirs for mine, theirs in pairs]))
+                raise RosterError(
+                    f"parties {holders[0]!r} and {name!r} differ in id {id_name!r} at row {row}; "
+                    "row i must be one person at every party. Align the tables first."
+                )

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from siloweave.core.conditional import Condition
 from siloweave.core.constrained import always_missing, condition_of, constrained_rows
+from siloweave.core.model import Model, Wanted
 from siloweave.errors import DataError, InputError, QuestionError, whole
 from siloweave.models.evidence import UNKNOWN, log_probability, shares
 from siloweave.models.mrf import MRF
@@ -43,9 +44,6 @@ from siloweave.tables.keys import Key, fold_in
 from siloweave.tables.modelled import Modelled, WantedCells, allowed_rows
 from siloweave.tables.read import Table, read, stacked
 from siloweave.tables.schema import Column, Schema
-
-if TYPE_CHECKING:
-    from siloweave.core.fit import Model, Wanted
 
 Blanks = Literal["missing", "unknown"]
 """What a cell without a value stands for: for a missing value, or for one that is not known."""

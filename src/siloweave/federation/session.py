@@ -3,15 +3,12 @@
 The last message of a run is `Close`: every party sends its ledger as it stands after the run, so
 that a coordinator reads no party's file, in one process or over a network.
 
-`InProcess` hands the bytes that would cross a network to sites in this process.
-
 **Guarantee**: a ledger holds what was released and what that costs, and no value that came from
 rows, so it may be sent. The coordinator checks that its lines are one unbroken chain of hashes up
 to its head, and that the chain holds every entry that paid for a reply of this session. An entry's
 hash covers all lines before it, so a party that changes or removes a line up to the last of these
-entries is refused by name. It can still send less than it added after that entry. A transport adds
-no guarantee: a party answers frames as over any other. `InProcess` is a simulation, as a party's
-table is handed to its site at the start, which a network never does.
+entries is refused by name. It can still send less than it added after that entry. A carrier adds
+no guarantee: a party answers frames as over any other.
 """
 
 from __future__ import annotations
@@ -22,12 +19,13 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from siloweave.errors import LedgerError, RosterError, SiloweaveError, WireError
 from siloweave.federation import course, messages, records
+from siloweave.federation.carriers.carrier import Carrier
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.messages import (
     Envelope,
@@ -125,17 +123,6 @@ def _entries_in(party: str, reply: Closed, paid: set[str]) -> Entries:
     return entries
 
 
-class Transport(Protocol):
-    """Carries one frame to one party and its answer back.
-
-    Conforming: `InProcess`, `spool.Spool`. A network transport has the same one method
-    and announces dropouts by raising RosterError.
-    """
-
-    def send(self, name: str, frame: bytes) -> bytes:
-        """The party's answer to `frame`."""
-
-
 @contextmanager
 def naming_step(asked: Envelope) -> Iterator[None]:
     """Let an error about an answer name its party and step."""
@@ -155,7 +142,7 @@ class Session:
 
     Args:
         roster: Names, in the order of the replies.
-        transport: How frames travel.
+        carrier: How frames travel.
         run: Name of the run; a run that is started again under its name resumes.
         transcript: Where every answer is stored; nowhere if None.
         receipts: Where the payments in answers are kept; nowhere if None.
@@ -177,7 +164,7 @@ class Session:
     def __init__(
         self,
         roster: Sequence[str],
-        transport: Transport,
+        carrier: Carrier,
         *,
         run: str,
         transcript: records.FolderTranscript | None = None,
@@ -209,7 +196,7 @@ class Session:
         self.gone: set[str] = set()
         """Parties that did not answer where some may vanish; they are asked again in `close`."""
         self._paid: dict[str, set[str]] = {name: set() for name in roster}
-        self._transport = transport
+        self._carrier = carrier
         self._sizes = {} if sizes is None else sizes
         self._transcript = transcript
         self._receipts = receipts
@@ -219,6 +206,11 @@ class Session:
         self._late: dict[str, Future[tuple[course.Traffic, bytes] | None]] = {}  # not waited for
         self._along = False  # whether the last question had the one along that closes
         self._proofs = {} if proofs is None else proofs
+
+    @property
+    def simulated(self) -> bool:
+        """Whether one process has the rows of all parties."""
+        return self._carrier.simulated
 
     def ask(
         self,
@@ -269,10 +261,10 @@ class Session:
     ) -> dict[str, R]:
         """Ask some parties in one step, of whom so many may vanish: the replies of the others.
 
-        A party whose transport raises RosterError is gone, and is not asked again in the run, also
+        A party whose carrier raises RosterError is gone, and is not asked again in the run, also
         if that is started again. `last` is as of `ask`, as long as nobody is gone. Once the names
         of those that answered are `enough`, no other party is waited for. It is not gone: the next
-        question to it waits until this one is answered, or its transport gives it up.
+        question to it waits until this one is answered, or its carrier gives it up.
 
         Raises:
             RosterError: if more are gone; names them. Nobody else is asked from there on, and the
@@ -429,7 +421,7 @@ class Session:
         if status is not None:
             status.asked(asked.step, self._question, asked.to)
         try:
-            answer = self._transport.send(asked.to, frame)
+            answer = self._carrier.send(asked.to, frame)
         except SiloweaveError as error:
             if status is not None:
                 status.refused(asked.to, str(error))
@@ -455,7 +447,7 @@ class Session:
     def _read(self, asked: Envelope, body: bytes, kind: type[R]) -> R:
         """Write a reply down, read it, and keep its payments."""
         run, step, name = asked.run, asked.step, asked.to
-        if self._transcript is not None:
+        if self._transcript is not None and kind.transcribed:
             self._transcript.record(records.TranscriptRecord(run, step, name, asked.body, body))
         reply = messages.decode(body, kind)
         self._paid[name] |= payments(reply)
@@ -479,18 +471,3 @@ def _work(left: Iterator[tuple[Envelope, Future[T]]], send: Callable[[Envelope],
 def _gave(found: Mapping[str, Future[Any]]) -> set[str]:
     """Who gave something so far; raises the first error of those that are done."""
     return {name for name, one in found.items() if one.done() and one.result() is not None}
-
-
-class InProcess:
-    """A transport that hands frames to sites in this process, by the parties' names."""
-
-    def __init__(self, sites: Mapping[str, Site[Any]], handlers: Handlers) -> None:
-        self._sites = dict(sites)
-        self._handlers = with_closing(handlers)
-
-    def send(self, name: str, frame: bytes) -> bytes:
-        """The site's answer to `frame`."""
-        if name not in self._sites:
-            present = sorted(self._sites)
-            raise RosterError(f"party {name!r} is not there; present are {present}")
-        return self._sites[name].answer(frame, self._handlers)

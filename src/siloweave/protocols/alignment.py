@@ -17,12 +17,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from siloweave.core.fit import Cost, Ledgers
-from siloweave.core.run import Job, in_process, named_parties
+from siloweave.core.party import Party, PartySide, direct_parties, named_parties
+from siloweave.core.run import session_with
+from siloweave.core.settings import Job
 from siloweave.errors import InputError, RosterError, naming_party, whole
 from siloweave.federation.alignment import Alignment, align
 from siloweave.federation.alignment_party import (
@@ -128,7 +132,11 @@ def align_rows(
         raise RosterError(f"data has {len(held)} parties; an alignment needs two or more")
     job = Job(UNBOUNDED, folder=Path(folder) if folder else None, run=run, limited=False)
     start = time.perf_counter()
-    with in_process(held, PARTY, job, run) as (session, sites):
+    sides = {name: partial(_alignment_side, party_data) for name, party_data in held.items()}
+    with closing(direct_parties(sides, job)) as carrier:
+        carrier.open(run, b"")
+        session = session_with(carrier, job, run)
+        sites = {name: party.site(run) for name, party in carrier.parties.items()}
         report = align(session, first, rules=normalised, chunk=chunk, progress=progress)
         tables = {
             name: _native(common_rows(site, run), given[name]) for name, site in sites.items()
@@ -137,6 +145,11 @@ def align_rows(
     cost = Cost(session.traffic, session.rounds, {"alignment": time.perf_counter() - start})
     progress("aligned", 1.0)
     return AlignedRows(tables, Ledgers(entries, UNBOUNDED.delta), cost, report)
+
+
+def _alignment_side(data: AlignmentData, party: Party, run: str, facts: bytes) -> PartySide:
+    """Return a party's side of an alignment."""
+    return PartySide(data, PARTY)
 
 
 def _check(most: int | None, workers: int | None, chunk: int) -> None:

@@ -23,9 +23,10 @@ import msgspec
 import numpy as np
 
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.fit import FeatureModel, Generator, Pool, Wanted
-from siloweave.core.method import READERS, Keep, Place, Result, Setup, Task, View
-from siloweave.core.run import OwnerData
+from siloweave.core.feature_model import FeatureModel, Pool
+from siloweave.core.method import READERS, Place, Result, Setup, Task, View
+from siloweave.core.model import Generator, Model, Wanted
+from siloweave.core.party import OwnerData, Recall, keep_synthetic
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -51,28 +52,17 @@ _ONE_WAY = "decoder/one_way"  # where rows are raked
 # A party's data
 
 
-@dataclass(frozen=True)
-class ColumnsData(OwnerData):
-    """What a party works with: its columns, ids left out, rows in the order that all share.
-
-    Attributes:
-        keep: Takes synthetic columns that stay with this party, and their seed; or None.
-    """
-
-    keep: Keep | None = None
-
-
 def parts_of(setup: Setup) -> dict[str, Schema]:
     """Every party's part of the schema, without ids, in roster order."""
     return {name: setup.schema.select(list(own)) for name, own in setup.columns.items()}
 
 
-def columns_data(table: Table, setup: Setup, place: Place) -> ColumnsData:
+def columns_data(table: Table, setup: Setup, place: Place) -> OwnerData:
     """A party's columns, whose rows must fit the schema."""
     schema = parts_of(setup)[place.name]
     own = table.select(list(schema.names))
     Encoder(schema).encode(own)
-    return ColumnsData(own, schema, place.progress, place.store, place.keep)
+    return OwnerData(own, schema, place.progress, place.store)
 
 
 def column_facts(setup: Setup) -> dict[str, Any]:
@@ -161,7 +151,7 @@ class ShareColumns(Request[SharedColumns], frozen=True, tag="columns/share"):
     """Let the columns that you decode of drawn vectors be put together with the others'."""
 
 
-def share_columns(request: ShareColumns, site: Site[ColumnsData]) -> SharedColumns:
+def share_columns(request: ShareColumns, site: Site[OwnerData]) -> SharedColumns:
     """Pay once for all that will be decoded, and for exact shares to which it is raked."""
     one_way = OneWay.of(site.rows.table, site.rows.schema)
     site.remember(_ONE_WAY, one_way.to_json().encode())
@@ -316,32 +306,37 @@ class ColumnsModel(FeatureModel):
         return cls(net, whole.features, whole.one_way, whole.target)
 
 
-def gathered(
-    load: LoadCoder, joint: Any, setup: Setup, recall: Callable[[str, str], bytes | None]
-) -> ColumnsModel:
-    """The coordinator's generator together with the local decoders, which a simulation may read.
+def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> ColumnsModel:
+    """Return the coordinator's generator together with the local decoders of all parties.
+
+    Only a simulation reads these: see `party.Recall`.
 
     Args:
         load: Reads a party's coder.
         joint: What the coordinator trained.
         setup: Of the run.
-        recall: What a party remembers under a key.
+        session: Asks the parties, which are in this process.
     """
-    decoders, cells = {}, dict[str, Cells]()
-    for name in setup.roster:
-        kept, coder = recall(name, _FEATURES), recall(name, _CODER)
-        assert kept is not None  # a method that keeps no decoder is broken
-        assert coder is not None
-        decoders[name] = LocalDecoder.of(kept, coder, load)
-        if (text := recall(name, _ONE_WAY)) is not None:
-            cells |= {one.column.name: one for one in OneWay.from_json(text).cells}
-    known = {one.column: one for d in decoders.values() for one in d.features.encodings}
-    names = [name for name in setup.schema.names if name in known]
-    features = Features(setup.schema, tuple(known[name] for name in names))
+    replies = session.ask(Recall((_FEATURES, _CODER, _ONE_WAY)))
+    decoders = {}
+    cells: dict[str, Cells] = {}
+    for name, reply in zip(setup.roster, replies, strict=True):
+        stored = reply.values.value
+        decoders[name] = LocalDecoder.of(stored[_FEATURES], stored[_CODER], load)
+        if _ONE_WAY in stored:
+            one_way = OneWay.from_json(stored[_ONE_WAY])
+            cells |= {column_cells.column.name: column_cells for column_cells in one_way.cells}
+    encodings = {
+        encoding.column: encoding
+        for decoder in decoders.values()
+        for encoding in decoder.features.encodings
+    }
+    names = [name for name in setup.schema.names if name in encodings]
+    features = Features(setup.schema, tuple(encodings[name] for name in names))
     net = JoinedGenerator(joint, decoders, features)
     target = getattr(setup.synth, "target", None)
-    one_way = OneWay(tuple(cells[name] for name in names)) if cells else None
-    return ColumnsModel(net, features, one_way, target)
+    raked_to = OneWay(tuple(cells[name] for name in names)) if cells else None
+    return ColumnsModel(net, features, raked_to, target)
 
 
 # Drawing rows over a network, where decoders are elsewhere
@@ -402,9 +397,7 @@ def most_decoded(setup: Setup) -> int:
     return 3 if setup.modelled is None else _MOST_DECODED
 
 
-def decode_columns(
-    load: LoadCoder, request: DecodeColumns, site: Site[ColumnsData]
-) -> DrawnColumns:
+def decode_columns(load: LoadCoder, request: DecodeColumns, site: Site[OwnerData]) -> DrawnColumns:
     """Decode, at home, and send synthetic columns; their bytes depend on the request alone."""
     rows, schema = _decoded(load, request, site, request.words)
     stored = site.recall(_ONE_WAY)
@@ -417,19 +410,17 @@ def decode_columns(
     return DrawnColumns(site.release_made(lambda: _packed(rows, schema, codes)))
 
 
-def keep_columns(load: LoadCoder, request: KeepColumns, site: Site[ColumnsData]) -> KeptColumns:
+def keep_columns(load: LoadCoder, request: KeepColumns, site: Site[OwnerData]) -> KeptColumns:
     """Decode, and keep synthetic columns at home; asked again, they are the same."""
     rows, _ = _decoded(load, request, site)
-    if site.rows.keep is None:
-        raise WireError(f"party {site.name!r}: has no place for synthetic columns")
-    site.rows.keep(rows, request.seed)
+    keep_synthetic(site, rows, request.seed)
     return KeptColumns(Public(rows.num_rows, "as many as were asked for"))
 
 
 def _decoded(
     load: LoadCoder,
     request: DecodeColumns | KeepColumns,
-    site: Site[ColumnsData],
+    site: Site[OwnerData],
     words: tuple[int, ...] = (),
 ) -> tuple[Table, Schema]:
     """A party's columns of drawn vectors, and their schema."""
@@ -605,11 +596,14 @@ class DrawnRows:
             (folder / "rows.parquet").write_bytes(parquet_of(self.rows))
 
 
-def decoded_rows(session: Session, task: Task, result: Result, count: int | None) -> DrawnRows:
-    """Rows of the coordinator's generator, whose columns the parties decode at home.
+def decoded_rows(
+    load: LoadCoder, session: Session, task: Task, result: Result, count: int | None
+) -> Model:
+    """Return what draws rows of the coordinator's generator, whose columns the parties decode.
 
-    Constraints are public: the coordinator finds synthetic rows that break one, and has others
-    decoded in their place.
+    In a simulation that is a model, since all decoders are in this process. Between organisations
+    the parties decode as many rows as the study asks for, at home. Constraints are public: the
+    coordinator finds synthetic rows that break one, and has others decoded in their place.
 
     Raises:
         WireError: A party sent what does not fit; names it.
@@ -618,6 +612,8 @@ def decoded_rows(session: Session, task: Task, result: Result, count: int | None
     setup = task.setup
     joint: Any = result.model
     synth: Any = setup.synth
+    if session.simulated:
+        return _gathered(load, joint, setup, session)
     if not synth.shared:
         number = (result.num_rows or 1) if count is None else count
         batches = [joint.sample(number, key=fold_in(task.seed, _BATCHES[0]))]

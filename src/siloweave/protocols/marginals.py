@@ -17,7 +17,7 @@ from math import inf
 from statistics import median
 from typing import Any, ClassVar, cast
 
-from siloweave.core.fit import MarginalModel, Measured
+from siloweave.core.marginal_model import MarginalModel, Measured
 from siloweave.core.method import (
     CURATOR,
     READERS,

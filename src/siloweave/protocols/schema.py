@@ -46,7 +46,8 @@ from siloweave.core.method import (
     View,
     Views,
 )
-from siloweave.core.run import NAMING_DELTA, OwnerData
+from siloweave.core.party import OwnerData
+from siloweave.core.settings import NAMING_DELTA
 from siloweave.errors import InputError, SchemaError, WireError
 from siloweave.federation.dropouts import MaskPlan
 from siloweave.federation.expected import CheckedReply

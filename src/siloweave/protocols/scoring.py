@@ -34,7 +34,9 @@ which party holds which columns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from math import floor, fsum, sqrt
 from pathlib import Path
@@ -43,15 +45,18 @@ from typing import Any, Literal
 import numpy as np
 
 from siloweave.core.fit import Fit, epsilon_of_row
-from siloweave.core.run import (
-    Job,
+from siloweave.core.party import (
+    Party,
+    PartySide,
     PartyStores,
     coded_rows,
-    in_process,
+    direct_parties,
     named_parties,
     require_row,
     rows_taking_part,
 )
+from siloweave.core.run import session_with
+from siloweave.core.settings import Job
 from siloweave.errors import (
     BudgetError,
     InputError,
@@ -492,8 +497,8 @@ def score_parties(
     before = _before(after, folder, run, codes)
     allowed = _allowed(budget, total, after)
     stores = {name: _stores_after(name, entries, allowed) for name, entries in before.items()}
-    job = replace(job, stores=stores, total=allowed)
-    found, entries = _run(codes, judged, asked, job, split)
+    job = replace(job, total=allowed)
+    found, entries = _run(codes, judged, asked, job, split, stores)
     old = {name: before.get(name, ()) for name in entries}  # as they were charged then
     ledgers = {name: (*old[name], *es[len(old[name]) :]) for name, es in entries.items()}
     paid = {name: [e for e in es if e.run == run] for name, es in ledgers.items()}
@@ -514,12 +519,21 @@ def score_parties(
 
 
 def _run(
-    codes: Mapping[str, Codes], judged: Codes, asked: Sequence[Clique], job: Job, split: str
+    codes: Mapping[str, Codes],
+    judged: Codes,
+    asked: Sequence[Clique],
+    job: Job,
+    split: str,
+    stores: Mapping[str, PartyStores],
 ) -> tuple[dict[str, tuple[list[Clique], PartyScore]], dict[str, tuple[Entry, ...]]]:
     """Open the ledgers, let every party check what it is going to pay, then ask for the scores."""
     together = len(codes) if split == "columns" else 1
     rows = {name: ScoredRows(one, job.budget, together) for name, one in codes.items()}
-    with in_process(rows, HANDLERS, job, job.run) as (session, sites):
+    sides = {name: partial(_scoring_side, party_rows) for name, party_rows in rows.items()}
+    with closing(direct_parties(sides, job, stores)) as carrier:
+        carrier.open(job.run, b"")
+        session = session_with(carrier, job, job.run)
+        sites = {name: party.site(job.run) for name, party in carrier.parties.items()}
         if split == "columns":  # every party is sent what the others spent on the same people
             spent = {n: [e for e in s.ledger.entries if e.run != job.run] for n, s in sites.items()}
             for name, site in sites.items():
@@ -531,6 +545,11 @@ def _run(
             check_price(site, job.run, priced(*price, neighbours))
         found = ask_scores(session, judged, asked, price, neighbours, job.progress)
         return found, {name: site.ledger.entries for name, site in sites.items()}
+
+
+def _scoring_side(rows: ScoredRows, party: Party, run: str, facts: bytes) -> PartySide:
+    """Return a party's side of a score."""
+    return PartySide(rows, HANDLERS)
 
 
 def _check_budgets(budget: Any, total: Any) -> None:

@@ -43,6 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from siloweave.core.method import Asked, Case, Forecast, Setup, Task, same_people_note
+from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, CapacityError, InputError, WireError, count_of
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WHOLE, WORDS, CheckedReply
@@ -81,7 +82,7 @@ from siloweave.privacy.events import (
 from siloweave.privacy.mechanisms import Entropy
 from siloweave.protocols import secure_products as products
 from siloweave.protocols.accuracy import error_forecast, numbers_of, two_round_buys
-from siloweave.protocols.columns import ColumnsData, parts_of
+from siloweave.protocols.columns import parts_of
 from siloweave.protocols.histograms import (
     NoisyHistogram,
     columns_to_cut,
@@ -527,7 +528,7 @@ class _Party:
     """A party's side, made again from what is remembered."""
 
     plan: SecurePlan
-    site: Site[ColumnsData]
+    site: Site[OwnerData]
     agreed: _Agreed
     codes: Codes  # of its own columns
     domain: Domain  # of all columns
@@ -683,14 +684,14 @@ class _Party:
         return WireError(f"party {self.site.name!r} {what}. Nothing was released")
 
 
-def _plan_of(synth: Any, site: Site[ColumnsData]) -> SecurePlan:
+def _plan_of(synth: Any, site: Site[OwnerData]) -> SecurePlan:
     facts, limit = site.terms.facts, site.ledger.limit
     if limit is None or not limit.private:
         raise BudgetError(f"party {site.name!r} has no limit; marginals are paid for out of one")
     return SecurePlan(synth, facts["schema"], facts["parts"], limit)
 
 
-def begin(synth: Any, request: Begin, site: Site[ColumnsData]) -> Begun:
+def begin(synth: Any, request: Begin, site: Site[OwnerData]) -> Begun:
     """Pay for the bound, if this party is the first and it is private, and for columns to cut."""
     site.require_first()
     plan, table = _plan_of(synth, site), site.rows.table
@@ -722,7 +723,7 @@ def _bound_of(rows: int, bound: UpperBound | UnitUpperBound, entropy: Entropy) -
     return max(rows, int(noisy[0]), 1)
 
 
-def _party(synth: Any, site: Site[ColumnsData], agreed: _Agreed | None = None) -> _Party:
+def _party(synth: Any, site: Site[OwnerData], agreed: _Agreed | None = None) -> _Party:
     """This party's side, once it is agreed on who takes part, and how columns are coded."""
     kept = site.recall("agreed")
     if agreed is not None:
@@ -739,7 +740,7 @@ def _party(synth: Any, site: Site[ColumnsData], agreed: _Agreed | None = None) -
     return found
 
 
-def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
+def _made(synth: Any, site: Site[OwnerData], agreed: _Agreed) -> _Party:
     who, plan = f"party {site.name!r}", _plan_of(synth, site)
     n = site.rows.table.num_rows
     known = max(1, n) if plan.bound is None else int(site.recall("bound") or agreed.rows)
@@ -761,7 +762,7 @@ def _made(synth: Any, site: Site[ColumnsData], agreed: _Agreed) -> _Party:
     return _Party(plan, site, agreed, codes, domain)
 
 
-def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows:
+def share(synth: Any, request: ShareRows, site: Site[OwnerData]) -> SharedRows:
     """Mask rows, and encrypt them to the other parties."""
     party = _party(synth, site, _Agreed(request.keys, request.dealer, request.rows, request.sizes))
     slab = (request.start, request.stop)
@@ -783,7 +784,7 @@ def share(synth: Any, request: ShareRows, site: Site[ColumnsData]) -> SharedRows
     return SharedRows(site.relay(sent, readers, _in_run(site.run, party.step)))
 
 
-def measure(synth: Any, request: MeasureTables, site: Site[ColumnsData]) -> Tables:
+def measure(synth: Any, request: MeasureTables, site: Site[OwnerData]) -> Tables:
     """Check what all tables cost together, then pay for this party's, and count."""
     party = _party(synth, site)
     checked_cliques([table.clique for table in request.tables], party.domain, site.name)
@@ -1166,7 +1167,7 @@ class SecureMarginals:
     """The coordinator's side: it deals random words, carries messages, and opens noisy tables.
 
     Args:
-        session: With the parties, who hold `ColumnsData`.
+        session: With the parties, who hold `OwnerData`.
         task: The run's.
 
     Attributes:

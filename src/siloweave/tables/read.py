@@ -2330,6 +2330,11 @@ def parquet_of(table: Table) -> bytes:
     return file.getvalue()
 
 
+def from_parquet(data: bytes) -> Table:
+    """Read a table from the bytes of a Parquet file, as `parquet_of` gives them."""
+    return read(pl.read_parquet(BytesIO(data)))
+
+
 def beside(tables: Sequence[Table]) -> Table:
     """Put columns of tables of the same rows side by side; a name that repeats counts once.
 

@@ -16,7 +16,7 @@ from functools import partial
 from math import sqrt
 from typing import ClassVar
 
-from siloweave.core.fit import Measured
+from siloweave.core.marginal_model import Measured
 from siloweave.core.method import (
     OTHERS,
     OTHERS_NOISE,

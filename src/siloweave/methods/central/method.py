@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from siloweave.core.fit import FeatureModel, Generator
+from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import (
     BARE_READERS,
     CURATOR,
@@ -34,7 +34,10 @@ from siloweave.core.method import (
     Task,
     View,
 )
-from siloweave.core.run import OwnerData, Synthesizer, part_of
+from siloweave.core.model import Generator
+from siloweave.core.party import OwnerData
+from siloweave.core.run import Synthesizer
+from siloweave.core.settings import part_of
 from siloweave.federation.session import Session
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.central.messages import Train, TrainedModel

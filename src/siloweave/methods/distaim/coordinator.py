@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.fit import Measured
+from siloweave.core.marginal_model import Measured
 from siloweave.core.method import Result, Task
 from siloweave.errors import BudgetError, CapacityError
 from siloweave.federation import masking

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siloweave.core.fit import FeatureModel
+from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import Result, Setup, Task
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion

@@ -82,7 +82,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from siloweave.core.fit import FeatureModel
+from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import (
     BARE_READERS,
     CURATOR,
@@ -103,7 +103,8 @@ from siloweave.core.method import (
     masked_sums,
     openings,
 )
-from siloweave.core.run import Synthesizer, part_of
+from siloweave.core.run import Synthesizer
+from siloweave.core.settings import part_of
 from siloweave.errors import InputError, number, whole
 from siloweave.methods.dp_sgd.coordinator import (
     check_affordable,

@@ -47,7 +47,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siloweave.core.fit import FeatureModel
+from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import (
     BARE_READERS,
     COORDINATOR,
@@ -62,7 +62,8 @@ from siloweave.core.method import (
     View,
     Views,
 )
-from siloweave.core.run import Synthesizer, part_of
+from siloweave.core.run import Synthesizer
+from siloweave.core.settings import part_of
 from siloweave.errors import InputError, whole
 from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordinate_critics
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take

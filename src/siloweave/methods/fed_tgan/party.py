@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 
-from siloweave.core.run import OwnerData
+from siloweave.core.party import OwnerData
 from siloweave.errors import WireError, naming_party
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, WIDEST, WORDS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released

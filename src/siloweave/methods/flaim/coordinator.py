@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from siloweave.core.fit import Measured
+from siloweave.core.marginal_model import Measured
 from siloweave.core.method import Case
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array

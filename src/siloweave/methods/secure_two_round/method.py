@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.fit import MarginalModel
+from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import (
     COORDINATOR,
     NOISE,

@@ -95,7 +95,8 @@ from siloweave.core.method import (
     Views,
     own_columns,
 )
-from siloweave.core.run import Synthesizer, built, plain
+from siloweave.core.run import Synthesizer
+from siloweave.core.settings import built, plain
 from siloweave.errors import InputError, number
 from siloweave.methods.silofuse.coordinator import (
     JointModel,
@@ -126,7 +127,6 @@ from siloweave.protocols.columns import (
     column_facts,
     columns_data,
     decoded_rows,
-    gathered,
     readers,
     require_replacing,
     with_decoding,
@@ -147,8 +147,7 @@ _COMMON: Mapping[str, Any] = {
     "paper": _PAPER,
     "prepare": columns_data,
     "facts": column_facts,
-    "gather": partial(gathered, load_coder),
-    "decode": decoded_rows,
+    "decode": partial(decoded_rows, load_coder),
     "load": partial(ColumnsModel.read, joint=JointModel.load, coder=load_coder),
     "check_schema": check_trainable,
     "trains_at": ("coordinator", "party"),

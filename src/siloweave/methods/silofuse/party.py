@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from siloweave.core.party import OwnerData
 from siloweave.errors import BudgetError, WireError
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array, Public
@@ -42,7 +43,6 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Gaussian, NonPrivate
 from siloweave.protocols.columns import (
-    ColumnsData,
     ShareColumns,
     condition_of,
     keep_decoder,
@@ -65,7 +65,7 @@ _HALF = 60_000.0  # largest number that half precision is used for
 _HUGE, _MOST = 1e9, 2**24  # beyond any latent; integers whose squares add up without overflow
 
 
-def code(synth: SiloFuse, request: Code, site: Site[ColumnsData]) -> Coded:
+def code(synth: SiloFuse, request: Code, site: Site[OwnerData]) -> Coded:
     """Fit a coder, keep it, and send latents."""
     from siloweave.models import coders
     from siloweave.tables.features import Layout
@@ -105,7 +105,7 @@ def class_codes(V: Matrix) -> Array:
 
 
 def _coding(
-    target: str | None, settings: Any, layout: Layout, seed: int, site: Site[ColumnsData]
+    target: str | None, settings: Any, layout: Layout, seed: int, site: Site[OwnerData]
 ) -> dict[str, Any]:
     """A party's own coder: its share of the widths, the target if it is its own, and a key."""
     names, roster = site.rows.schema.names, site.terms.roster
@@ -154,7 +154,7 @@ def bounded(Z: Matrix, grid: float, most: int) -> Ints:
     return K
 
 
-def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData]) -> Noised:
+def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> Noised:
     """Pay for all rows' latents, then draw their noise."""
     data, features = site.rows, Features.declared(site.rows.schema)
     coder = declared_coder(data.schema, synth)
@@ -173,7 +173,7 @@ def code_noised(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData]) -
     return Noised(site.release(event, "latents of all rows, bounded and noised", draw))
 
 
-def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[ColumnsData]) -> None:
+def _check_together(synth: SiloFuse, request: CodeNoised, site: Site[OwnerData]) -> None:
     """Refuse noise with which all parties together would go beyond this party's limit."""
     if (limit := site.ledger.limit) is None:
         return
@@ -205,7 +205,7 @@ def batch_of(step: int, rows: int, batch: int, seed: int) -> Ints:
     return order[place : place + size]
 
 
-def begin(synth: E2EDistr, request: BeginJoint, site: Site[ColumnsData]) -> JointBegun:
+def begin(synth: E2EDistr, request: BeginJoint, site: Site[OwnerData]) -> JointBegun:
     """Fit encoders, make a coder, and pay for all that will be sent at every step."""
     data = site.rows
     key = fold_in(request.seed, "train", "features")
@@ -271,7 +271,7 @@ class _PartyState:
         return jnp.asarray(CheckedReply("the coordinator").reals(field, array, shape), jnp.float32)
 
 
-def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
+def _state_of(synth: E2EDistr, site: Site[OwnerData]) -> _PartyState:
     place = ("work", site.run)
     if isinstance(found := site.memo.get(place), _PartyState):
         return found
@@ -298,14 +298,14 @@ def _state_of(synth: E2EDistr, site: Site[ColumnsData]) -> _PartyState:
     return made
 
 
-def _keep(site: Site[ColumnsData], state: _PartyState, step: int, network: State) -> None:
+def _keep(site: Site[OwnerData], state: _PartyState, step: int, network: State) -> None:
     from siloweave.models.rounds import packed
 
     remember_step("state-", step, packed(network), site)
     state.states[step % 2] = (step, network)
 
 
-def _network(site: Site[ColumnsData], state: _PartyState, step: int) -> State:
+def _network(site: Site[OwnerData], state: _PartyState, step: int) -> State:
     """The network after so many steps; raises WireError where the party is at another."""
     found = state.states.get(step % 2)
     if found is not None and found[0] == step:
@@ -322,7 +322,7 @@ def _network(site: Site[ColumnsData], state: _PartyState, step: int) -> State:
     return network
 
 
-def forward(synth: E2EDistr, request: Forward, site: Site[ColumnsData]) -> Activations:
+def forward(synth: E2EDistr, request: Forward, site: Site[OwnerData]) -> Activations:
     """Take the step before, and code a batch."""
     state = _state_of(synth, site)
     if request.step == 0:
@@ -336,7 +336,7 @@ def forward(synth: E2EDistr, request: Forward, site: Site[ColumnsData]) -> Activ
     )
 
 
-def _turned(site: Site[ColumnsData], state: _PartyState, step: int, slope: Array | None) -> State:
+def _turned(site: Site[OwnerData], state: _PartyState, step: int, slope: Array | None) -> State:
     """The network after a step that was decoded."""
     kept = site.recall(f"back-{step % 2}")
     if kept is None or slope is None:
@@ -349,7 +349,7 @@ def _turned(site: Site[ColumnsData], state: _PartyState, step: int, slope: Array
     return state.side.turned(network, rows, back, along)
 
 
-def backward(synth: E2EDistr, request: Backward, site: Site[ColumnsData]) -> Slopes:
+def backward(synth: E2EDistr, request: Backward, site: Site[OwnerData]) -> Slopes:
     """Decode, and answer with the loss and its slope."""
     state = _state_of(synth, site)
     if request.step >= state.steps:
@@ -362,7 +362,7 @@ def backward(synth: E2EDistr, request: Backward, site: Site[ColumnsData]) -> Slo
     return Slopes(release(lambda: Array.of(np.asarray(slope), "<f4")), release(lambda: float(loss)))
 
 
-def end(synth: E2EDistr, request: End, site: Site[ColumnsData]) -> Ended:
+def end(synth: E2EDistr, request: End, site: Site[OwnerData]) -> Ended:
     """Keep the coder with its averaged weights."""
     state = _state_of(synth, site)
     coder = state.coder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from siloweave.core.method import Result, Task
-from siloweave.core.run import part_of
+from siloweave.core.settings import part_of
 from siloweave.federation.expected import MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session

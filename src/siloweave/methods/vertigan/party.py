@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from siloweave.core.run import part_of
+from siloweave.core.party import OwnerData
+from siloweave.core.settings import part_of
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS
 from siloweave.federation.messages import Array, Public, Released
@@ -36,7 +37,7 @@ from siloweave.privacy import mechanisms
 from siloweave.privacy.accountants import epsilon
 from siloweave.privacy.events import Event, NonPrivate
 from siloweave.privacy.shared_steps import quantised
-from siloweave.protocols.columns import ColumnsData, keep_decoder, release_rows
+from siloweave.protocols.columns import keep_decoder, release_rows
 from siloweave.protocols.histograms import NoisyHistogram, release_counts
 from siloweave.protocols.networks import jax_key
 from siloweave.protocols.private_steps import MOST_NUMBERS, refuse_unpayable
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 _BEGIN, _COUNTS, _KEY, _ENTRY = "begin", "counts", "key", "entry"  # what a party remembers
 
 
-def plan_of(synth: VertiGAN, site: Site[ColumnsData]) -> VertiGANPlan:
+def plan_of(synth: VertiGAN, site: Site[OwnerData]) -> VertiGANPlan:
     """The plan that the study's public facts and this party's budget lead to."""
     limit = site.ledger.limit
     if limit is None or not limit.private:
@@ -61,7 +62,7 @@ def plan_of(synth: VertiGAN, site: Site[ColumnsData]) -> VertiGANPlan:
     return VertiGANPlan.of(synth, parts, limit)
 
 
-def count(synth: VertiGAN, request: CountOwnColumns, site: Site[ColumnsData]) -> Counted:
+def count(synth: VertiGAN, request: CountOwnColumns, site: Site[OwnerData]) -> Counted:
     """Pay for the number of rows, if this party is the first, then for all counts at once."""
     site.require_first()
     plan, table = plan_of(synth, site), site.rows.table
@@ -73,7 +74,7 @@ def count(synth: VertiGAN, request: CountOwnColumns, site: Site[ColumnsData]) ->
     return reply
 
 
-def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[ColumnsData]) -> VertiGANReady:
+def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> VertiGANReady:
     """Check what all parties are going to pay together, and remember what was asked."""
     rows: tuple[Released[int], ...] = ()
     if synth.private:
@@ -88,7 +89,7 @@ def begin(synth: VertiGAN, request: BeginVertiGAN, site: Site[ColumnsData]) -> V
     return VertiGANReady(rows, Public(True, "says nothing"))
 
 
-def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[ColumnsData]) -> None:
+def _check_prices(synth: VertiGAN, request: BeginVertiGAN, site: Site[OwnerData]) -> None:
     """Refuse noise that is no event, or with which all parties go beyond this party's limit."""
     who, plan, limit = f"party {site.name!r}", plan_of(synth, site), site.ledger.limit
     if not (1 <= request.dimension <= MOST_NUMBERS and 1 <= request.rows <= MOST_ROWS):
@@ -129,7 +130,7 @@ class _PartyState:
     first: GANState  # the networks before the first round
 
 
-def _state_of(synth: VertiGAN, site: Site[ColumnsData]) -> _PartyState:
+def _state_of(synth: VertiGAN, site: Site[OwnerData]) -> _PartyState:
     """What `begin` was asked, ready to train."""
     asked, key = site.recall(_BEGIN), site.recall(_KEY)
     if asked is None or key is None:
@@ -141,9 +142,7 @@ def _state_of(synth: VertiGAN, site: Site[ColumnsData]) -> _PartyState:
     return state
 
 
-def _made(
-    synth: VertiGAN, site: Site[ColumnsData], begun: BeginVertiGAN, kept: bytes
-) -> _PartyState:
+def _made(synth: VertiGAN, site: Site[OwnerData], begun: BeginVertiGAN, kept: bytes) -> _PartyState:
     import jax.numpy as jnp
 
     from siloweave.models.vertigan import heads_of, own_start
@@ -176,7 +175,7 @@ def _made(
     return _PartyState(synth, settings, begun, rate, event, features, heads, rows, first)
 
 
-def train(synth: VertiGAN, request: TrainCritics, site: Site[ColumnsData]) -> Moved:
+def train(synth: VertiGAN, request: TrainCritics, site: Site[OwnerData]) -> Moved:
     """Pay for the critic's steps, take them, move the head, and answer."""
     state, number = _state_of(synth, site), request.number
     own = _before(state, site, number)
@@ -188,7 +187,7 @@ def train(synth: VertiGAN, request: TrainCritics, site: Site[ColumnsData]) -> Mo
     return Moved(site.release(state.event, what, draw))
 
 
-def _before(state: _PartyState, site: Site[ColumnsData], number: int) -> GANState:
+def _before(state: _PartyState, site: Site[OwnerData], number: int) -> GANState:
     """The networks before a round; the last two are kept, so that a round can be done again."""
     from siloweave.models.rounds import unpacked
 
@@ -206,7 +205,7 @@ def _before(state: _PartyState, site: Site[ColumnsData], number: int) -> GANStat
 
 
 def _played(
-    state: _PartyState, site: Site[ColumnsData], number: int, own: GANState, hidden: Matrix
+    state: _PartyState, site: Site[OwnerData], number: int, own: GANState, hidden: Matrix
 ) -> Array:
     """All critic steps, and the head's; where a bound is kept, nothing here raises for a row."""
     import jax.numpy as jnp
@@ -231,7 +230,7 @@ def _played(
 
 
 def _privately(
-    state: _PartyState, site: Site[ColumnsData], own: GANState, hidden: Any
+    state: _PartyState, site: Site[OwnerData], own: GANState, hidden: Any
 ) -> tuple[GANState, Any]:
     """Critic steps along sums of clipped gradients, rounded to integers, with exact noise."""
     import jax

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.fit import MarginalModel, Measured
+from siloweave.core.marginal_model import MarginalModel, Measured
 from siloweave.core.method import Result, Task
 from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.session import Session

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, ClassVar, Literal
 
-from siloweave.core.fit import MarginalModel
+from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import (
     COORDINATOR,
     NOISE,

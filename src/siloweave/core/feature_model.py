@@ -1,0 +1,143 @@
+"""A generator of feature vectors as a model of a table: it decodes, rakes, and meets conditions.
+
+**Guarantee**: none of its own, see `model.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from siloweave.core.conditional import (
+    VectorCondition,
+    accepted,
+    balanced_column,
+    conditions,
+    equally,
+    imposed,
+    shares_in,
+)
+from siloweave.core.model import Generator, Wanted
+from siloweave.models.raking import chosen, enough
+from siloweave.tables.arrays import Floats, Ints, Matrix
+from siloweave.tables.features import Features, OneWay
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.read import Table
+from siloweave.tables.schema import Schema
+
+# Rows drawn for each row that raking takes, at first and at most; and so many more besides, as few
+# rows are chosen well only among more of them.
+_SPARE = 1.5
+_MOST = 4.0
+_MORE = 1000
+_FEWEST_RAKED = 100
+"""Fewer rows are not raked."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows that were drawn, to choose among.
+
+    Attributes:
+        rows: All of them.
+        codes: Finds, per column, the cell of every row.
+        taken: Rows at some places; numbers that choosing left far off are moved.
+    """
+
+    rows: Table
+    codes: Callable[[], list[Ints]]
+    taken: Callable[[Ints], Table]
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """A generator of feature vectors.
+
+    Attributes:
+        net: Draws feature vectors.
+        features: Vectors to table and back.
+        one_way: How single columns were distributed, as it was released; rows are raked to it.
+            None where nothing is known.
+        target: A column whose classes the model is conditioned on.
+    """
+
+    net: Generator
+    features: Features
+    one_way: OneWay | None = None
+    target: str | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+        return self.features.schema
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Rows of the model: raked where nothing is given, else by conditions and rejection."""
+        asked_rows, seed, features = wanted.num_rows, wanted.seed, self.features
+        otherwise = 1 if num_rows is None else num_rows
+        if wanted.free:
+            return self._free(otherwise if asked_rows is None else asked_rows, wanted, like)
+        known = [plan.column for plan in features.encodings]
+        count, cells = conditions(self.schema, known, wanted.given, asked_rows, otherwise)
+        asked = [
+            VectorCondition.of(one, features, fold_in(seed, "given", one.name)) for one in cells
+        ]
+        if wanted.balanced is not False:
+            column = balanced_column(self.schema, wanted.balanced, self.target, cells)
+            even = equally(column, shares_in(self.net, features, column, seed), count, seed)
+            asked.append(VectorCondition.of(even, features, fold_in(seed, "given")))
+        X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
+        rows = features.decode(X, key=fold_in(seed, "values"), like=like)
+        return imposed(rows, [one.cells for one in asked], like)
+
+    def with_values(self, names: Sequence[str]) -> FeatureModel:
+        """Return the model itself, which draws missing values where it has them."""
+        return self
+
+    def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
+        """Rows without conditions."""
+        seed = wanted.seed
+        shares = self.shares if wanted.raked and count >= _FEWEST_RAKED else None
+        drawn = count if shares is None else ceil(_SPARE * count) + _MORE
+        batches = [self.net.sample(drawn, key=fold_in(seed, "rows"))]
+        pool = self.decoded(batches, seed, like)
+        if shares is None:
+            return pool.rows
+        lack = enough(pool.codes(), shares, count)
+        needed = ceil(min(drawn * lack, _MOST * count + _MORE))
+        if needed > drawn:
+            batches.append(self.net.sample(needed - drawn, key=fold_in(seed, "more rows")))
+            pool = self.decoded(batches, seed, like)
+        return pool.taken(chosen(pool.codes(), shares, count, key=seed))
+
+    @property
+    def shares(self) -> list[Floats] | None:
+        """Per column, the share of each cell that rows are raked to; None where it is not known."""
+        return None if self.one_way is None else self.one_way.shares
+
+    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
+        """Rows from vectors that were drawn in one batch or more."""
+        X, known = np.concatenate(batches), self.one_way or OneWay(())
+        rows = self.features.decode(X, key=fold_in(seed, "values"), like=like)
+        return Pool(rows, lambda: known.codes(rows), lambda at: known.moved(rows.take(at), rows))
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files into a folder."""
+        self.net.save(folder / "model.safetensors")
+        facts = {"target": self.target, "features": self.features.to_json()}
+        (folder / "features.json").write_bytes(msgspec.json.encode(facts))
+        if self.one_way is not None:
+            (folder / "one_way.json").write_text(self.one_way.to_json())
+
+    @classmethod
+    def load(cls, folder: Path, net: Callable[[Path], Generator]) -> FeatureModel:
+        """Read what `save` wrote; `net` reads the generator."""
+        facts = msgspec.json.decode((folder / "features.json").read_bytes())
+        features, path = Features.from_json(facts["features"]), folder / "one_way.json"
+        one_way = OneWay.from_json(path.read_bytes()) if path.is_file() else None
+        return cls(net(folder / "model.safetensors"), features, one_way, facts["target"])

@@ -1,0 +1,66 @@
+"""What a carrier is: it hands a coordinator's frames to parties, and their answers back.
+
+A run asks `open` once at the beginning of each of its stages, then `send` for every question, and
+`close` at its end. No method, and nothing of core or app, asks which carrier it has.
+
+**Guarantee**: none of its own. What a party answers is decided at the party (federation/site.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from siloweave.progress import Stopwatch
+
+
+class Carrier(Protocol):
+    """Carries frames between a coordinator and the parties of a run.
+
+    Conforming: `direct.Direct`, `sealed.SealedCarrier`.
+    """
+
+    noticed: Callable[[str, str], object]
+    """Called with a party and what hinders it, while its answer is awaited."""
+
+    @property
+    def keys(self) -> Mapping[str, bytes]:
+        """Every party's public key for signatures, in the order of the roster."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether one process has the rows of all parties; reports of such a run say so."""
+
+    @property
+    def at_once(self) -> int:
+        """Parties that it asks at the same time, at least."""
+
+    @property
+    def sizes(self) -> Mapping[str, tuple[int, int]]:
+        """By party, bytes of the last question and of its answer, where frames grow on the way."""
+
+    @property
+    def sealing(self) -> Stopwatch:
+        """Seconds in which frames are sealed and opened, at the coordinator."""
+
+    def open(self, run: str, facts: bytes) -> None:
+        """Begin a stage.
+
+        Args:
+            run: Name under which the stage releases.
+            facts: What every party prepares its side from.
+
+        Raises:
+            SiloweaveError: A party refuses the stage before it is asked anything.
+        """
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """Return a party's answer to a frame.
+
+        Raises:
+            RosterError: The party is unknown, or does not answer.
+            SiloweaveError: What the party refuses the question with.
+        """
+
+    def close(self) -> None:
+        """End the run; parties of this process close their ledgers."""

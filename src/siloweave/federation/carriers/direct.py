@@ -1,0 +1,74 @@
+"""Parties in this process: a carrier that calls them.
+
+The bytes are those that would cross a network, so that messages are counted and not estimated.
+
+**Guarantee**: none; this is a simulation. Whoever runs it has every party's table, which a network
+never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from siloweave.errors import RosterError, naming_party
+from siloweave.progress import Stopwatch
+
+
+class Answering(Protocol):
+    """A party as this carrier calls it. Conforming: `core.party.Party`, `SiteParty`."""
+
+    roster: Mapping[str, bytes]
+
+    @property
+    def key(self) -> bytes:
+        """Its public key for signatures."""
+
+    def begin(self, run: str, facts: bytes) -> None:
+        """Prepare a stage, from the name of its run and from facts."""
+
+    def answer(self, frame: bytes) -> bytes:
+        """Return the answer to a frame."""
+
+    def close(self) -> None:
+        """Close its ledger."""
+
+
+P = TypeVar("P", bound=Answering)
+
+
+class Direct(Generic[P]):
+    """Carries frames by a call to parties of this process; see `carrier.Carrier`.
+
+    Args:
+        parties: By name, in the order of the roster. Each is given the keys of all.
+    """
+
+    simulated = True
+    at_once = 1
+
+    def __init__(self, parties: Mapping[str, P]) -> None:
+        self.parties = dict(parties)
+        self.keys = {name: party.key for name, party in self.parties.items()}
+        self.sizes: Mapping[str, tuple[int, int]] = {}
+        self.sealing = Stopwatch()
+        self.noticed: Callable[[str, str], object] = lambda name, why: None
+        for party in self.parties.values():
+            party.roster = self.keys
+
+    def open(self, run: str, facts: bytes) -> None:
+        """Let every party prepare a stage, so that nobody has released anything if one cannot."""
+        for name, party in self.parties.items():
+            with naming_party(name):
+                party.begin(run, facts)
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """Return a party's answer to a frame; RosterError without such a party."""
+        if name not in self.parties:
+            raise RosterError(f"party {name!r} is not there; present are {sorted(self.parties)}")
+        return self.parties[name].answer(frame)
+
+    def close(self) -> None:
+        """Close all ledgers."""
+        for party in self.parties.values():
+            party.close()

@@ -1,0 +1,104 @@
+"""Parties elsewhere: a carrier of sealed frames, which a spool folder or an engine transports.
+
+**Guarantee**: none of its own, see federation/frames.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from typing import Protocol
+
+from siloweave.errors import SiloweaveError
+from siloweave.federation import messages
+from siloweave.federation.frames import Seals
+from siloweave.federation.messages import Envelope
+from siloweave.federation.session import Part
+
+
+class Post(Protocol):
+    """What transports sealed frames. Conforming: `spool.Spool`, `engine.Engine`."""
+
+    noticed: Callable[[str, str], object]
+    """Called with a party and what hinders it, while its answer is awaited."""
+
+    def send(self, name: str, frame: bytes, facts: bytes = b"") -> bytes:
+        """Return the party's answer to `frame`; with facts where a stage begins with it."""
+
+    def await_for(self, seconds: float) -> None:
+        """Await answers to later questions for so long."""
+
+
+class SealedCarrier:
+    """Carries frames to parties outside this process; see `carrier.Carrier`.
+
+    Args:
+        post: Seals and transports frames.
+        seals: The post's, with every party's keys in the study's order.
+    """
+
+    simulated = False
+
+    def __init__(self, post: Post, seals: Seals) -> None:
+        self._post = post
+        self._seals = seals
+        self._facts = b""
+        self.keys = seals.roster.parties
+        self.at_once = len(self.keys)
+        self.sizes: dict[str, tuple[int, int]] = {}
+        self.sealing = seals.sealing
+
+    @property
+    def noticed(self) -> Callable[[str, str], object]:
+        """What is called with a party and what hinders it."""
+        return self._post.noticed
+
+    @noticed.setter
+    def noticed(self, notice: Callable[[str, str], object]) -> None:
+        self._post.noticed = notice
+
+    def open(self, run: str, facts: bytes) -> None:
+        """Begin a stage; its facts go to a party with the first question."""
+        self._facts = facts
+        self.sizes.clear()
+
+    def send(self, name: str, frame: bytes) -> bytes:
+        """Return a party's answer to a frame, and count the bytes that crossed."""
+        facts = b"" if name in self.sizes else self._facts
+        sealed_before = self._seals.sealed[name]
+        opened_before = self._seals.opened[name]
+        answer = self._post.send(name, frame, facts)
+        bytes_to_party = self._seals.sealed[name] - sealed_before
+        bytes_from_party = self._seals.opened[name] - opened_before
+        # Nothing was sealed where the question lay there from an earlier run of this process.
+        self.sizes[name] = bytes_to_party or len(frame), bytes_from_party
+        return answer
+
+    def part(self, run: str, message: Part, seconds: float) -> list[str]:
+        """Let all parties know that the coordinator has its result; return who answered.
+
+        Args:
+            run: Name of the study's run, with "parting" as its stage.
+            message: What they are sent.
+            seconds: How long each answer is awaited.
+        """
+        self._post.await_for(seconds)
+        body = messages.encode(message)
+        names: list[str] = []
+
+        def send(name: str) -> None:
+            frame = messages.encode(Envelope(run, 0, "coordinator", name, body))
+            with suppress(SiloweaveError):  # who is not there hears of it from its owner
+                self._post.send(name, frame)
+                names.append(name)
+
+        threads = [Thread(target=send, args=(name,), daemon=True) for name in self.keys]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sorted(names)
+
+    def close(self) -> None:
+        """Leave the parties as they are: they end by themselves, once they are asked to part."""
