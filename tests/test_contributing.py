@@ -1,19 +1,19 @@
-"""What CONTRIBUTING shows works as it stands there: a method, a measure, a transport."""
+"""What CONTRIBUTING shows works as it stands there: a method, a measure, a carrier."""
 
 import re
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import siloweave as sw
-from siloweave.core.run import parties_in
+from siloweave.core.method import job_for
+from siloweave.core.run import fit_parties, open_here
 from siloweave.evaluate import scoring
 from siloweave.evaluate.scoring import Heading, Measure
+from siloweave.federation.carriers.direct import Direct
 from siloweave.tables import Column, Schema, Table
-from tests.synthesizers.processes import in_processes
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -57,14 +57,14 @@ def test_the_measure_is_scored_beside_its_ceiling_and_floor(monkeypatch):
     assert found["largest share gap"].ceiling < 0.05
 
 
-def test_the_transport_carries_a_whole_run(tmp_path):
+def test_the_carrier_carries_a_whole_run():
     budget = sw.Budget(epsilon=4.0, delta=1e-5)
     names = {
-        "time": time, "contextmanager": contextmanager, "in_processes": in_processes,
-        "parties_in": parties_in, "sw": sw, "parties": [people(200, i) for i in range(2)],
-        "schema": SCHEMA, "budget": budget, "folder": tmp_path,
+        "time": time, "Direct": Direct, "open_here": open_here, "fit_parties": fit_parties,
+        "job_for": job_for, "sw": sw, "parties": [people(200, i) for i in range(2)],
+        "schema": SCHEMA, "budget": budget,
     }  # fmt: skip
-    exec(block("A new transport"), names)
+    exec(block("A new carrier"), names)
     fitted = names["fitted"]
     assert fitted.epsilon <= 4.0
     assert len(fitted.sample(7)) == 7

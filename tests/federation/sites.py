@@ -13,6 +13,10 @@ class SiteParty:
         self._line = line
 
     @property
+    def ledger(self):
+        return self.site.ledger
+
+    @property
     def key(self):
         return self.site.ledger.key
 
@@ -21,6 +25,10 @@ class SiteParty:
 
     def answer(self, frame):
         return self.site.answer(frame, self._line._handlers)
+
+    def recall(self, run, names):
+        stored = {name: self.site.recall(name, run) for name in names}
+        return {name: value for name, value in stored.items() if value is not None}
 
     def close(self):
         """Whoever made the site closes its ledger."""
@@ -32,6 +40,7 @@ class Sites(Direct):
     def __init__(self, sites, handlers):
         self._handlers = with_closing(handlers)
         super().__init__({name: SiteParty(site, self) for name, site in sites.items()})
+        self.keys = {name: party.key for name, party in self.parties.items()}
 
 
 def handlers_of(carrier):

@@ -49,7 +49,7 @@ def run_of(frame, split, relation, *, schema=SCHEMA, before=None, epsilon=4.0, *
         body = messages.decode(frame, Envelope).body
         request = messages.decode_request(body, handlers_of(transport))
         reply = reply_in(answer, reply_type(type(request)))
-        known = {entry.hash for entry in transport._sites[name].ledger.entries}
+        known = {entry.hash for entry in transport.parties[name].ledger.entries}
         unpaid.extend(payments(reply) - known)
         said.append((name, *shown(request), shown(reply)))
         return answer

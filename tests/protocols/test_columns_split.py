@@ -35,7 +35,6 @@ from siloweave.protocols.columns import (
     ColumnsModel,
     columns_data,
     decoded_rows,
-    gathered,
     keep_decoder,
     with_decoding,
 )
@@ -133,7 +132,7 @@ class Echo(Synthesizer):
         prepare=columns_data,
         handlers=lambda synth: {Send: send},
         coordinate=coordinate,
-        gather=partial(gathered, Plain.load),
+        decode=partial(decoded_rows, Plain.load),
         load=partial(ColumnsModel.read, joint=loaded, coder=Plain.load),
         forecast=lambda synth, case: Forecast({}, 1.0, 1, 1.0, math.inf),
         party_share=lambda synth: 0.5,
@@ -330,7 +329,7 @@ class FarEcho(Echo):
     method: ClassVar[Method] = replace(
         Echo.method,
         handlers=with_decoding(lambda synth: {Send: send}, Plain.load),
-        decode=decoded_rows,
+        decode=partial(decoded_rows, Plain.load),
         forecast=lambda synth, case: Forecast({Send: 1}, 1.0, 1, 1.0, math.inf),
     )
 

@@ -443,7 +443,7 @@ def test_a_party_that_was_killed_between_both_questions_opens_what_it_masked(tmp
     sites = {n: site(n) for n in NAMES}
     ledgers = {n: s.ledger for n, s in sites.items()}
     study.line = Line(sites)
-    study.session._transport = study.line
+    study.session._carrier = study.line
     study.session.rounds = 0
     study.session.run = "killed"
     for name, reply in study.session.ask_present(dict.fromkeys(NAMES, KeyRequest()), 0).items():
@@ -452,7 +452,7 @@ def test_a_party_that_was_killed_between_both_questions_opens_what_it_masked(tmp
     def killed(name, step, request):
         if isinstance(request, OpenSum):
             again = FolderStore(tmp_path / name)
-            study.line._sites[name] = site_with(
+            study.line.parties[name].site = site_with(
                 name, tables[name], terms, ledger=ledgers[name], store=again
             )
         return request
@@ -497,7 +497,7 @@ def test_nobody_is_waited_for_whose_shares_are_not_needed():
     """
     study = study_of()
     session, slow = study.session, Slow(study.line, ("bob", "eve"), OpenSum)
-    session._transport, session._at_once = slow, len(NAMES)
+    session._carrier, session._at_once = slow, len(NAMES)
     found = study.count()
     assert same(found.tables, study.exact(NAMES))
     assert session.gone == set()
@@ -516,7 +516,7 @@ def test_who_is_gone_is_not_waited_for_again_when_a_run_is_closed():
     session._at_once = len(NAMES)
     study.count()
     assert session.gone == {"bob"}
-    session._transport = slow = Slow(Sites(study.line.sites, HANDLERS), ("bob",), Close)
+    session._carrier = slow = Slow(Sites(study.line.sites, HANDLERS), ("bob",), Close)
     closing = session.close()
     assert sorted(closing.ledgers) == sorted(set(NAMES) - {"bob"})
     slow.released.set()

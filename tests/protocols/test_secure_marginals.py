@@ -710,7 +710,7 @@ def test_a_party_that_vanishes_ends_a_run_and_nothing_is_out_that_no_ledger_has(
         if gone and not answered:
             raise WireError(f"party {name!r} does not answer")
         answer = send(transport, name, frame)
-        paid = {entry.hash for entry in transport._sites[name].ledger.entries}
+        paid = {entry.hash for entry in transport.parties[name].ledger.entries}
         sent.append(payments(reply_in(answer, reply_type(type(request)))) <= paid)
         if gone:  # and its answer is lost
             raise WireError(f"party {name!r} does not answer")

@@ -60,7 +60,7 @@ class Crossed:
             sent |= {
                 _bytes(one) for one in (value.values() if isinstance(value, dict) else [value])
             }
-        events = {entry.hash: entry.event for entry in transport._sites[name].ledger.entries}
+        events = {entry.hash: entry.event for entry in transport.parties[name].ledger.entries}
         reply = messages.decode(messages.decode(answer, Envelope).body, reply_type(type(asked)))
         for part in reply.__struct_fields__:
             value = getattr(reply, part)

@@ -17,8 +17,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from siloweave.tables.codes import Encoder
 from siloweave.tables.read import Table, from_parquet, parquet_of, read
 from siloweave.tables.schema import Schema
 
-START, KEY, ROSTER, OPEN, FRAME, REFUSED = (bytes([i]) for i in range(1, 7))
+START, KEY, ROSTER, OPEN, FRAME, RECALL, REFUSED = (bytes([i]) for i in range(1, 8))
 _HEAD = 9  # bytes before the data: its kind, and its length
 _PATIENCE_S = 30.0  # for a process to end
 _STUDY = b"{}"
@@ -132,6 +133,11 @@ class Processes:
         except OSError as error:
             raise RosterError(f"party {name!r} is gone; its process ended: {error}") from error
 
+    def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Return what a party has stored in a run under some names."""
+        self._lines[name].send(RECALL, msgspec.msgpack.encode((run, names)))
+        return msgspec.msgpack.decode(self._answer(name), type=dict[str, bytes])
+
     def close(self) -> None:
         """End all processes."""
         for line in self._lines.values():
@@ -189,9 +195,11 @@ class Start(msgspec.Struct, frozen=True):
 def _start(setup: Setup, name: str, table: Table, job: Job) -> bytes:
     """Return what starts a party's process, as bytes."""
     budget, encoder = setup.budget, setup.encoder
+    plain = setup.synth.settings()
+    given = [setting.name for setting in fields(setup.synth) if setting.init]
     start = Start(
         method=setup.synth.method.name,
-        settings=setup.synth.settings(),
+        settings={name: plain[name] for name in given},
         schema=setup.declared.to_json(),
         encoder=encoder.to_json() if encoder else "",
         columns=dict(setup.held),
@@ -248,9 +256,10 @@ def _opened(line: Channel) -> Party:
         dropouts=start.dropouts,
     )
     home = job.home(start.index)
-    stores = open_stores(start.name, job, home)
-    side = StudySide(setup, _STUDY, from_parquet(start.table), simulated=True)
-    party = Party(start.name, job, start.index, stores, side, home=home)
+    side = StudySide(setup, _STUDY, from_parquet(start.table))
+    party = Party(
+        start.name, job, start.index, partial(open_stores, start.name, job, home), side, home=home
+    )
     line.send(KEY, party.key)
     _, data = line.receive()
     party.roster = msgspec.msgpack.decode(data, type=dict[str, bytes])
@@ -267,6 +276,9 @@ def _served(line: Channel, party: Party) -> None:
             if kind == OPEN:
                 party.begin(*msgspec.msgpack.decode(data, type=tuple[str, bytes]))
                 line.send(kind, b"")
+            elif kind == RECALL:
+                run_name, names = msgspec.msgpack.decode(data, type=tuple[str, list[str]])
+                line.send(kind, msgspec.msgpack.encode(party.recall(run_name, names)))
             else:
                 line.send(kind, party.answer(data))
         except SiloweaveError as error:

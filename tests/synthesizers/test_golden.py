@@ -54,4 +54,9 @@ def test_parties_in_processes_of_their_own_give_the_same(name, tmp_path):
 def test_parties_that_answer_sealed_frames_give_the_same(name, tmp_path):
     if CASES[name].synth.method.decode is not None:
         pytest.skip("its decoders stay with the parties; test_network.py compares its rows")
-    assert golden(name, tmp_path, in_frames) == KEPT[name]
+    digests = golden(name, tmp_path, in_frames)
+    # Frames are larger than what they seal, and nothing is simulated: fit.json says both.
+    assert digests["saved"].pop("fit.json")
+    expected = {**KEPT[name], "saved": dict(KEPT[name]["saved"])}
+    expected["saved"].pop("fit.json")
+    assert digests == expected

@@ -479,6 +479,7 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
             for step in islice(steps, 1 + int(most)):
                 again = msgspec.structs.replace(asked_last, step=step)
                 before = len(host.ledger.entries)
+                host._sides.clear()
                 host._sites.clear()
                 try:
                     host.reply(Opened(FRAME, messages.encode(again), b""))

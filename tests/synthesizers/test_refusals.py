@@ -66,7 +66,7 @@ class Trapped(Framed):
         host, own = self.hosts[name]
         opened = own.open(question, self.seals.name)
         envelope = messages.decode(opened.data, Envelope)
-        host._begin(envelope.run, opened.facts)
+        host._begin_from(envelope.run, opened.facts)
         tag = messages.msgspec.msgpack.decode(envelope.body)["type"]
         if (envelope.run, tag) not in self.seen:
             self.seen.add((envelope.run, tag))
@@ -74,7 +74,7 @@ class Trapped(Framed):
         return super().answered(name, question)
 
     def fail(self, host, run, opened):
-        site, handlers = host._sites[run]
+        site, handlers = host._answering(run)
         file = self.folder / f"{len(self.seen)}.jsonl"
         shutil.copy(site.ledger.path, file)
         trap = copy.copy(site)
@@ -110,7 +110,7 @@ def test_no_error_of_a_handler_names_a_value_of_a_row(name, tmp_path, caplog):
 def test_an_error_travels_as_its_class_says(kind, tmp_path):
     with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
         for host, _ in hosts.values():
-            host._prepared = lambda run, facts: Trap(kind).rows
+            host.prepare = lambda party, run, facts: Trap(kind).rows
         with pytest.raises(SiloweaveError) as caught:
             asked(hosts, seals, facts_of(setup))
     assert (CANARY in str(caught.value)) == issubclass(kind, NAMES_NO_ROW)
@@ -124,6 +124,7 @@ def test_no_error_names_a_folder_of_the_party(tmp_path):
         asked(hosts, seals, facts_of(setup, encoder=""))
         for file in (tmp_path / name / "store").iterdir():
             file.write_bytes(b"damaged")
+        host._sides.clear()
         host._sites.clear()
         with pytest.raises(WireError, match=r"its folder/store/.* is damaged or cut off") as caught:
             asked(hosts, seals, None)
@@ -138,8 +139,9 @@ def test_a_training_that_began_otherwise_is_named_without_a_path(tmp_path):
         asked(hosts, seals, facts_of(setup), name=name)
         (folder,) = (tmp_path / name).glob("training-*")
         (folder / "a checkpoint").touch()
+        host._sides.clear()
         host._sites.clear()
-        object.__setattr__(host._job, "seed", 99)
+        object.__setattr__(host.job, "seed", 99)
         match = r"seed = 0, and now 99.* its folder/"
         with pytest.raises(errors.StudyError, match=match) as caught:
             asked(hosts, seals, None, name=name)

@@ -26,12 +26,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -56,7 +56,7 @@ from siloweave.federation import messages
 from siloweave.federation.alignment_party import PARTY, AlignmentData, common_rows
 from siloweave.federation.carriers.direct import Direct
 from siloweave.federation.frames import Opened
-from siloweave.federation.messages import Envelope, Released, Reply, Request
+from siloweave.federation.messages import Envelope
 from siloweave.federation.session import Close, Part, Parted, with_closing
 from siloweave.federation.site import (
     FolderStore,
@@ -209,37 +209,6 @@ def side_of(setup: Setup) -> Method | Stage:
     return next((stage for stage in method.before if stage.name == setup.stage), method)
 
 
-# A message that only a simulation carries
-
-
-class Recalled(Reply, frozen=True):
-    """What a party has stored under each name, where it has."""
-
-    transcribed: ClassVar[bool] = False  # no coordinator of a study sees it
-
-    values: Released[dict[str, bytes]]
-
-
-class Recall(Request[Recalled], frozen=True, tag="simulation/recall"):
-    """Send what this run has stored under these names.
-
-    Only a party of this very process answers it, see `direct.Direct`: whoever asks has its rows.
-    """
-
-    names: tuple[str, ...]
-
-
-def recalled(request: Recall, site: Site[Any]) -> Recalled:
-    """Return what the party stores of the run."""
-    stored = {name: site.recall(name) for name in request.names}
-    values = {name: value for name, value in stored.items() if value is not None}
-    return Recalled(site.release_made(lambda: values))
-
-
-SIMULATION: Handlers = {Recall: recalled}
-"""What a party answers besides, where all parties are in one process."""
-
-
 # A party
 
 
@@ -250,7 +219,7 @@ class Party:
         name: In the roster.
         job: Budget, name of the run, where noise comes from, and the party's private key.
         index: Its place in the roster.
-        stores: Its ledger and its store, from `open_stores`.
+        open_stores: Opens its ledger and its store, once its rows are known to fit.
         prepare: Makes its side of a stage, from itself, the name of the stage's run, and facts.
         home: Its folder: ledger, key, and what it remembers; in memory if None.
         apart: Where it has the ledger of an alignment; in memory if None.
@@ -268,14 +237,14 @@ class Party:
         name: str,
         job: Job,
         index: int,
-        stores: PartyStores,
+        open_stores: Callable[[], PartyStores],
         prepare: Prepare,
         *,
         home: Path | None = None,
         apart: Path | None = None,
         roster: Mapping[str, bytes] | None = None,
         asked: Mapping[str, Mapping[str, float]] | None = None,
-        allow: Callable[[Ledger], None] = lambda ledger: None,
+        allow: Callable[[Ledger], None] | None = None,
         note: Callable[[Ledger], object] = lambda ledger: None,
         end: Callable[[Party], object] = lambda party: None,
         part: Callable[[Part], object] = lambda message: None,
@@ -287,7 +256,9 @@ class Party:
         self._apart = apart
         self.roster = roster or {}
         self.asked = asked
-        self._stores = stores
+        self._open_stores = open_stores
+        self._opened: PartyStores | None = None
+        self._sides: dict[str, PartySide] = {}
         self.prepare = prepare
         self._allow = allow
         self._note = note
@@ -298,9 +269,16 @@ class Party:
         self._busy = Lock()  # one question at a time, whoever carries it
 
     @property
+    def stores(self) -> PartyStores:
+        """Its ledger and its store."""
+        if self._opened is None:
+            self._opened = self._open_stores()
+        return self._opened
+
+    @property
     def ledger(self) -> Ledger:
         """What it has released."""
-        return self._stores[0]
+        return self.stores[0]
 
     @property
     def key(self) -> bytes:
@@ -309,13 +287,13 @@ class Party:
 
     def site(self, run: str) -> Site[Any]:
         """Return its side of a stage that has begun, by the name of the stage's run."""
-        return self._sites[run][0]
+        return self._answering(run)[0]
 
     def close(self) -> None:
         """Close the ledgers."""
-        self.ledger.close()
-        if self._aligning is not None:
-            self._aligning[0].close()
+        for stores in (self._opened, self._aligning):
+            if stores is not None:
+                stores[0].close()
 
     def begin(self, run: str, facts: bytes) -> None:
         """Prepare a stage, unless it has begun.
@@ -325,18 +303,21 @@ class Party:
             WireError: The facts do not follow from the study.
             SiloweaveError: Rows do not fit the study, or `allow` forbids it.
         """
-        if run in self._sites:
+        if run in self._sides:
             return
         self._check_allowed()
-        self._open(run, self.prepare(self, run, facts))
+        self._sides[run] = self.prepare(self, run, facts)
 
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a frame of a stage that has begun; errors are those of `Site`."""
-        run = messages.decode(frame, Envelope).run
-        if run not in self._sites:
-            raise WireError(f"party {self.name!r}: knows of no run {run!r}")
-        site, handlers = self._sites[run]
+        site, handlers = self._answering(messages.decode(frame, Envelope).run)
         return site.answer(frame, handlers)
+
+    def recall(self, run: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Return what a stage has stored under some names; a simulation alone looks there."""
+        site = self.site(run)
+        stored = {name: site.recall(name, run) for name in names}
+        return {name: value for name, value in stored.items() if value is not None}
 
     def reply(self, question: Opened) -> bytes:
         """Return the answer to a question, as `Seals.answered` takes it.
@@ -373,9 +354,9 @@ class Party:
 
     def _begin_from(self, run: str, facts: bytes) -> None:
         """Prepare a stage with facts that came, or with those that it began with the first time."""
-        if run in self._sites and not facts:
+        if run in self._sides and not facts:
             return
-        store = self._stores[1]
+        store = self.stores[1]
         key = f"stage/{run}"
         first_facts = store.get(key)
         if first_facts is None and not facts:
@@ -394,17 +375,25 @@ class Party:
 
     def has_begun(self, run: str) -> bool:
         """Return whether a stage has begun, in this process or in one before."""
-        return self._stores[1].get(f"stage/{run}") is not None
+        return self.stores[1].get(f"stage/{run}") is not None
 
-    def _open(self, run: str, side: PartySide) -> None:
-        """Open the site that answers the questions of a stage."""
+    def _answering(self, run: str) -> tuple[Site[Any], Handlers]:
+        """Return the site that answers the questions of a stage, and by which functions."""
+        if run not in self._sides:
+            raise WireError(f"party {self.name!r}: knows of no run {run!r}")
+        if run not in self._sites:
+            side = self._sides[run]
+            self._sites[run] = self._site_of(run, side), with_closing(side.handlers)
+        return self._sites[run]
+
+    def _site_of(self, run: str, side: PartySide) -> Site[Any]:
         stage = run.removeprefix(self.job.run).removeprefix("-") or "method"
         most_asked = None if self.asked is None else self.asked.get(stage, {})
         if side.apart:
             stores = self._stores_apart(run)
             terms = Terms(self.roster, asked=most_asked)
         else:
-            stores = self._stores
+            stores = self.stores
             terms = Terms(
                 self.roster,
                 self.job.tolerated,
@@ -414,8 +403,7 @@ class Party:
                 most_asked,
                 side.smallest_cohort,
             )
-        site = site_of(self.name, side.data, self.job, self.index, stores, terms)
-        self._sites[run] = site, with_closing(side.handlers)
+        return site_of(self.name, side.data, self.job, self.index, stores, terms)
 
     def _stores_apart(self, run: str) -> PartyStores:
         """Open the ledger and the store of an alignment, below the party's folder."""
@@ -430,6 +418,8 @@ class Party:
     # Errors, as far as they leave the party
 
     def _check_allowed(self) -> None:
+        if self._allow is None:
+            return
         try:
             self._allow(self.ledger)
         except SiloweaveError as error:  # its text may name other studies
@@ -486,30 +476,24 @@ def direct_parties(
         apart: Folder of the run's alignment, where parties have ledgers of their own for it.
 
     Returns:
-        A carrier of their questions and answers; closing it closes the parties.
-
-    Raises:
-        BudgetError: Another run has spent a party's budget.
-        LedgerError: A ledger was changed.
+        A carrier of their questions and answers; closing it closes the parties. Ledgers are opened
+        when a stage has been prepared at all of them.
     """
-    parties: dict[str, Party] = {}
-    try:
-        for index, (name, prepare) in enumerate(sides.items()):
-            home = job.home(index)
-            party_stores = (stores or {}).get(name) or open_stores(name, job, home)
-            parties[name] = Party(
-                name,
-                job,
-                index,
-                party_stores,
-                prepare,
-                home=home,
-                apart=None if apart is None else replace(job, folder=apart).home(index),
-            )
-    except BaseException:
-        for party in parties.values():
-            party.close()
-        raise
+    parties = {}
+    for index, (name, prepare) in enumerate(sides.items()):
+        home = job.home(index)
+        opener = partial(open_stores, name, job, home)
+        if stores is not None and name in stores:
+            opener = partial(stores.__getitem__, name)
+        parties[name] = Party(
+            name,
+            job,
+            index,
+            opener,
+            prepare,
+            home=home,
+            apart=None if apart is None else replace(job, folder=apart).home(index),
+        )
     return Direct(parties)
 
 
@@ -562,7 +546,7 @@ def study_party(
         name,
         job,
         index,
-        stores,
+        lambda: stores,
         prepare,
         home=home,
         apart=home / ALIGNMENT,
@@ -585,7 +569,6 @@ class StudySide:
         table: The party's rows, or where they are counted.
         aligned: What it brings to find the rows that all parties have; None where that is not done.
         progress: Called with a text and the share that is done of its work.
-        simulated: Whether all parties are in this process, so that it is asked for what it stores.
     """
 
     setup: Setup
@@ -593,7 +576,6 @@ class StudySide:
     table: Any
     aligned: AlignmentData | None = None
     progress: Progress = silent
-    simulated: bool = False
     _learned: Any = None
 
     def __call__(self, party: Party, run: str, facts: bytes) -> PartySide:
@@ -609,12 +591,9 @@ class StudySide:
             )
         side = side_of(setup)
         place = place_of(setup, side, party.job, party.name, party.home, self.progress)
-        handlers = side.handlers(setup.synth)
-        if self.simulated:
-            handlers = {**handlers, **SIMULATION}
         return PartySide(
             side.prepare(self._rows(party), setup, place),
-            handlers,
+            side.handlers(setup.synth),
             side.facts(setup),
             setup.smallest_cohort,
         )

@@ -273,7 +273,6 @@ def open_sides(
             study,
             table,
             progress=_party_progress(job, share, index, len(tables)),
-            simulated=True,
         )
         for index, (name, table) in enumerate(tables.items())
     }

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import prod
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args
 
 import msgspec
 import numpy as np
@@ -145,9 +145,6 @@ class Public(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=True
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of replies; every field is Released, Masked, Relayed or Public."""
-
-    transcribed: ClassVar[bool] = True
-    """Whether a coordinator stores it in its transcript; not what only a simulation carries."""
 
 
 class Request(msgspec.Struct, Generic[R], frozen=True, tag=True, forbid_unknown_fields=True):

@@ -212,6 +212,13 @@ class Session:
         """Whether one process has the rows of all parties."""
         return self._carrier.simulated
 
+    def recall(self, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        """Return what every party of a simulation has stored in this run under some names.
+
+        That is no message: it is not counted, and no party elsewhere answers it.
+        """
+        return {name: self._carrier.recall(name, self.run, names) for name in self.roster}
+
     def ask(
         self,
         request: Request[R],
@@ -447,7 +454,7 @@ class Session:
     def _read(self, asked: Envelope, body: bytes, kind: type[R]) -> R:
         """Write a reply down, read it, and keep its payments."""
         run, step, name = asked.run, asked.step, asked.to
-        if self._transcript is not None and kind.transcribed:
+        if self._transcript is not None:
             self._transcript.record(records.TranscriptRecord(run, step, name, asked.body, body))
         reply = messages.decode(body, kind)
         self._paid[name] |= payments(reply)

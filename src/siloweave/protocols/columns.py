@@ -26,7 +26,7 @@ from siloweave.core.constrained import constrained_rows
 from siloweave.core.feature_model import FeatureModel, Pool
 from siloweave.core.method import READERS, Place, Result, Setup, Task, View
 from siloweave.core.model import Generator, Model, Wanted
-from siloweave.core.party import OwnerData, Recall, keep_synthetic
+from siloweave.core.party import OwnerData, keep_synthetic
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array, Public, Released, Reply, Request
@@ -309,7 +309,7 @@ class ColumnsModel(FeatureModel):
 def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> ColumnsModel:
     """Return the coordinator's generator together with the local decoders of all parties.
 
-    Only a simulation reads these: see `party.Recall`.
+    Only a simulation reads these.
 
     Args:
         load: Reads a party's coder.
@@ -317,11 +317,11 @@ def _gathered(load: LoadCoder, joint: Any, setup: Setup, session: Session) -> Co
         setup: Of the run.
         session: Asks the parties, which are in this process.
     """
-    replies = session.ask(Recall((_FEATURES, _CODER, _ONE_WAY)))
     decoders = {}
     cells: dict[str, Cells] = {}
-    for name, reply in zip(setup.roster, replies, strict=True):
-        stored = reply.values.value
+    for name, stored in session.recall((_FEATURES, _CODER, _ONE_WAY)).items():
+        if _FEATURES not in stored or _CODER not in stored:
+            raise WireError(f"party {name!r}: this run has trained nothing that could decode")
         decoders[name] = LocalDecoder.of(stored[_FEATURES], stored[_CODER], load)
         if _ONE_WAY in stored:
             one_way = OneWay.from_json(stored[_ONE_WAY])

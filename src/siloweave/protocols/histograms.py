@@ -340,7 +340,7 @@ def _refine(setup: Setup, found: tuple[dict[str, Cuts], dict[str, bytes]]) -> Se
 def _accepts(setup: Setup, found: Setup) -> Setup:
     """A setup with columns as they were cut; WireError for more bins than the study says."""
     synth: Any = setup.synth
-    if found.encoder is None:
+    if found.encoder is None or setup.encoder is not None:  # a study's own encoder is not cut
         return setup
     for name, cuts in (found.encoder.cuts or {}).items():
         if len(cuts.starts) >= most_bins(synth):

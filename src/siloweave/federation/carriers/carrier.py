@@ -8,7 +8,7 @@ A run asks `open` once at the beginning of each of its stages, then `send` for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from siloweave.progress import Stopwatch
@@ -60,6 +60,13 @@ class Carrier(Protocol):
         Raises:
             RosterError: The party is unknown, or does not answer.
             SiloweaveError: What the party refuses the question with.
+        """
+
+    def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Return what a party has stored in a run under some names, where this is a simulation.
+
+        Raises:
+            WireError: The party is elsewhere: what it stores is its own.
         """
 
     def close(self) -> None:

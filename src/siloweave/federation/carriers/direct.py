@@ -8,7 +8,7 @@ never does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from siloweave.errors import RosterError, naming_party
@@ -30,6 +30,9 @@ class Answering(Protocol):
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a frame."""
 
+    def recall(self, run: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Return what it has stored in a run under some names."""
+
     def close(self) -> None:
         """Close its ledger."""
 
@@ -49,24 +52,30 @@ class Direct(Generic[P]):
 
     def __init__(self, parties: Mapping[str, P]) -> None:
         self.parties = dict(parties)
-        self.keys = {name: party.key for name, party in self.parties.items()}
+        self.keys: Mapping[str, bytes] = {}
         self.sizes: Mapping[str, tuple[int, int]] = {}
         self.sealing = Stopwatch()
         self.noticed: Callable[[str, str], object] = lambda name, why: None
-        for party in self.parties.values():
-            party.roster = self.keys
 
     def open(self, run: str, facts: bytes) -> None:
         """Let every party prepare a stage, so that nobody has released anything if one cannot."""
         for name, party in self.parties.items():
             with naming_party(name):
                 party.begin(run, facts)
+        if not self.keys:  # a ledger, and with it a key, is made once all rows are known to fit
+            self.keys = {name: party.key for name, party in self.parties.items()}
+            for party in self.parties.values():
+                party.roster = self.keys
 
     def send(self, name: str, frame: bytes) -> bytes:
         """Return a party's answer to a frame; RosterError without such a party."""
         if name not in self.parties:
             raise RosterError(f"party {name!r} is not there; present are {sorted(self.parties)}")
         return self.parties[name].answer(frame)
+
+    def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Return what a party has stored in a run under some names."""
+        return self.parties[name].recall(run, names)
 
     def close(self) -> None:
         """Close all ledgers."""

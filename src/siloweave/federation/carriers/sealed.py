@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import Protocol
 
-from siloweave.errors import SiloweaveError
+from siloweave.errors import SiloweaveError, WireError
 from siloweave.federation import messages
 from siloweave.federation.frames import Seals
 from siloweave.federation.messages import Envelope
@@ -74,6 +74,10 @@ class SealedCarrier:
         # Nothing was sealed where the question lay there from an earlier run of this process.
         self.sizes[name] = bytes_to_party or len(frame), bytes_from_party
         return answer
+
+    def recall(self, name: str, run: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Raise WireError: what a party elsewhere stores is its own."""
+        raise WireError(f"party {name!r} is elsewhere: nobody reads what it has stored")
 
     def part(self, run: str, message: Part, seconds: float) -> list[str]:
         """Let all parties know that the coordinator has its result; return who answered.
