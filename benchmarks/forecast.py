@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import siloweave as sw
-from siloweave.core.marginal_model import MarginalModel
+from siloweave.core.model import MarginalModel
 from siloweave.tables.codes import Codes
 from siloweave.tables.keys import generator
 

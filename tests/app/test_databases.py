@@ -119,8 +119,8 @@ def test_a_party_of_a_network_counts_in_its_database(stored):
     ends = provision(stored.path, stored.path / "ends", trial=True)
     for what in ("SELECT age, sex, job FROM stays", "stays"):
         with party_in(ends["north"], f"sqlite:///ward.sqlite#{what}") as (host, _):
-            assert isinstance(host._table, Database)
-            assert (host._table.query or host._table.table) == what
+            assert isinstance(host.prepare.table, Database)
+            assert (host.prepare.table.query or host.prepare.table.table) == what
     with (
         pytest.raises(InputError, match="say which table or view"),
         party_in(ends["north"], "sqlite:///ward.sqlite"),
@@ -217,9 +217,9 @@ def test_a_party_of_a_network_has_the_same_sample_after_a_restart(training, capl
     seen = []
     for _ in range(2):
         with party_in(ends["north"], "sqlite:///ward.sqlite#stays") as (host, _seals):
-            seen.append(digest_of(host._table))
-            assert f"north: a sample of {host._table.num_rows} of 320 rows" in caplog.text
-            assert 30 < host._table.num_rows < 100
+            seen.append(digest_of(host.prepare.table))
+            assert f"north: a sample of {host.prepare.table.num_rows} of 320 rows" in caplog.text
+            assert 30 < host.prepare.table.num_rows < 100
     assert seen[0] == seen[1]
 
 

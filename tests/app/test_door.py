@@ -95,7 +95,7 @@ def test_one_process_answers_for_several_studies_and_leaves_each_when_it_has_end
                 logging_for(made[name]["coordinator"]),
                 Spool(path / name / "spool", office.seals, seconds=60.0) as carrier,
             ):
-                execute(office.study, parties=office.parties(carrier), noise="seeded")
+                execute(office.study, carrier=office.carrier(carrier), noise="seeded")
                 assert office.part_from(carrier, 20.0) == ["north", "south"]
         answering.result(60)
     run = made["flu"]["coordinator"] / "run"

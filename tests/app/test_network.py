@@ -61,7 +61,7 @@ def run(ends, noise="seeded"):
         hosts = {n: stack.enter_context(party_at(ends[n], noise="seeded")) for n in names}
         folder = ends["coordinator"].parent / "spool"
         carrier = stack.enter_context(over_files(office.seals, hosts, folder))
-        return execute(office.study, parties=office.parties(carrier), noise=noise)
+        return execute(office.study, carrier=office.carrier(carrier), noise=noise)
 
 
 def test_a_party_with_noise_from_a_seed_is_in_no_run_that_is_called_private(ends):
@@ -132,13 +132,13 @@ def test_a_study_goes_on_without_a_party_that_vanished_and_its_ledger_is_not_mis
             return send(name, frame, facts)
 
         carrier.send = vanishing
-        summary, _ = execute(office.study, parties=office.parties(carrier), noise="seeded")
+        summary, _ = execute(office.study, carrier=office.carrier(carrier), noise="seeded")
     assert summary.vanished == ("west",)
     assert summary.epsilon == summary.epsilon_allowed  # what west spent is bounded by its limit
     report = (office.study.folder / "report.html").read_text()
     assert "no ledger came: west" in report
     assert [party.name for party in summary.parties] == ["north", "south", "east"]
-    assert execute(office.study, parties=office.parties(carrier))[1]  # it had finished
+    assert execute(office.study, carrier=office.carrier(carrier))[1]  # it had finished
     code, out, err = folder.call("ledger", office.study.folder)
     assert code == 0, err
     assert "west" not in out
@@ -190,14 +190,14 @@ def test_a_folder_that_brings_what_a_party_remembers_is_refused(ends):
 def test_what_somebody_else_puts_into_a_store_that_was_begun_is_refused(ends, what):
     """As where a new folder of the study, with such files, is copied over the party's own."""
     with party_at(ends["north"]) as (host, _):
-        store, name = host._stores[1], what.format(run=host._job.run)
+        store, name = host.stores[1], what.format(run=host.job.run)
         FolderStore(ends["north"] / "store").put(name, bytes(32))
         with pytest.raises(WireError, match="or somebody else wrote it"):
             store.get(name)
         store.put(name, b"its own")
         assert store.get(name) == b"its own"
     with party_at(ends["north"]) as (host, _):
-        assert host._stores[1].get(name) == b"its own"
+        assert host.stores[1].get(name) == b"its own"
 
 
 def test_a_folder_that_is_copied_over_a_begun_one_with_a_known_secret_sends_nothing(ends):
@@ -469,7 +469,7 @@ def test_the_ledger_of_an_alignment_is_missed_too(folder):
         party_at(ends["clinic"], noise="seeded") as (host, _),
         pytest.raises(LedgerError, match=r"alignment/ledger\.jsonl: is gone"),
     ):
-        host._alignment(host._job.named("alignment"))
+        host._alignment(host.job.named("alignment"))
 
 
 def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provisioned(folder):
@@ -599,7 +599,7 @@ def test_versions_that_differ_are_named(ends, monkeypatch):
         monkeypatch.setattr(type(office.study), "facts", lambda self: facts)
         carrier = stack.enter_context(over_files(office.seals, hosts, ends["north"] / ".." / "s"))
         with pytest.raises(InputError, match=r"siloweave = '0.0.1', and there"):
-            execute(office.study, parties=office.parties(carrier))
+            execute(office.study, carrier=office.carrier(carrier))
 
 
 def test_a_roster_of_another_coordinator_or_study_is_refused(ends, folder):

@@ -25,7 +25,7 @@ from siloweave.progress import Stopwatch
 from siloweave.report import words
 from siloweave.report.record import Overhead, Record
 from tests.app.processes import party_at
-from tests.synthesizers.networked import Direct, over_files
+from tests.synthesizers.networked import over_files
 
 NAMES = ("north", "south")
 SLOW_S = 0.02  # that each answer takes more, in the tests that need it to be seen
@@ -33,7 +33,7 @@ SLOW_S = 0.02  # that each answer takes more, in the tests that need it to be se
 
 @contextmanager
 def direct(seals, hosts, folder):
-    yield Direct(seals, hosts)
+    yield Framed(seals, hosts)
 
 
 def run(ends, over=over_files, slow=0.0):
@@ -45,7 +45,7 @@ def run(ends, over=over_files, slow=0.0):
             host.reply = slowly(host.reply, slow)
         carrier = stack.enter_context(over(office.seals, hosts, ends["north"] / ".." / "spool"))
         start = time.perf_counter()
-        summary, _ = execute(office.study, parties=office.parties(carrier), noise="seeded")
+        summary, _ = execute(office.study, carrier=office.carrier(carrier), noise="seeded")
         return summary, time.perf_counter() - start, carrier
 
 

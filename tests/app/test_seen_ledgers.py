@@ -48,7 +48,7 @@ def copied(place):
 def pay(host, step):
     """Pay for a release, and give the answer."""
     host.ledger.charge(
-        Gaussian(50.0, 1.0), run=host._job.run, step=step, what="counts", to="coordinator"
+        Gaussian(50.0, 1.0), run=host.job.run, step=step, what="counts", to="coordinator"
     )
     host._note_ledger()
 
@@ -62,7 +62,7 @@ def test_a_copy_of_a_study_that_went_on_is_refused(study):
     with opened(place) as north, party_at(ends["south"], noise="seeded") as south:
         hosts = {"north": north, "south": south}
         with over_files(office.seals, hosts, ends["coordinator"].parent / "spool") as carrier:
-            execute(office.study, parties=office.parties(carrier), noise="seeded")
+            execute(office.study, carrier=office.carrier(carrier), noise="seeded")
     with pytest.raises(LedgerError, match=OLD) as caught, opened(copy):
         pass
     assert caught.value.declined == "its ledger does not allow this study"
@@ -104,7 +104,7 @@ def test_a_party_that_was_killed_before_it_noted_a_line_goes_on(study):
     with opened(place) as (host, _):
         pay(host, "one")
         host.ledger.charge(
-            Gaussian(50.0, 1.0), run=host._job.run, step="two", what="counts", to="all"
+            Gaussian(50.0, 1.0), run=host.job.run, step="two", what="counts", to="all"
         )
     with opened(place) as (host, _):
         pay(host, "three")

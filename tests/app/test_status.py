@@ -44,7 +44,7 @@ def run(ends, *names, seconds=60.0):
             over_files(office.seals, hosts, ends["north"] / ".." / "spool")
         )
         carrier._seconds = seconds
-        return execute(office.study, parties=office.parties(carrier), noise="seeded")
+        return execute(office.study, carrier=office.carrier(carrier), noise="seeded")
 
 
 def lines(folder):

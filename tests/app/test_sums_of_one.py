@@ -31,7 +31,7 @@ def asking(folder, names, dropouts=0):
         until(lambda: all("waiting for the first question" in ends.said(name) for name in names))
         carrier = Spool(spool, office.seals, seconds=100.0, pause=0.05)
         planned = stage.plan(setup, 0.0)
-        with office.parties(carrier)(planned, stage, job) as (session, _, _):
+        with office.carrier(carrier)(planned, stage, job) as (session, _, _):
             yield session, ends
 
 

@@ -189,7 +189,7 @@ def run_over(ends):
         hosts = {n: stack.enter_context(party_at(ends[n], noise="seeded")) for n in names}
         folder = ends["coordinator"].parent / "spool"
         carrier = stack.enter_context(over_files(office.seals, hosts, folder))
-        return execute(office.study, parties=office.parties(carrier), noise="seeded")[0]
+        return execute(office.study, carrier=office.carrier(carrier), noise="seeded")[0]
 
 
 def test_parties_of_a_network_bound_their_rows_as_here(people, taken, capsys):

@@ -15,6 +15,7 @@ ALONE: Mapping[str, str] = {
     "src/siloweave/app/party_cli.py": "the commands of a party's owner; cli.py adds them",
     "src/siloweave/app/party_files.py": "the names that all of a party's files may have",
     "src/siloweave/app/policy.py": "one file of a party's folder, whoever reads it",
+    "src/siloweave/federation/carriers/sealed.py": "one carrier among others; app/ has the posts",
     "src/siloweave/app/seen_ledgers.py": "copies of a folder, which no file in it can show",
     "src/siloweave/app/network.py": "the ends of a network; network_cli.py is what commands take",
     "src/siloweave/app/network_cli.py": "commands of a network; cli.py has those of one machine",

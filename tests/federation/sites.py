@@ -47,5 +47,8 @@ def handlers_of(carrier):
     """Return what the parties of this process answer, in all stages that have begun."""
     if isinstance(carrier, Sites):
         return carrier._handlers
-    sides = [side for party in carrier.parties.values() for side in party._sites.values()]
-    return {kind: handler for _, handlers in sides for kind, handler in handlers.items()}
+    handlers = {}
+    for party in carrier.parties.values():
+        for side in party._sides.values():
+            handlers |= with_closing(side.handlers)
+    return handlers

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 import siloweave as sw
 from siloweave.app.report import record_of
-from siloweave.core.conditional import UnseenValueError
+from siloweave.core.conditional import UnseenValueError, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.model import Wanted
 from siloweave.errors import InputError, SchemaError
 from siloweave.methods.registry import METHODS
 from siloweave.tables import write

@@ -728,7 +728,7 @@ class Office:
         """Return what carries questions to the study's parties and answers back."""
         return SealedCarrier(post, self.seals)
 
-    def part_from(self, carrier: SealedCarrier, seconds: float) -> list[str]:
+    def part_from(self, post: Post, seconds: float) -> list[str]:
         """Let all parties know that the coordinator has its result; return who heard it.
 
         The synthetic table and the public report go along, unless columns stay with their parties
@@ -737,7 +737,7 @@ class Office:
         message = Part()
         if sends_results(self.study.setup()):
             message = _results_in(self.study.folder)
-        return carrier.part(self.study.job().named(PARTING), message, seconds)
+        return self.carrier(post).part(self.study.job().named(PARTING), message, seconds)
 
 
 def _results_in(folder: Path) -> Part:

@@ -307,7 +307,7 @@ def coordinator(
                 noise="seeded" if seeded_noise else "os",
                 progress=progress,
             )
-        heard = office.part_from(carrier, _SENT_S)
+        heard = office.part_from(post, _SENT_S)
         if absent := [name for name in office.study.names if name not in heard]:
             watch.ended(f"not heard by {', '.join(absent)}: they may be stopped")
     print_summary(summary, office.study.folder, json=json, before=before)

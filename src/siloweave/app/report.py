@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave import __version__
-from siloweave.core.feature_model import FeatureModel
 from siloweave.core.fit import Fit
-from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import GUARANTEED
+from siloweave.core.model import FeatureModel, MarginalModel
 from siloweave.core.party import FEW, named_parties
 from siloweave.errors import InputError
 from siloweave.evaluate.workload import tvd, workload_errors

@@ -34,7 +34,7 @@ import numpy as np
 from siloweave.attacks.inversion import InversionRisk, Inverter, invert
 from siloweave.attacks.noisy_counts import NoisyCountsRisk, transcript_attack
 from siloweave.core.fit import Fit
-from siloweave.core.marginal_model import MarginalModel
+from siloweave.core.model import MarginalModel
 from siloweave.core.party import coded_rows, named_parties
 from siloweave.core.settings import TRANSCRIPT, settings_of
 from siloweave.errors import InputError, RosterError, WireError, whole

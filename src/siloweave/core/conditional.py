@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from siloweave.core.model import Generator
 from siloweave.errors import DataError, InputError, SchemaError
 from siloweave.models.evidence import complete
 from siloweave.models.mrf import MRF
@@ -38,6 +38,75 @@ _CHUNK = 2_000  # rows drawn at once when some were rejected
 _LEAST = 10_000  # rows that may be drawn however few are wanted
 _FEW_GIVEN = 64  # different evidence, each of which takes a pass over a graphical model
 _SEEN = 2_000  # rows that show which classes a model makes, where it does not say
+
+
+# What is wanted of a model, and what models are
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is asked of a model: the arguments of `Fit.sample`, checked."""
+
+    num_rows: int | None
+    seed: Key
+    given: Any = None
+    balanced: str | bool = False
+    tries: int = 100
+    raked: bool = True
+    missing: bool = True
+
+    @property
+    def free(self) -> bool:
+        """Whether rows are drawn without conditions."""
+        return self.given is None and self.balanced is False
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns in which something is asked for."""
+        balanced = (self.balanced,) if isinstance(self.balanced, str) else ()
+        if self.given is None or isinstance(self.given, Mapping):
+            return (*(self.given or ()), *balanced)
+        return (*read(self.given).names, *balanced)
+
+
+class Model(Protocol):
+    """Draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
+
+    @property
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Synthetic rows of the modelled columns; `num_rows` is how many where that is open."""
+
+    def with_values(self, names: Sequence[str]) -> Model:
+        """Return the model given that some columns have a value, or itself where it cannot."""
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files into a folder, as data only."""
+
+
+class Generator(Protocol):
+    """A generator of feature vectors. Conforming: all `NetworkModel`, `JoinedGenerator`."""
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Columns that `given` may name."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether rows have what is given in those columns; else only more often."""
+
+    def shares(self, column: str) -> tuple[float, ...] | None:
+        """How frequent each option of a column was in the rows, where the model knows."""
+
+    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
+        """Draw rows; `given` is NaN wherever a row is free."""
+
+    def save(self, path: Path) -> None:
+        """Write the model as one safetensors file."""
+
+
+# Conditions
 
 
 class UnseenValueError(InputError):

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from siloweave.core.conditional import (
     Condition,
+    Model,
     UnseenValueError,
+    Wanted,
     balanced_column,
     conditions,
     equally,
     imposed,
 )
-from siloweave.core.model import Model, Wanted
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
 from siloweave.tables.bins import BINNED, value_count

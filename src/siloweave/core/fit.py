@@ -22,10 +22,10 @@ from typing import Any, Literal
 import msgspec
 from safetensors import SafetensorError
 
+from siloweave.core.conditional import Model, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import GUARANTEED, Info
-from siloweave.core.model import Model, Wanted
+from siloweave.core.model import MarginalModel
 from siloweave.core.questions import Blanks, Questions
 from siloweave.errors import DataError, InputError, naming_file, whole
 from siloweave.federation.course import Traffic

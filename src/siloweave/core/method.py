@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_
 
 import msgspec
 
-from siloweave.core.model import Generator, Model
+from siloweave.core.conditional import Generator, Model
 from siloweave.core.settings import Job, built, plain
 from siloweave.errors import BudgetError, InputError, number, whole
 from siloweave.federation.messages import Request

@@ -1,6 +1,6 @@
-"""What draws synthetic rows: a model of a table, and a generator of feature vectors.
+"""The two models of a table: a graphical one over codes, and a generator of feature vectors.
 
-The kinds of models are in `marginal_model.py`, `feature_model.py` and `protocols/columns.py`.
+A third, whose vectors every party decodes into its own columns, is in `protocols/columns.py`.
 
 **Guarantee**: none of its own. A model is what parties released and paid for, and drawing from it
 is post-processing (Dwork & Roth 2014, "The algorithmic foundations of differential privacy",
@@ -9,76 +9,265 @@ proposition 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, inf
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
-from siloweave.tables.arrays import Matrix
-from siloweave.tables.keys import Key
-from siloweave.tables.read import Table, read
+from siloweave.core.conditional import (
+    Condition,
+    Generator,
+    VectorCondition,
+    Wanted,
+    accepted,
+    balanced_column,
+    completed,
+    conditions,
+    equally,
+    imposed,
+    shares_in,
+)
+from siloweave.core.constrained import always_missing
+from siloweave.models.mrf import MRF
+from siloweave.models.raking import chosen, enough
+from siloweave.tables.arrays import Floats, Ints, Matrix
+from siloweave.tables.codes import Clique, Codes, Domain, Encoder
+from siloweave.tables.features import Features, OneWay
+from siloweave.tables.keys import Key, fold_in
+from siloweave.tables.read import Table
 from siloweave.tables.schema import Schema
 
-
-class Wanted(msgspec.Struct, frozen=True):
-    """What is asked of a model: the arguments of `Fit.sample`, checked."""
-
-    num_rows: int | None
-    seed: Key
-    given: Any = None
-    balanced: str | bool = False
-    tries: int = 100
-    raked: bool = True
-    missing: bool = True
-
-    @property
-    def free(self) -> bool:
-        """Whether rows are drawn without conditions."""
-        return self.given is None and self.balanced is False
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The columns in which something is asked for."""
-        balanced = (self.balanced,) if isinstance(self.balanced, str) else ()
-        if self.given is None or isinstance(self.given, Mapping):
-            return (*(self.given or ()), *balanced)
-        return (*read(self.given).names, *balanced)
+_HALF_A_ROW = 0.5
+"""Fewer expected rows than this count as no row."""
+# Rows drawn for each row that raking takes, at first and at most; and so many more besides, as few
+# rows are chosen well only among more of them.
+_SPARE = 1.5
+_MOST = 4.0
+_MORE = 1000
+_FEWEST_RAKED = 100
+"""Fewer rows are not raked."""
 
 
-class Model(Protocol):
-    """Draws synthetic tables. Conforming: `MarginalModel`, `FeatureModel`."""
+# A graphical model
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a round measured, and how noisily; public."""
+
+    cliques: tuple[Clique, ...]
+    sigma: float
+
+
+class _MarginalFacts(msgspec.Struct, frozen=True):
+    measured: tuple[Measured, ...]
+    workload: tuple[Clique, ...]
+
+
+@dataclass(frozen=True)
+class MarginalModel:
+    """A graphical model over codes.
+
+    Attributes:
+        mrf: The distribution over codes.
+        encoder: Codes to table and back.
+        measured: What each round measured, and how noisily.
+        workload: The queries that the run was to get right.
+    """
+
+    mrf: MRF
+    encoder: Encoder
+    measured: tuple[Measured, ...] = ()
+    workload: tuple[Clique, ...] = ()
 
     @property
     def schema(self) -> Schema:
         """Facts about every column of a synthetic table."""
+        return self.encoder.schema
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Synthetic rows of the modelled columns; `num_rows` is how many where that is open."""
+        """Rows of the model; conditions are met by its exact conditional distribution."""
+        cells: tuple[Condition, ...] = ()
+        mrf = self.mrf if wanted.missing else self._complete
+        if wanted.free:
+            drawn = mrf.sample(wanted.num_rows, key=fold_in(wanted.seed, "rows"))
+            codes = Codes(self.encoder.domain, drawn.columns)
+        else:
+            total = round(self.mrf.total) if num_rows is None else num_rows
+            known = self.encoder.domain.names
+            count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, total)
+            if wanted.balanced is not False:
+                column = balanced_column(self.schema, wanted.balanced, None, cells)
+                shares = mrf.marginal((column.name,)).tolist()
+                cells = (*cells, equally(column, shares, count, wanted.seed))
+            codes = completed(mrf, self.encoder, count, cells, wanted.seed)
+        table = self.encoder.decode(codes, key=fold_in(wanted.seed, "values"), like=like)
+        if not cells:
+            return table
+        return imposed(table, cells, like)
 
-    def with_values(self, names: Sequence[str]) -> Model:
-        """Return the model given that some columns have a value, or itself where it cannot."""
+    @cached_property
+    def _complete(self) -> MRF:
+        """The model given that no value is missing: its potentials without the missing codes.
+
+        Raises:
+            InputError: A column is missing in every row.
+        """
+        domain = self.encoder.domain
+        missing = [column.name for column in self.schema.coded if column.missing]
+        for name in missing:
+            if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
+                raise always_missing(name)
+        sizes = {name: domain.size_of(name) - (name in missing) for name in domain.names}
+        potentials = {
+            clique: table[tuple(slice(sizes[name]) for name in clique)]
+            for clique, table in self.mrf.potentials.items()
+        }
+        names = domain.names
+        return MRF(Domain(names, tuple(sizes[name] for name in names)), potentials, self.mrf.total)
+
+    def with_values(self, names: Sequence[str]) -> MarginalModel:
+        """Return the model given that no value of some columns is missing.
+
+        Raises:
+            InputError: One of them is missing in every row.
+        """
+        domain, potentials = self.encoder.domain, dict(self.mrf.potentials)
+        may_miss = [column.name for column in self.schema.coded if column.missing]
+        for name in (name for name in may_miss if name in names):
+            if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
+                raise always_missing(name)
+            potential = potentials.get((name,), np.zeros(domain.size_of(name))).copy()
+            potential[-1] = -inf
+            potentials[name,] = potential
+        return replace(self, mrf=MRF(domain, potentials, self.mrf.total))
+
+    def codes(self, num_rows: int | None, seed: Key) -> Codes:
+        """Synthetic rows as codes; as many as were fitted unless `num_rows` says how many."""
+        return self.mrf.sample(num_rows, key=fold_in(seed, "rows"))
 
     def save(self, folder: Path) -> None:
-        """Write the model's files into a folder, as data only."""
+        """Write the model's files into a folder."""
+        self.mrf.save(folder / "model.safetensors")
+        facts = msgspec.to_builtins(_MarginalFacts(self.measured, self.workload))
+        text = msgspec.json.encode(facts | {"encoder": self.encoder.to_json()})
+        (folder / "encoder.json").write_bytes(text)
+
+    @classmethod
+    def load(cls, folder: Path) -> MarginalModel:
+        """Read what `save` wrote."""
+        text = (folder / "encoder.json").read_bytes()
+        encoder = Encoder.from_json(msgspec.json.decode(text)["encoder"])
+        facts = msgspec.json.decode(text, type=_MarginalFacts)
+        mrf = MRF.load(folder / "model.safetensors")
+        return cls(mrf, encoder, facts.measured, facts.workload)
 
 
-class Generator(Protocol):
-    """A generator of feature vectors. Conforming: all `NetworkModel`, `JoinedGenerator`."""
+# A generator of feature vectors
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows that were drawn, to choose among.
+
+    Attributes:
+        rows: All of them.
+        codes: Finds, per column, the cell of every row.
+        taken: Rows at some places; numbers that choosing left far off are moved.
+    """
+
+    rows: Table
+    codes: Callable[[], list[Ints]]
+    taken: Callable[[Ints], Table]
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """A generator of feature vectors.
+
+    Attributes:
+        net: Draws feature vectors.
+        features: Vectors to table and back.
+        one_way: How single columns were distributed, as it was released; rows are raked to it.
+            None where nothing is known.
+        target: A column whose classes the model is conditioned on.
+    """
+
+    net: Generator
+    features: Features
+    one_way: OneWay | None = None
+    target: str | None = None
 
     @property
-    def takes(self) -> frozenset[str]:
-        """Columns that `given` may name."""
+    def schema(self) -> Schema:
+        """Facts about every column of a synthetic table."""
+        return self.features.schema
+
+    def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
+        """Rows of the model: raked where nothing is given, else by conditions and rejection."""
+        asked_rows, seed, features = wanted.num_rows, wanted.seed, self.features
+        otherwise = 1 if num_rows is None else num_rows
+        if wanted.free:
+            return self._free(otherwise if asked_rows is None else asked_rows, wanted, like)
+        known = [plan.column for plan in features.encodings]
+        count, cells = conditions(self.schema, known, wanted.given, asked_rows, otherwise)
+        asked = [
+            VectorCondition.of(one, features, fold_in(seed, "given", one.name)) for one in cells
+        ]
+        if wanted.balanced is not False:
+            column = balanced_column(self.schema, wanted.balanced, self.target, cells)
+            even = equally(column, shares_in(self.net, features, column, seed), count, seed)
+            asked.append(VectorCondition.of(even, features, fold_in(seed, "given")))
+        X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
+        rows = features.decode(X, key=fold_in(seed, "values"), like=like)
+        return imposed(rows, [one.cells for one in asked], like)
+
+    def with_values(self, names: Sequence[str]) -> FeatureModel:
+        """Return the model itself, which draws missing values where it has them."""
+        return self
+
+    def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
+        """Rows without conditions."""
+        seed = wanted.seed
+        shares = self.shares if wanted.raked and count >= _FEWEST_RAKED else None
+        drawn = count if shares is None else ceil(_SPARE * count) + _MORE
+        batches = [self.net.sample(drawn, key=fold_in(seed, "rows"))]
+        pool = self.decoded(batches, seed, like)
+        if shares is None:
+            return pool.rows
+        lack = enough(pool.codes(), shares, count)
+        needed = ceil(min(drawn * lack, _MOST * count + _MORE))
+        if needed > drawn:
+            batches.append(self.net.sample(needed - drawn, key=fold_in(seed, "more rows")))
+            pool = self.decoded(batches, seed, like)
+        return pool.taken(chosen(pool.codes(), shares, count, key=seed))
 
     @property
-    def keeps(self) -> bool:
-        """Whether rows have what is given in those columns; else only more often."""
+    def shares(self) -> list[Floats] | None:
+        """Per column, the share of each cell that rows are raked to; None where it is not known."""
+        return None if self.one_way is None else self.one_way.shares
 
-    def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of a column was in the rows, where the model knows."""
+    def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
+        """Rows from vectors that were drawn in one batch or more."""
+        X, known = np.concatenate(batches), self.one_way or OneWay(())
+        rows = self.features.decode(X, key=fold_in(seed, "values"), like=like)
+        return Pool(rows, lambda: known.codes(rows), lambda at: known.moved(rows.take(at), rows))
 
-    def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        """Draw rows; `given` is NaN wherever a row is free."""
+    def save(self, folder: Path) -> None:
+        """Write the model's files into a folder."""
+        self.net.save(folder / "model.safetensors")
+        facts = {"target": self.target, "features": self.features.to_json()}
+        (folder / "features.json").write_bytes(msgspec.json.encode(facts))
+        if self.one_way is not None:
+            (folder / "one_way.json").write_text(self.one_way.to_json())
 
-    def save(self, path: Path) -> None:
-        """Write the model as one safetensors file."""
+    @classmethod
+    def load(cls, folder: Path, net: Callable[[Path], Generator]) -> FeatureModel:
+        """Read what `save` wrote; `net` reads the generator."""
+        facts = msgspec.json.decode((folder / "features.json").read_bytes())
+        features, path = Features.from_json(facts["features"]), folder / "one_way.json"
+        one_way = OneWay.from_json(path.read_bytes()) if path.is_file() else None
+        return cls(net(folder / "model.safetensors"), features, one_way, facts["target"])

@@ -412,7 +412,9 @@ class Party:
             is_lost = folder is not None and not (folder / LEDGER_FILE).exists()
             if folder is not None and is_lost and self.has_begun(run):
                 raise lost_ledger(folder / LEDGER_FILE, "is gone")
-            self._aligning = open_stores(self.name, replace(self.job, limited=False), folder)
+            # No budget covers it. Its entries are signed with the party's one key.
+            job = replace(self.job, limited=False, identity=self.ledger.identity)
+            self._aligning = open_stores(self.name, job, folder)
         return self._aligning
 
     # Errors, as far as they leave the party

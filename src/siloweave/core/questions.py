@@ -22,9 +22,8 @@ from typing import Any, Literal, get_args
 import msgspec
 import numpy as np
 
-from siloweave.core.conditional import Condition
+from siloweave.core.conditional import Condition, Model, Wanted
 from siloweave.core.constrained import always_missing, condition_of, constrained_rows
-from siloweave.core.model import Model, Wanted
 from siloweave.errors import DataError, InputError, QuestionError, whole
 from siloweave.models.evidence import UNKNOWN, log_probability, shares
 from siloweave.models.mrf import MRF

@@ -365,10 +365,13 @@ def check_tables(
     elif not job.limited:
         for name, table in tables.items():
             required_rows(name, table.num_rows)
-    if job.is_seeded:
-        return []
-    counts = [table.num_rows for table in tables.values()]
-    return list(too_few("the data have", counts, setup.synth, job.budget))
+    sentences: list[str] = []
+    for name, table in tables.items():
+        sentences += moved_notes(name, table, setup)
+    if not job.is_seeded:
+        counts = [table.num_rows for table in tables.values()]
+        sentences += too_few("the data have", counts, setup.synth, job.budget)
+    return sentences
 
 
 def with_tables(fitted: Fit, tables: Mapping[str, Any], setup: Setup, job: Job) -> Fit:
@@ -395,7 +398,7 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
         rows = unread_part or read(part, names=setup.declared.names)
         if not setup.counts:
             rows = rows_to_learn(name, rows, setup.synth, job, index, home)
-        rows = rows_of_units(
+        return rows_of_units(
             rows,
             setup.synth.method.split,
             setup.declared,
@@ -404,28 +407,25 @@ def _read(name: str, part: Any, setup: Setup, job: Job, index: int) -> Any:
             home,
             ordered=not isinstance(unread_part, Database),
         )
-        _note_moved(name, rows, setup)
-        return rows
 
 
-def _note_moved(name: str, table: Table | Unread, setup: Setup) -> None:
-    """Warn whoever gave the rows, and nobody else, of what did not fit the schema and was moved.
+def moved_notes(name: str, table: Table | Unread, setup: Setup) -> Iterator[str]:
+    """Yield what did not fit the schema and is moved, for whoever gave the rows and nobody else.
 
     Cells in a database are counted when the method prepares it, see `protocols.marginals`.
     """
-    if isinstance(table, Database):
+    if isinstance(table, Database | Codes):
         return
     moved = Counter[str]()
     for piece in [table] if isinstance(table, Table) else table.batches():
         moved.update(moved_cells(piece, setup.declared))
     if moved:
-        warnings.warn(f"{name}: {moved_note(moved, setup.declared)}", stacklevel=6)
+        yield f"{name}: {moved_note(moved, setup.declared)}"
     if setup.modelled is None or not isinstance(table, Table):
         return
     for words, count in setup.modelled.moved_rows(table).items():
         rows = f"{count:,} of {table.num_rows:,} rows break {words}"
-        text = f"{name}: {rows}, and count as the nearest that keep it"
-        warnings.warn(text, stacklevel=6)
+        yield f"{name}: {rows}, and count as the nearest that keep it"
 
 
 def _like(tables: Mapping[str, Any], setup: Setup) -> Table:
@@ -591,7 +591,7 @@ def open_session(setup: Setup, job: Job, carrier: Carrier, study: bytes) -> Iter
     run = job.named(setup.stage)
     carrier.open(run, messages.encode(StageFacts.of(setup, job, study)))
     status = None
-    if job.folder is not None:
+    if job.folder is not None and not carrier.simulated:
         status = course.StatusFile(job.folder / course.STATUS, run)
         carrier.noticed = status.refused
     transcribed = setup.synth.method.transcribed

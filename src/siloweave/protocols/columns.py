@@ -22,10 +22,10 @@ from typing import Any, ClassVar, Self
 import msgspec
 import numpy as np
 
+from siloweave.core.conditional import Generator, Model, Wanted
 from siloweave.core.constrained import constrained_rows
-from siloweave.core.feature_model import FeatureModel, Pool
 from siloweave.core.method import READERS, Place, Result, Setup, Task, View
-from siloweave.core.model import Generator, Model, Wanted
+from siloweave.core.model import FeatureModel, Pool
 from siloweave.core.party import OwnerData, keep_synthetic
 from siloweave.errors import BudgetError, InputError, WireError
 from siloweave.federation.expected import MOST_ROWS, CheckedReply

@@ -17,7 +17,6 @@ from math import inf
 from statistics import median
 from typing import Any, ClassVar, cast
 
-from siloweave.core.marginal_model import MarginalModel, Measured
 from siloweave.core.method import (
     CURATOR,
     READERS,
@@ -32,6 +31,7 @@ from siloweave.core.method import (
     Task,
     View,
 )
+from siloweave.core.model import MarginalModel, Measured
 from siloweave.errors import InputError, RosterError, count_of, number, whole
 from siloweave.federation.session import Session
 from siloweave.models.junction_tree import cells_in

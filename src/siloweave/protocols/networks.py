@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from siloweave.core.conditional import Generator
 from siloweave.core.method import Asked, Case, Forecast, Place, Setup
-from siloweave.core.model import Generator
 from siloweave.core.party import OwnerData
 from siloweave.errors import InputError
 from siloweave.federation.site import Site

@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from siloweave.core.marginal_model import Measured
+from siloweave.core.model import Measured
 from siloweave.errors import number, whole
 from siloweave.federation.messages import Array, Released
 from siloweave.federation.site import Site

@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from siloweave.core.marginal_model import Measured
+from siloweave.core.model import Measured
 from siloweave.errors import number
 from siloweave.models.estimate import (
     Measurement,

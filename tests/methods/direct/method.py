@@ -16,7 +16,6 @@ from functools import partial
 from math import sqrt
 from typing import ClassVar
 
-from siloweave.core.marginal_model import Measured
 from siloweave.core.method import (
     OTHERS,
     OTHERS_NOISE,
@@ -27,6 +26,7 @@ from siloweave.core.method import (
     View,
     masked_sums,
 )
+from siloweave.core.model import Measured
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, fit

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from siloweave.core.marginal_model import Measured
+from siloweave.core.model import Measured
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.aim.messages import SelectQuery

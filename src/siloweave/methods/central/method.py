@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from siloweave.core.feature_model import FeatureModel
+from siloweave.core.conditional import Generator
 from siloweave.core.method import (
     BARE_READERS,
     CURATOR,
@@ -34,7 +34,7 @@ from siloweave.core.method import (
     Task,
     View,
 )
-from siloweave.core.model import Generator
+from siloweave.core.model import FeatureModel
 from siloweave.core.party import OwnerData
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of

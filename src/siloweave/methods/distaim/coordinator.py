@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.marginal_model import Measured
 from siloweave.core.method import Result, Task
+from siloweave.core.model import Measured
 from siloweave.errors import BudgetError, CapacityError
 from siloweave.federation import masking
 from siloweave.federation.expected import MOST_ROWS, WORDS, CheckedReply

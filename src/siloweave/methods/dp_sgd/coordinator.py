@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import Result, Setup, Task
+from siloweave.core.model import FeatureModel
 from siloweave.federation.session import Session
 from siloweave.methods.dp_sgd.messages import BeginTraining, Step, TrainDiffusion
 from siloweave.methods.dp_sgd.party import PrivateTrainer, trains_unpaid

@@ -82,7 +82,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import (
     BARE_READERS,
     CURATOR,
@@ -103,6 +102,7 @@ from siloweave.core.method import (
     masked_sums,
     openings,
 )
+from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.errors import InputError, number, whole

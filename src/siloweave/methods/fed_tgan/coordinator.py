@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
-from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import Result, Task
+from siloweave.core.model import FeatureModel
 from siloweave.errors import InputError, WireError
 from siloweave.federation.expected import FLOATS, LARGEST, MOST_ROWS, CheckedReply
 from siloweave.federation.messages import Array

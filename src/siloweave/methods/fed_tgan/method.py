@@ -47,7 +47,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siloweave.core.feature_model import FeatureModel
 from siloweave.core.method import (
     BARE_READERS,
     COORDINATOR,
@@ -62,6 +61,7 @@ from siloweave.core.method import (
     View,
     Views,
 )
+from siloweave.core.model import FeatureModel
 from siloweave.core.run import Synthesizer
 from siloweave.core.settings import part_of
 from siloweave.errors import InputError, whole

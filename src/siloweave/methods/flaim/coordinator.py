@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from siloweave.core.marginal_model import Measured
 from siloweave.core.method import Case
+from siloweave.core.model import Measured
 from siloweave.federation.expected import CheckedReply
 from siloweave.federation.messages import Array
 from siloweave.federation.session import Session

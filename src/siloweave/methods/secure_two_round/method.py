@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import (
     COORDINATOR,
     NOISE,
@@ -40,6 +39,7 @@ from siloweave.core.method import (
     Views,
     own_columns,
 )
+from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement

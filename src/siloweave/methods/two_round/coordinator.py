@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from siloweave.core.marginal_model import Measured
+from siloweave.core.model import Measured
 from siloweave.federation.session import Session
 from siloweave.models.estimate import Measurement, estimate_total
 from siloweave.models.mrf import MRF

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from siloweave.core.marginal_model import MarginalModel, Measured
 from siloweave.core.method import Result, Task
+from siloweave.core.model import MarginalModel, Measured
 from siloweave.federation.expected import FLOATS, MOST_ROWS, WHOLE, CheckedReply
 from siloweave.federation.session import Session
 from siloweave.methods.vertimrf.messages import (

@@ -45,7 +45,6 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, ClassVar, Literal
 
-from siloweave.core.marginal_model import MarginalModel
 from siloweave.core.method import (
     COORDINATOR,
     NOISE,
@@ -62,6 +61,7 @@ from siloweave.core.method import (
     Views,
     own_columns,
 )
+from siloweave.core.model import MarginalModel
 from siloweave.core.run import Synthesizer
 from siloweave.errors import CapacityError, number, whole
 from siloweave.federation.messages import MAX_BYTES
