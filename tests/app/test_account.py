@@ -170,7 +170,7 @@ def test_a_killed_party_has_its_study_entered_once(home, monkeypatch):
     """After the account has the study, and before there is a ledger."""
     study = home.study("flu")
     with monkeypatch.context() as patch:
-        patch.setattr("siloweave.app.network.Host", None)
+        patch.setattr("siloweave.app.network.study_party", None)
         with pytest.raises(TypeError):
             home.start(study)
     assert not (study / "ledger.jsonl").exists()

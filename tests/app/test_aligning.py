@@ -4,13 +4,14 @@ import msgspec
 import polars as pl
 import pytest
 
+from siloweave.app import run
 from siloweave.app.check import forecast
 from siloweave.app.ledgers import ledger_files
 from siloweave.app.plan import _aligning, most_asked
 from siloweave.app.run import execute
 from siloweave.app.study import Study
+from siloweave.core.party import common_tables
 from siloweave.errors import BudgetError, DataError, InputError, RosterError
-from siloweave.methods.silofuse.method import SiloFuse
 from siloweave.tables.schema import Column, Schema
 
 SCHEMA = Schema(
@@ -51,11 +52,11 @@ def fitted_on(monkeypatch):
     """The tables that a method is given; it then stops."""
     seen = {}
 
-    def fit(self, data, schema, **settings):
-        seen.update({name: table.to_native() for name, table in data.items()})
+    def stopped(setup, job, carrier, **named):
+        seen.update({n: table.to_native() for n, table in common_tables(carrier).items()})
         raise StoppedError
 
-    monkeypatch.setattr(SiloFuse, "fit", fit)
+    monkeypatch.setattr(run, "run_study", stopped)
     return seen
 
 

@@ -28,6 +28,7 @@ from siloweave.app.policy import Policy
 from siloweave.app.run import execute
 from siloweave.app.status_facts import status_of
 from siloweave.app.study import Study
+from siloweave.core.party import StageFacts
 from siloweave.errors import (
     InputError,
     LedgerError,
@@ -465,11 +466,10 @@ def test_the_ledger_of_an_alignment_is_missed_too(folder):
         (ends[name] / f"{name}.csv").write_bytes((folder.path / f"{name}.csv").read_bytes())
     run(ends)
     shutil.rmtree(ends["clinic"] / "alignment")
-    with (
-        party_at(ends["clinic"], noise="seeded") as (host, _),
-        pytest.raises(LedgerError, match=r"alignment/ledger\.jsonl: is gone"),
-    ):
-        host._alignment(host.job.named("alignment"))
+    with party_at(ends["clinic"], noise="seeded") as (host, _):
+        facts = StageFacts(host.prepare.study, "alignment", "", "", "seeded")
+        with pytest.raises(LedgerError, match=r"alignment/ledger\.jsonl: is gone"):
+            host.begin(host.job.named("alignment"), messages.encode(facts))
 
 
 def test_what_cannot_be_kept_over_a_network_is_refused_when_a_study_is_provisioned(folder):

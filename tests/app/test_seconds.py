@@ -25,7 +25,7 @@ from siloweave.progress import Stopwatch
 from siloweave.report import words
 from siloweave.report.record import Overhead, Record
 from tests.app.processes import party_at
-from tests.synthesizers.networked import over_files
+from tests.synthesizers.networked import Framed, over_files
 
 NAMES = ("north", "south")
 SLOW_S = 0.02  # that each answer takes more, in the tests that need it to be seen

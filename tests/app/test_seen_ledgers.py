@@ -88,7 +88,7 @@ def test_of_two_copies_that_answer_at_once_one_stops(study):
 def test_a_copy_from_before_there_was_a_ledger_is_refused(study, monkeypatch):
     place, _ = study
     with monkeypatch.context() as patch:
-        patch.setattr(network, "Host", None)
+        patch.setattr(network, "study_party", None)
         with pytest.raises(TypeError), opened(place):
             pass
     copy = copied(place)

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from siloweave.app.network import office_in, provision
+from siloweave.core.run import open_session
+from siloweave.core.settings import agreed
 from siloweave.errors import SiloweaveError
 from siloweave.federation.spool import Spool
 from siloweave.privacy.ledger import Ledger
@@ -29,9 +31,9 @@ def asking(folder, names, dropouts=0):
         for name in ends.parties:
             ends.start(name)
         until(lambda: all("waiting for the first question" in ends.said(name) for name in names))
-        carrier = Spool(spool, office.seals, seconds=100.0, pause=0.05)
-        planned = stage.plan(setup, 0.0)
-        with office.carrier(carrier)(planned, stage, job) as (session, _, _):
+        carrier = office.carrier(Spool(spool, office.seals, seconds=100.0, pause=0.05))
+        facts = agreed(office.study.facts())
+        with open_session(stage.plan(setup, 0.0), job, carrier, facts) as session:
             yield session, ends
 
 

@@ -29,7 +29,7 @@ import pytest
 
 from siloweave.core import run
 from siloweave.core.method import Setup
-from siloweave.core.party import Party, StudySide, open_stores
+from siloweave.core.party import Party, StudySide
 from siloweave.core.settings import Job, settings_of
 from siloweave.errors import InputError, RosterError, SiloweaveError, WireError
 from siloweave.federation import messages
@@ -257,9 +257,7 @@ def _opened(line: Channel) -> Party:
     )
     home = job.home(start.index)
     side = StudySide(setup, _STUDY, from_parquet(start.table))
-    party = Party(
-        start.name, job, start.index, partial(open_stores, start.name, job, home), side, home=home
-    )
+    party = Party(start.name, job, start.index, side, home=home)
     line.send(KEY, party.key)
     _, data = line.receive()
     party.roster = msgspec.msgpack.decode(data, type=dict[str, bytes])

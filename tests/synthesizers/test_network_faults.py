@@ -494,6 +494,6 @@ def test_a_question_more_than_the_plan_counts_is_refused(name, tmp_path):
 def test_a_question_of_no_stage_of_the_plan_is_refused(tmp_path):
     with ends(CASES["two_round"], tmp_path, STUDY) as (setup, seals, hosts):
         host, _ = hosts[setup.roster[0]]
-        host._asked = {"bins": {}}
+        host.asked = {"bins": {}}
         with pytest.raises(WireError, match="by the study's plan it answers 0"):
             asked(hosts, seals, facts_of(setup))

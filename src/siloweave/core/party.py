@@ -26,7 +26,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
@@ -219,8 +219,8 @@ class Party:
         name: In the roster.
         job: Budget, name of the run, where noise comes from, and the party's private key.
         index: Its place in the roster.
-        open_stores: Opens its ledger and its store, once its rows are known to fit.
         prepare: Makes its side of a stage, from itself, the name of the stage's run, and facts.
+        stores: Its ledger and its store; if None, they are opened once its rows are known to fit.
         home: Its folder: ledger, key, and what it remembers; in memory if None.
         apart: Where it has the ledger of an alignment; in memory if None.
         roster: Every party's public key for signatures, in the study's order.
@@ -237,9 +237,9 @@ class Party:
         name: str,
         job: Job,
         index: int,
-        open_stores: Callable[[], PartyStores],
         prepare: Prepare,
         *,
+        stores: PartyStores | None = None,
         home: Path | None = None,
         apart: Path | None = None,
         roster: Mapping[str, bytes] | None = None,
@@ -256,8 +256,7 @@ class Party:
         self._apart = apart
         self.roster = roster or {}
         self.asked = asked
-        self._open_stores = open_stores
-        self._opened: PartyStores | None = None
+        self._opened = stores
         self._sides: dict[str, PartySide] = {}
         self.prepare = prepare
         self._allow = allow
@@ -272,7 +271,7 @@ class Party:
     def stores(self) -> PartyStores:
         """Its ledger and its store."""
         if self._opened is None:
-            self._opened = self._open_stores()
+            self._opened = open_stores(self.name, self.job, self.home)
         return self._opened
 
     @property
@@ -306,7 +305,10 @@ class Party:
         if run in self._sides:
             return
         self._check_allowed()
-        self._sides[run] = self.prepare(self, run, facts)
+        side = self.prepare(self, run, facts)
+        if side.apart:  # before anything is noted of the stage
+            self._stores_apart(run)
+        self._sides[run] = side
 
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a frame of a stage that has begun; errors are those of `Site`."""
@@ -484,15 +486,12 @@ def direct_parties(
     parties = {}
     for index, (name, prepare) in enumerate(sides.items()):
         home = job.home(index)
-        opener = partial(open_stores, name, job, home)
-        if stores is not None and name in stores:
-            opener = partial(stores.__getitem__, name)
         parties[name] = Party(
             name,
             job,
             index,
-            opener,
             prepare,
+            stores=None if stores is None else stores.get(name),
             home=home,
             apart=None if apart is None else replace(job, folder=apart).home(index),
         )
@@ -548,8 +547,8 @@ def study_party(
         name,
         job,
         index,
-        lambda: stores,
         prepare,
+        stores=stores,
         home=home,
         apart=home / ALIGNMENT,
         roster=roster,
