@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -340,12 +341,23 @@ def peers(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
             "rows": table.train.num_rows, "seed": job["seed"], "threads": job["threads"],
             "settings": job["settings"],
         }  # fmt: skip
+        if job["epsilon"] is not None:
+            told |= {"epsilon": job["epsilon"], "delta": DELTA, "checkout": job["checkout"]}
+            told["domain"] = {column.name: domain_of(column) for column in columns}
         command = [job["peer_python"], str(PEER), json.dumps(told)]
         answer = output_of(command, job["limit_seconds"])
         line: dict[str, Any] = json.loads(answer.splitlines()[-1])
         drawn = sw.read(sample)
         line["scores"] = judged(table, drawn, job["seed"])
     return line | {"raked": False}
+
+
+def domain_of(column: sw.Column) -> dict[str, Any]:
+    """Return what is public of a column: its categories as texts, or its bounds."""
+    if column.kind in ("categorical", "boolean"):
+        categories = column.categories or (False, True)
+        return {"categories": [str(category) for category in categories]}
+    return {"low": float(column.low), "high": float(column.high)}
 
 
 def output_of(command: list[str], limit_seconds: float | None) -> str:
@@ -362,7 +374,10 @@ def output_of(command: list[str], limit_seconds: float | None) -> str:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        raise SystemExit(f"stopped at --limit-seconds {limit_seconds:.0f}") from None
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = usage.ru_utime + usage.ru_stime
+        reason = f"stopped at --limit-seconds {limit_seconds:.0f}, {used:.0f} of the processor"
+        raise SystemExit(reason) from None
     if process.returncode:
         raise SystemExit((errors.strip().splitlines() or ["no reason given"])[-1])
     return output
