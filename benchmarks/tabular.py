@@ -44,7 +44,7 @@ OUT = HERE / "results" / "tabular.jsonl"
 SEEDS = (0, 1, 2)
 OURS = ("tabddpm", "point_diff", "gaussian_copula")
 PEERS = ("TabularARGN", "ARF", "NRGBoost", "UnmaskingTrees", "ForestFlow")
-PRIVATE_PEERS = ("AIM of mbi", "AIM of dpsynth")
+PRIVATE_PEERS = ("AIM of mbi",)
 BOUNDS = (FLOOR, CEILING)
 KEY = ("table", "method", "label", "seed", "rows_asked")
 """What distinguishes one run from another."""

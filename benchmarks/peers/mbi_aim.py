@@ -2,16 +2,11 @@
 
     python mbi_aim.py JOB
 
-JOB is JSON: checkout, table (a CSV file of codes), domain (a JSON file with the number of codes of
-every column), epsilon, delta, max_model_size (megabytes), max_cells, seed, save (the CSV file to
-write). Prints the mechanism's own progress.
+JOB is JSON: checkout (of https://github.com/ryan112358/mbi), table (a CSV file of codes), domain (a
+JSON file with the number of codes of every column), epsilon, delta, max_model_size (megabytes),
+max_cells, seed, save (the CSV file to write). Prints the script's own progress.
 
-mbi estimates, and has no mechanisms. Its authors have AIM in two places, and the checkout is one of
-
-- https://github.com/ryan112358/mbi: the script mechanisms/aim.py that the paper's readers use;
-- https://github.com/google/dpsynth: the same authors' package, which builds on mbi and prepares all
-  candidates of a round at once. It wants `dp-accounting more-itertools pydantic pyyaml tqdm etils
-  importlib_resources fsspec`, too.
+mbi 2.0.0 estimates, and has no mechanisms: AIM is the script mechanisms/aim.py of its repository.
 """
 
 import importlib
@@ -23,10 +18,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-from mbi import Dataset, Domain, estimation
+from mbi import Dataset, Domain, estimation, marginal_oracles
 
 MODEL_MB = 80
-"""The default of both mechanisms."""
+"""The script's default."""
 MOST_CELLS = 10_000
 """Pairs with more cells are left out of the workload, as the script's command line does."""
 
@@ -39,12 +34,44 @@ class MirrorDescent(estimation.MirrorDescent):
         return super().estimate(domain, measurements, warm_start=potentials, **options)
 
 
-def by_script(checkout, data, pairs, epsilon, delta, seed, max_model_size):
-    """Return the model that the script of mbi's repository fits."""
+def script(checkout):
+    """Return the checkout's module of the mechanism, which the installed mbi serves."""
     sys.path.insert(0, str(Path(checkout) / "mechanisms"))
-    script = importlib.import_module("aim")
-    script.estimation = SimpleNamespace(MirrorDescent=MirrorDescent)
-    mechanism = script.AIM(
+    module = importlib.import_module("aim")
+    module.estimation = SimpleNamespace(MirrorDescent=MirrorDescent)
+    return module
+
+
+def fit(
+    checkout, codes, sizes, epsilon, delta, seed,
+    max_model_size=MODEL_MB, max_cells=MOST_CELLS, compile_candidates=True,
+):  # fmt: skip
+    """Fit AIM to every pair of columns of up to `max_cells` cells.
+
+    Args:
+        checkout: A folder with mbi's repository.
+        codes: Codes of every column, by name.
+        sizes: The number of codes of every column, by name.
+        epsilon: Of the budget, under addition or removal of a row.
+        delta: Of the budget.
+        seed: Of selection, noise and rows.
+        max_model_size: Megabytes of the model.
+        max_cells: Cells of a pair in the workload.
+        compile_candidates: Whether every candidate of a round is compiled before its table is
+            computed, as mbi does. Without it the same tables are computed step by step, in a
+            fraction of the seconds.
+
+    Returns:
+        mbi's model.
+    """
+    if not compile_candidates:
+        plain = marginal_oracles.variable_elimination.__wrapped__
+        marginal_oracles.variable_elimination = plain
+    domain = Domain.fromdict(sizes)
+    data = Dataset({name: np.asarray(codes[name]) for name in sizes}, domain)
+    pairs = [pair for pair in itertools.combinations(sizes, 2) if domain.size(pair) <= max_cells]
+    np.random.seed(seed)  # noqa: NPY002 - mbi draws rows from the global generator
+    mechanism = script(checkout).AIM(
         epsilon,
         delta,
         prng=np.random.RandomState(seed),
@@ -53,47 +80,6 @@ def by_script(checkout, data, pairs, epsilon, delta, seed, max_model_size):
     # The script draws rows at its end, and here they are drawn later.
     model, _ = mechanism.run(data, [(pair, 1.0) for pair in pairs], num_synth_rows=1)
     return model
-
-
-def by_dpsynth(checkout, data, pairs, epsilon, delta, seed, max_model_size):
-    """Return the model that dpsynth's AIM fits, after the one-way tables that dpsynth counts."""
-    sys.path.insert(0, str(checkout))
-    logging = importlib.import_module("absl.logging")
-    logging.set_verbosity(logging.INFO)
-    mechanisms = importlib.import_module("dpsynth.discrete_mechanisms")
-    accounting = importlib.import_module("dpsynth.discrete_mechanisms.accounting")
-    aim = mechanisms.AIMConfig(workload=pairs, max_model_size=max_model_size)
-    # The budget by the rule that the script and siloweave use, so that all have the same.
-    mechanism = mechanisms.DiscreteConfig(mechanism=aim).configure(
-        zcdp_rho=accounting.zcdp_rho(epsilon, delta)
-    )
-    return mechanism(np.random.default_rng(seed), data).model
-
-
-def fit(
-    checkout, codes, sizes, epsilon, delta, seed, max_model_size=MODEL_MB, max_cells=MOST_CELLS
-):
-    """Fit AIM to every pair of columns of up to `max_cells` cells.
-
-    Args:
-        checkout: A folder with mbi's repository, or dpsynth's.
-        codes: Codes of every column, by name.
-        sizes: The number of codes of every column, by name.
-        epsilon: Of the budget, under addition or removal of a row.
-        delta: Of the budget.
-        seed: Of selection, noise and rows.
-        max_model_size: Megabytes of the model.
-        max_cells: Cells of a pair in the workload.
-
-    Returns:
-        mbi's model.
-    """
-    domain = Domain.fromdict(sizes)
-    data = Dataset({name: np.asarray(codes[name]) for name in sizes}, domain)
-    pairs = [pair for pair in itertools.combinations(sizes, 2) if domain.size(pair) <= max_cells]
-    np.random.seed(seed)  # noqa: NPY002 - mbi draws rows from the global generator
-    mechanism = by_dpsynth if (Path(checkout) / "dpsynth").is_dir() else by_script
-    return mechanism(checkout, data, pairs, epsilon, delta, seed, max_model_size)
 
 
 def main():
