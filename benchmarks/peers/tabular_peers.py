@@ -5,7 +5,7 @@
 JOB is JSON: peer, train (Parquet), sample (the Parquet file to write), categorical and whole (names
 of columns), rows (to draw), seed, threads, settings; for a peer with a guarantee epsilon, delta,
 checkout (mbi_aim.py says of what) and domain (of every column its categories as texts, or its
-bounds). Prints one line of JSON: the release, seconds and processor seconds of the fit and of
+bounds and decimals). Prints one line of JSON: the release, seconds and processor seconds of the fit and of
 drawing.
 
 Each peer gets the table as its documentation asks, and its own defaults but for the settings in
@@ -162,6 +162,8 @@ def coded(values, facts, whole):
         def decode(drawn, random):
             numbers = low + width * (drawn + random.uniform(size=len(drawn)))
             numbers = np.clip(numbers, facts["low"], facts["high"])
+            if facts["decimals"] is not None:
+                numbers = np.round(numbers, facts["decimals"])
             return np.where(drawn == count, np.nan, numbers)
 
     if is_missing.any():
