@@ -5,8 +5,8 @@
 JOB is JSON: peer, train (Parquet), sample (the Parquet file to write), categorical and whole (names
 of columns), rows (to draw), seed, threads, settings; for a peer with a guarantee epsilon, delta,
 checkout (mbi_aim.py says of what) and domain (of every column its categories as texts, or its
-bounds and decimals). Prints one line of JSON: the release, seconds and processor seconds of the fit and of
-drawing.
+bounds and decimals). Prints one line of JSON: the release, seconds and processor seconds of the fit
+and of drawing.
 
 Each peer gets the table as its documentation asks, and its own defaults but for the settings in
 `SETTINGS`, which keep a fit of 10,000 rows within minutes of two cores.
@@ -140,7 +140,7 @@ def coded(values, facts, whole):
     is_missing = pd.isna(values).to_numpy()
     if "categories" in facts:
         known = np.asarray(facts["categories"], dtype=object)
-        codes = pd.Categorical(values, categories=known).codes.astype(int)
+        codes = pd.Index(known).get_indexer(values)
         if (codes[~is_missing] < 0).any():
             raise ValueError(f"column {values.name!r} has a value outside its declared categories")
         count = len(known)
