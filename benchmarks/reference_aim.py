@@ -19,6 +19,7 @@ Where the environment has no mbi, the checkout's own src/mbi is used (commit 4d2
 
 Runs go into the JSON file as they end, so a run that is stopped loses only the one in progress. A
 reference that takes longer than `--limit` is ended, and is recorded with what it took until then.
+mbi compiles every candidate of every round; `--without-compiling` computes the same tables without.
 `--from-scratch` forgets the runs of an earlier call.
 """
 
@@ -185,39 +186,43 @@ def script_command(checkout: Path, python: str, saved: Path) -> list[str]:
     return [*command, "--max_model_size", str(MODEL_MB), "--max_cells", str(MOST_CELLS)]
 
 
-def release_command(checkout: Path, python: str, saved: Path, seed: int) -> list[str]:
+def release_command(
+    checkout: Path, python: str, saved: Path, seed: int, compiles: bool
+) -> list[str]:
     """Return the call of a checkout's mechanism, which the installed mbi serves."""
     folder = checkout / "data"
     job = {
         "checkout": str(checkout), "table": str(folder / "adult.csv"),
         "domain": str(folder / "adult-domain.json"), "epsilon": EPSILON, "delta": DELTA,
-        "max_model_size": MODEL_MB, "max_cells": MOST_CELLS, "seed": seed, "save": str(saved),
+        "max_model_size": MODEL_MB, "max_cells": MOST_CELLS, "compile_candidates": compiles,
+        "seed": seed, "save": str(saved),
     }  # fmt: skip
     return [python, "-u", str(HERE / "peers" / "mbi_aim.py"), json.dumps(job)]
 
 
 def run_reference(
-    checkout: Path, python: str, limit: float, known: dict[str, str], seed: int
+    checkout: Path, python: str, limit: float, known: dict[str, str], seed: int, compiles: bool
 ) -> dict[str, object]:
     """Run the reference, and score its rows; what it took until then where it was stopped."""
+    about = {"versions": known, "compiles_candidates": compiles}
     folder = checkout / "data"
     with tempfile.TemporaryDirectory() as scratch:
         log, saved = Path(scratch) / "log", Path(scratch) / "synthetic.csv"
         command, paths = script_command(checkout, python, saved), dict(os.environ)
         if "mbi" in known:
-            command = release_command(checkout, python, saved, seed)
+            command = release_command(checkout, python, saved, seed, compiles)
         else:
             paths["PYTHONPATH"] = str(checkout / "src")
         try:
             used = measured(command, log, limit, cwd=checkout / "mechanisms", env=paths)
         except LimitReachedError as reached:
             text = log.read_text(errors="replace")
-            return {**reached.used, "stopped": True, "versions": known, **progress(text)}
+            return {**reached.used, "stopped": True, **about, **progress(text)}
         text = log.read_text(errors="replace")
         domain = domain_of(folder)
         real, synthetic = (table_of(p, domain) for p in (folder / "adult.csv", saved))
         return {
-            **used, "versions": known, **progress(text),
+            **used, **about, **progress(text),
             "error": float(error(real, synthetic, workload_of(domain))),
             "rows": synthetic.num_rows,
         }  # fmt: skip
@@ -255,6 +260,10 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="interpreter of the reference")
     parser.add_argument("--repeats", type=int, default=3, help="runs of ours")
     parser.add_argument("--reference-repeats", type=int, default=1)
+    parser.add_argument(
+        "--without-compiling", action="store_true",
+        help="mbi compiles every candidate of every round: compute their tables without",
+    )  # fmt: skip
     parser.add_argument("--limit", type=float, default=4 * 3600.0, help="seconds for a run")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--from-scratch", action="store_true")
@@ -278,7 +287,8 @@ def main() -> None:
             run = run_ours(checkout / "data", arguments.limit)
         else:
             seed = len(record["reference"])
-            run = run_reference(checkout, python, arguments.limit, known, seed)
+            compiles = not arguments.without_compiling
+            run = run_reference(checkout, python, arguments.limit, known, seed, compiles)
         record[side].append(run)
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(record, indent=1) + "\n")

@@ -4,7 +4,7 @@
 
 JOB is JSON: checkout (of https://github.com/ryan112358/mbi), table (a CSV file of codes), domain (a
 JSON file with the number of codes of every column), epsilon, delta, max_model_size (megabytes),
-max_cells, seed, save (the CSV file to write). Prints the script's own progress.
+max_cells, compile_candidates, seed, save (the CSV file to write). Prints the script's own progress.
 
 mbi 2.0.0 estimates, and has no mechanisms: AIM is the script mechanisms/aim.py of its repository.
 """
@@ -89,7 +89,7 @@ def main():
     table = pd.read_csv(job["table"], usecols=list(sizes))
     model = fit(
         job["checkout"], table, sizes, job["epsilon"], job["delta"], job["seed"],
-        job["max_model_size"], job["max_cells"],
+        job["max_model_size"], job["max_cells"], job["compile_candidates"],
     )  # fmt: skip
     drawn = pd.DataFrame(model.synthetic_data().to_dict())
     drawn[list(sizes)].to_csv(job["save"], index=False)
