@@ -61,6 +61,8 @@ def measured(command: list[str], log: Path, limit: float, **more: Any) -> dict[s
     with log.open("wb") as out:
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, **more)
         status, usage, was_stopped = _wait(child.pid, start + limit)
+        # The child is collected by wait4, for its usage, and Popen must not wait for it again.
+        child.returncode = code = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - start
     used = {
         "seconds": seconds,
@@ -71,7 +73,6 @@ def measured(command: list[str], log: Path, limit: float, **more: Any) -> dict[s
     }
     if was_stopped:
         raise LimitReachedError(used)
-    code = os.waitstatus_to_exitcode(status)
     if code:
         tail = log.read_text(errors="replace")[-2000:]
         raise SystemExit(f"{command[0]} ended with {code} after {seconds:.0f} s:\n{tail}")

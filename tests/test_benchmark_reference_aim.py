@@ -1,4 +1,4 @@
-"""The benchmark beside the reference AIM: what it records of runs that end, and of those stopped."""
+"""The benchmark beside the reference AIM: what it records of runs, stopped ones too."""
 
 import json
 import sys
