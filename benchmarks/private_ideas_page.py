@@ -1,0 +1,1 @@
+KEY = ("part", "table", "method", "epsilon", "seed")
