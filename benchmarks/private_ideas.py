@@ -8,8 +8,9 @@
 Six parts. `parities`: a column that is the parity of others, among columns of noise (Tab-PE's
 stress test, 2606.08259). `dense`: tables in which every pair of columns is related (MargNet,
 2511.13893). `bins`: a skewed column alone, by PrivTree's leaves and by the package's histogram;
-`cuts`: AIM with bins cut by either. `rare`: columns of many values, whole and with rare values merged (both SIGMOD 2025, 2504.14061).
-`pairs`: all pairs with equal noise, reconstructed by residuals (GReM, 2410.01091, 2602.05674).
+`cuts`: AIM with bins cut by either. `rare`: columns of many values, whole and with rare values
+merged (all three SIGMOD 2025, 2504.14061). `pairs`: all pairs with equal noise, reconstructed by
+residuals (GReM, 2410.01091, 2602.05674).
 
 Everything is of one owner, add/remove neighbours, delta = 1 / rows but for `bins` (1e-6). Columns
 of numbers are cut into bins of equal mass beforehand and taken as public, but for `bins`. Seeds are
@@ -64,7 +65,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Line = dict[str, Any]
 
-OUT = Path(__file__).parent / "results" / "private_ideas.jsonl"
+OUT = private_ideas_page.OUT
 PEERS = Path(__file__).parent / "peers"
 SEED = 2026
 SEEDS = (0, 1, 2)
@@ -230,8 +231,8 @@ def parity(columns: int, method: str, seed: int, peers: Peers) -> Line | None:
         drawn, seconds = drawn_by(PARITY_METHODS[method](columns), codes, budget, seed)
     if drawn is None:
         return {"seconds": seconds, "ended": False}
-    total = sum(drawn.column(f"x{i}").astype(np.int64) for i in range(columns))
-    holds = float((total % 2 == drawn.column("y")).mean())
+    summed = np.sum([drawn.column(f"x{i}") for i in range(columns)], axis=0)
+    holds = float(np.mean(summed % 2 == drawn.column("y")))
     return {"holds": holds, "seconds": seconds, "drawn": drawn.num_rows}
 
 
@@ -291,9 +292,11 @@ def dense(name: str, method: str, seed: int, data: Path, peers: Peers) -> Line |
     if drawn is None:
         return facts
     return {
-        **facts, "pairs_error": distance(codes, drawn, 2), "triples_error": distance(codes, drawn, 3),
+        **facts,
+        "pairs_error": distance(codes, drawn, 2),
+        "triples_error": distance(codes, drawn, 3),
         "seconds": seconds,
-    }  # fmt: skip
+    }
 
 
 OURS: dict[str, Callable[[], Any]] = {"AIM": sw.AIM, "TwoRound": sw.TwoRound}
@@ -325,13 +328,20 @@ def skewed_column(name: str, column: str, data: Path) -> tuple[sw.Column, Floats
     return declared, values[~is_missing].astype(np.float64)
 
 
+def ends_of(column: sw.Column) -> tuple[float, float]:
+    """Return a column's declared bounds."""
+    assert column.low is not None
+    assert column.high is not None
+    return float(column.low), float(column.high)
+
+
 def unit_of(column: sw.Column) -> float:
     """Return the smallest step between two values."""
     if column.kind == "integer":
         return 1.0
     if column.decimals is not None:
         return float(10.0**-column.decimals)
-    return float(column.high) / _STEPS_WITHOUT_UNIT
+    return ends_of(column)[1] / _STEPS_WITHOUT_UNIT
 
 
 def counted_leaves(
@@ -349,8 +359,9 @@ def counted_leaves(
     Laplace noise, or else of rho, with Gaussian noise.
     """
     unit = unit_of(column)
-    steps = np.sort(np.round((values - float(column.low)) / unit).astype(np.int64))
-    stop = round((float(column.high) - float(column.low)) / unit) + 1
+    low, high = ends_of(column)
+    steps = np.sort(np.round((values - low) / unit).astype(np.int64))
+    stop = round((high - low) / unit) + 1
     # A mechanism of pure epsilon costs epsilon^2 / 2 zCDP.
     leaves = privtree(steps, stop, sqrt(rho) if pure is None else pure / 2, rng)
     counts, sigma = leaves.counts(steps), 1 / sqrt(rho)
@@ -368,8 +379,9 @@ def drawn_from_leaves(column: sw.Column, edges: Ints, counts: Floats) -> Floats:
     """Return values drawn evenly from leaves."""
     levels = np.append(0.0, np.cumsum(counts) / counts.sum())
     grid = (np.arange(_GRID) + 0.5) / _GRID
-    drawn = np.floor(_inverse(grid, levels, edges)) * unit_of(column) + float(column.low)
-    return np.minimum(drawn, float(column.high))
+    low, high = ends_of(column)
+    drawn = np.floor(_inverse(grid, levels, edges)) * unit_of(column) + low
+    return np.minimum(drawn, high)
 
 
 def _inverse(grid: Floats, levels: Floats, edges: Ints) -> Floats:
@@ -399,8 +411,9 @@ def drawn_from_histogram(
     counts = histogram.columns[column.name]
     ends = np.floor(np.cumsum(counts) / counts.sum() * _GRID + 0.5)
     repeated = np.repeat(np.arange(len(counts)), np.diff(np.append(0.0, ends)).astype(np.int64))
+    one_column = Codes(fine.domain, (repeated.astype(np.uint32),))
     spikes = {column.name: spike_bins(column, fine.edges(column.name), counts)}
-    rows_drawn = fine.decode(Codes(fine.domain, (repeated,)), key=SEED, spikes=spikes)
+    rows_drawn = fine.decode(one_column, key=SEED, spikes=spikes)
     drawn, _ = rows_drawn.floats(column.name)
     return drawn, levels.cells
 
@@ -468,14 +481,15 @@ def cut_by_leaves(table: sw.Table, schema: sw.Schema, rho: float, seed: int) -> 
         rng = generator(fold_in(SEED, "cuts", column.name, seed))
         numbers, is_missing = table.floats(column.name)
         steps, counts = counted_leaves(column, numbers[~is_missing], part, rng, thin=True)
-        edges = steps * unit_of(column) + float(column.low)
+        low, high = ends_of(column)
+        edges: Any = steps * unit_of(column) + low
         if column.kind == "integer":
             edges = np.round(edges).astype(np.int64)
         else:
             # A continuum's last bin holds its end, which a leaf of its own would hold twice.
-            while edges[-2] >= float(column.high):
+            while edges[-2] >= high:
                 edges, counts = edges[:-1], np.append(counts[:-2], counts[-2:].sum())
-            edges[-1] = float(column.high)
+            edges[-1] = high
         if column.missing:
             noisy = float(is_missing.sum()) + rng.normal(0.0, 1 / sqrt(part))
             counts = np.append(counts, max(0.0, noisy))
@@ -500,7 +514,9 @@ def cut(name: str, method: str, epsilon: float, seed: int, data: Path) -> Line:
     errors = {}
     for column in skewed_sums.BOUNDS[name]:
         real, synthetic = (skewed_sums.figures(t, column) for t in (table, drawn))
-        errors[column] = {what: 100 * (synthetic[what] / real[what] - 1) for what in real if real[what]}
+        errors[column] = {
+            what: 100 * (synthetic[what] / real[what] - 1) for what in real if real[what]
+        }
     pairs_error = private_counts.distance(judge, 2, table, drawn)
     return {"errors": errors, "pairs_error": pairs_error, "seconds": seconds}
 
@@ -630,9 +646,9 @@ def pairs(name: str, seed: int, data: Path) -> Iterator[tuple[str, Line]]:
         SHRUNK: lambda: [m.counts for m in shrunk_pairs(measured)],
         MODEL: lambda: modelled_pairs(domain, measured, rho),
     }
-    for way, tables in ways.items():
+    for way, read in ways.items():
         start = process_time()
-        error = pair_error(exact, tables(), codes.num_rows)
+        error = pair_error(exact, read(), codes.num_rows)
         yield way, {"pairs_error": error, "seconds": process_time() - start}
     for way, method in OURS.items():
         fitted, seconds = fitted_by(method(), codes, budget)
@@ -648,16 +664,9 @@ def pairs(name: str, seed: int, data: Path) -> Iterator[tuple[str, Line]]:
 PARTS = ("parities", "dense", "bins", "cuts", "rare", "pairs")
 
 
-def lines() -> list[Line]:
-    """Return the runs that were made."""
-    if not OUT.is_file():
-        return []
-    return [json.loads(line) for line in OUT.read_text().splitlines()]
-
-
-def write(line: Line) -> None:
+def write(line: Line, out: Path) -> None:
     """Add a run to the results."""
-    with OUT.open("a") as file:
+    with out.open("a") as file:
         file.write(json.dumps(line) + "\n")
     print(json.dumps(line), flush=True)
 
@@ -671,7 +680,9 @@ def wanted(part: str) -> list[tuple[str, str, float]]:
         methods = (*OURS, MARGNET, ALONE)
         return [(name, method, EPSILON) for name in DENSE_TABLES for method in methods]
     if part == "cuts":
-        return [(name, m, e) for name, most in CUT_TABLES.items() for e in most for m in CUT_METHODS]
+        return [
+            (name, m, e) for name, most in CUT_TABLES.items() for e in most for m in CUT_METHODS
+        ]
     if part == "rare":
         return [(name, method, EPSILON) for name in RARE_TABLES for method in RARE_METHODS]
     places = [f"{name}: {column}" for name, columns in BIN_COLUMNS.items() for column in columns]
@@ -703,14 +714,17 @@ def main() -> None:
     parser.add_argument("--peer-python", type=Path, help="an interpreter with the peers")
     parser.add_argument("--tab-pe", type=Path, help="a checkout of microsoft/DPSDA")
     parser.add_argument("--margnet", type=Path, help="a checkout of KaiChen9909/margnet")
+    parser.add_argument("--out", type=Path, default=OUT, help="where lines are kept")
     sources.add_data(parser)
     asked = parser.parse_args()
     peers = Peers(asked.peer_python, asked.tab_pe, asked.margnet)
-    done = {tuple(run[n] for n in private_ideas_page.KEY) for run in lines()}
+    done = {
+        tuple(run[n] for n in private_ideas_page.KEY) for run in private_ideas_page.lines(asked.out)
+    }
     for part in asked.part:
         for seed in asked.seed or (BIN_SEEDS if part == "bins" else SEEDS):
             if part == "pairs":
-                run_pairs(asked.table, seed, asked.data, done)
+                run_pairs(asked.table, seed, asked.data, done, asked.out)
                 continue
             for table, method, epsilon in wanted(part):
                 key = (part, table, method, epsilon, seed)
@@ -718,11 +732,12 @@ def main() -> None:
                     continue
                 figures = one_run(*key[:4], seed, asked.data, peers)
                 if figures is not None:
-                    write(dict(zip(private_ideas_page.KEY, key, strict=True)) | figures)
+                    facts = dict(zip(private_ideas_page.KEY, key, strict=True))
+                    write(facts | figures, asked.out)
 
 
 def run_pairs(
-    tables: Sequence[str] | None, seed: int, data: Path, done: set[tuple[Any, ...]]
+    tables: Sequence[str] | None, seed: int, data: Path, done: set[tuple[Any, ...]], out: Path
 ) -> None:
     """Make what is missing of `pairs`: all ways of a table at once, as they read the same noise."""
     for table in tables or PAIR_TABLES:
@@ -732,7 +747,7 @@ def run_pairs(
         for way, figures in pairs(table, seed, data):
             key = ("pairs", table, way, EPSILON, seed)
             if key not in done:
-                write(dict(zip(private_ideas_page.KEY, key, strict=True)) | figures)
+                write(dict(zip(private_ideas_page.KEY, key, strict=True)) | figures, out)
 
 
 if __name__ == "__main__":

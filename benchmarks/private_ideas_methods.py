@@ -2,14 +2,16 @@
 
 PrivTree: Zhang, Xiao & Xie 2016, "PrivTree: A differentially private algorithm for hierarchical
 decompositions" (SIGMOD), in one dimension. Rare values: merged as in Chen et al. 2025,
-"Benchmarking differentially private tabular data synthesis" (SIGMOD, 2504.14061). Residuals: Mullins
-et al. 2024, "Efficient and private marginal reconstruction with local non-negativity" (2410.01091).
+"Benchmarking differentially private tabular data synthesis" (SIGMOD, 2504.14061). Residuals:
+Mullins et al. 2024, "Efficient and private marginal reconstruction with local non-negativity"
+(2410.01091).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log, sqrt
 
 import numpy as np
@@ -85,7 +87,7 @@ def thinned_leaves(leaves: Leaves, noisy: Floats, clean: Floats, sigma: float) -
     while bounds[-1] > 1 and bounds[-1] // 2 in leaves.edges:
         bounds.append(bounds[-1] // 2)
     places = np.searchsorted(leaves.edges, bounds[::-1])
-    octaves = [slice(first, last) for first, last in zip(places[:-1], places[1:], strict=True)]
+    octaves = [slice(first, last) for first, last in pairwise(places.tolist())]
     stands_out = [
         i
         for i, octave in enumerate(octaves)
@@ -124,13 +126,11 @@ class Merged:
             if len(rare):
                 is_rare = values == len(known) - 1
                 original[is_rare] = rng.choice(rare, int(is_rare.sum()))
-            columns.append(original)
+            columns.append(original.astype(np.uint64))
         return Codes(domain, tuple(columns))
 
 
-def merged(
-    codes: Codes, rho: float, rng: np.random.Generator, least_share: float = 0.0
-) -> Merged:
+def merged(codes: Codes, rho: float, rng: np.random.Generator, least_share: float = 0.0) -> Merged:
     """Merge values whose noisy count is below three deviations of its noise.
 
     **Guarantee**: rho zCDP for one row more or less: every column is counted once, with equal
@@ -153,7 +153,7 @@ def merged(
         rare[name] = np.flatnonzero(is_rare)
         places = np.full(size, len(frequent[name]))
         places[frequent[name]] = np.arange(len(frequent[name]))
-        columns.append(places[codes.column(name)])
+        columns.append(places[codes.column(name)].astype(np.uint64))
         sizes.append(len(frequent[name]) + bool(is_rare.any()))
     domain = Domain(codes.domain.names, tuple(sizes))
     return Merged(Codes(domain, tuple(columns)), frequent, rare)
@@ -234,8 +234,7 @@ class Residuals:
             next_pace = (1 + sqrt(1 + 4 * pace * pace)) / 2
             momentum = (pace - 1) / next_pace
             ahead = [
-                new + momentum * (new - old)
-                for new, old in zip(pushed, multipliers, strict=True)
+                new + momentum * (new - old) for new, old in zip(pushed, multipliers, strict=True)
             ]
             multipliers, pace = pushed, next_pace
         return [np.maximum(table, 0.0) for table in tables]

@@ -35,9 +35,7 @@ FOR_IMAGES = (
 def leave_out_images():
     """Put something empty in the place of modules for images that are not installed."""
     missing = {
-        name
-        for name in FOR_IMAGES
-        if "." not in name and importlib.util.find_spec(name) is None
+        name for name in FOR_IMAGES if "." not in name and importlib.util.find_spec(name) is None
     }
     for name in FOR_IMAGES:
         if name.partition(".")[0] in missing:
