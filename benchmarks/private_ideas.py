@@ -392,6 +392,17 @@ def _inverse(grid: Floats, levels: Floats, edges: Ints) -> Floats:
     return placed
 
 
+def histogram_of(
+    fine: sw.Encoder, table: sw.Table, rho: float, rng: np.random.Generator
+) -> NoisyHistogram:
+    """Return the package's histogram of the columns of `fine`, in noise that can be repeated."""
+    event = histogram_event(fine, sw.Budget(EPSILON, BIN_DELTA).neighbours, rho, 1, 0)
+    exact = ResolutionLevels(fine).count(fine.encode(table))
+    noise = np.round(rng.normal(0.0, event.sigma_total, len(exact) + 1)).astype(np.int64)
+    rows = max(1, table.num_rows + int(noise[-1]))
+    return NoisyHistogram(fine, exact + noise[:-1], event.sigma_total, rows, SEED)
+
+
 def drawn_from_histogram(
     column: sw.Column, values: Floats, rho: float, rng: np.random.Generator
 ) -> tuple[Floats, int]:
@@ -399,14 +410,9 @@ def drawn_from_histogram(
     bare = sw.Schema((column,)).with_fallbacks()
     fine = columns_to_cut(sw.Encoder(bare, 16), [(column.name,)])
     assert fine is not None
-    event = histogram_event(fine, sw.Budget(EPSILON, BIN_DELTA).neighbours, rho, 1, 0)
     numbers = values.astype(np.int64) if column.kind == "integer" else values
-    codes = fine.encode(sw.Table.from_columns({column.name: (numbers, None)}))
-    levels = ResolutionLevels(fine)
-    exact = levels.count(codes)
-    noise = np.round(rng.normal(0.0, event.sigma_total, len(exact) + 1)).astype(np.int64)
-    rows = max(1, len(values) + int(noise[-1]))
-    histogram = NoisyHistogram(fine, exact + noise[:-1], event.sigma_total, rows, SEED)
+    table = sw.Table.from_columns({column.name: (numbers, None)})
+    histogram = histogram_of(fine, table, rho, rng)
     # As `NoisyHistogram.product` draws, but enough rows for the far end of a column.
     counts = histogram.columns[column.name]
     ends = np.floor(np.cumsum(counts) / counts.sum() * _GRID + 0.5)
@@ -415,7 +421,7 @@ def drawn_from_histogram(
     spikes = {column.name: spike_bins(column, fine.edges(column.name), counts)}
     rows_drawn = fine.decode(one_column, key=SEED, spikes=spikes)
     drawn, _ = rows_drawn.floats(column.name)
-    return drawn, levels.cells
+    return drawn, len(histogram.counts)
 
 
 def bin_errors(values: Floats, drawn: Floats) -> Line:
@@ -455,7 +461,8 @@ CUT_TABLES = {
     skewed_sums.MADE: (0.3, 1.0), "adult": (0.3, 1.0), "credit_fraud": (0.3, 1.0),
     "census_income_kdd": (1.0,), "intrusion_kdd99_10pct": (1.0,),
 }  # fmt: skip
-CUT_METHODS = ("AIM", "AIM, PrivTree")
+IF_SKEWED = "AIM, PrivTree if skewed"
+CUT_METHODS = ("AIM", "AIM, PrivTree", IF_SKEWED)
 CUT_SHARE = 0.2  # of the budget, as by default
 
 
@@ -465,10 +472,13 @@ def cut_table(name: str, data: Path) -> tuple[sw.Table, sw.Schema]:
     return skewed_sums.prepare(name, data)
 
 
-def cut_by_leaves(table: sw.Table, schema: sw.Schema, rho: float, seed: int) -> sw.Encoder:
+def cut_by_leaves(
+    table: sw.Table, schema: sw.Schema, rho: float, seed: int, *, only_skewed: bool
+) -> sw.Encoder:
     """Return the bins that AIM would cut, by counts of PrivTree's leaves instead of its own.
 
-    Every column gets an equal part of a fifth of rho, and its tail is thinned.
+    Every column gets an equal part of a fifth of rho, and its tail is thinned. Of `only_skewed`
+    columns the others, of which the package's bins are equally wide, keep its histogram.
     """
     coarse = sw.Encoder(schema, 16)
     wide = columns_to_cut(coarse, [schema.names])
@@ -477,7 +487,18 @@ def cut_by_leaves(table: sw.Table, schema: sw.Schema, rho: float, seed: int) -> 
     bins = bins_for(schema, table.num_rows, rho)
     part = CUT_SHARE * rho / len(wide.schema.columns)
     cuts = {}
+    even = [c for c in wide.schema.columns if only_skewed and c.name not in (wide.cuts or {})]
+    if even:
+        fine = wide.select([column.name for column in even])
+        rng = generator(fold_in(SEED, "cuts", "even", seed))
+        histogram = histogram_of(fine, table.select(fine.schema.names), len(even) * part, rng)
+        for column in even:
+            weights = histogram.columns[column.name]
+            edges_of_bins = fine.edges(column.name)
+            cuts[column.name] = cuts_of(column, edges_of_bins, weights, bins, exact=True)
     for column in wide.schema.columns:
+        if column.name in cuts:
+            continue
         rng = generator(fold_in(SEED, "cuts", column.name, seed))
         numbers, is_missing = table.floats(column.name)
         steps, counts = counted_leaves(column, numbers[~is_missing], part, rng, thin=True)
@@ -505,7 +526,9 @@ def cut(name: str, method: str, epsilon: float, seed: int, data: Path) -> Line:
     if method == "AIM":
         fitted = sw.AIM().fit(table, schema, budget=budget, progress=False)
     else:
-        encoder = cut_by_leaves(table, schema, rho_for(budget), seed)
+        encoder = cut_by_leaves(
+            table, schema, rho_for(budget), seed, only_skewed=method == IF_SKEWED
+        )
         rest = less(budget, CUT_SHARE)
         fitted = sw.AIM(counts_share=0).fit(table, encoder, budget=rest, progress=False)
     seconds = process_time() - start
