@@ -223,7 +223,7 @@ def parity(columns: int, method: str, seed: int, peers: Peers) -> Line | None:
             return None
         job = {
             "checkout": str(peers.tab_pe), "label": "y", "epsilon": EPSILON,
-            "delta": budget.delta, "seed": seed,
+            "delta": budget.delta,
         }  # fmt: skip
         drawn, facts = peer_rows(peers.python, "tab_pe.py", job, codes)
         seconds = facts["seconds"]

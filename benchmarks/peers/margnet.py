@@ -6,8 +6,9 @@ JOB is JSON: checkout (a folder), train (CSV of codes), sizes (codes of each col
 CSV file to write), rows (to draw), rho (zCDP), seed, threads. Prints one line of JSON: processor
 seconds of the fit, and how many pairs were measured.
 
-Layers, steps and rate are those that the checkout has for Adult at epsilon 1. The table is coded
-already, so all of rho goes to the method and none to the checkout's preprocessing.
+The seed is of the network alone: noise has none. Layers, steps and rate are those that the checkout
+has for Adult at epsilon 1. The table is coded already, so all of rho goes to the method and none to
+the checkout's preprocessing.
 """
 
 import contextlib
@@ -18,7 +19,6 @@ import sys
 import tempfile
 from argparse import Namespace
 
-import numpy as np
 import pandas as pd
 
 CONFIG = {
@@ -37,7 +37,6 @@ def main():
     sys.path.insert(0, job["checkout"])
     torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
-    np.random.seed(job["seed"])  # noqa: NPY002  the checkout draws from the global state
     # The checkout asks a GPU for its memory; there is none.
     torch.cuda.reset_peak_memory_stats = lambda *ignored, **also: None
     torch.cuda.max_memory_allocated = lambda *ignored, **also: 0
