@@ -115,9 +115,9 @@ links.
 """
 DENSE_WORDS = """MargNet's code runs on a processor, but no fit of it ended within what we could
 give it: on the first table one was stopped after 108 processor seconds and ten minutes of a shared
-machine, another after {spent} processor seconds, where AIM takes 10 and TwoRound 6. So whether its
-26 % hold here is open. How far ours is from the best that is known for all pairs of such a table
-stands under [residuals](#all-pairs-by-residuals)."""
+machine, another after 120 processor seconds and half an hour, where AIM takes 10 and TwoRound 6.
+So whether its 26 % hold here is open. How far ours is from the best that is known for all pairs of
+such a table stands under [residuals](#all-pairs-by-residuals)."""
 
 
 def dense(every: Sequence[Line]) -> str:
@@ -167,14 +167,14 @@ equal mass.
 {whole_words}
 """
 BINS_WORDS = """Of {cells} cells *tail thinned* has the smaller L1 distance in {l1}, the smaller
-error of the percentile in {p99} and of the total in {total}, beside the histogram at the same zCDP.
-It counts few places where there are rows, and the histogram thousands where there are none. As
-published, without thinning, its totals are of no use where a bound is far away (`src_bytes`, and
-most of ε = .1): noise leaves rows in the far leaves. The histogram is ahead where many rows share
-single values far from 0, to which a tree needs twenty levels (`Amount`, `src_bytes`). A tree asks
-level by level, so a curator can grow one; parties would need a masked sum for each of about twenty
-levels. The tree in MargNet's checkout takes the bounds of the rows, and subtracts a bias for every
-split so far, not for every level."""
+error of the percentile in {p99} and of the total in {total}, beside the histogram at the same
+zCDP. It counts few leaves, and these where rows are; the histogram counts thousands of bins, most
+of them empty. As published, without thinning, its totals are of no use where a bound is far away
+(`src_bytes`, and most of ε = .1): noise leaves rows in the far leaves. The histogram is ahead
+where many rows share single values far from 0, to which a tree needs twenty levels (`Amount`,
+`src_bytes`). A tree asks level by level, so a curator can grow one; parties would need a masked
+sum for each of about twenty levels. The tree in MargNet's checkout takes the bounds of the rows,
+and subtracts a bias for every split so far, not for every level."""
 WHOLE_WORDS = """With trees for skewed columns the total is off by less in all lines but one, by a
 factor of 4 to 25 on orders, incomes and `Amount`, and pairs are as near or nearer. So here ours is
 behind. What gets worse: capital gains at ε = 1, whose 99th percentile is a value that many rows
