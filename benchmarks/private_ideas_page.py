@@ -115,7 +115,7 @@ links.
 """
 DENSE_WORDS = """MargNet's code runs on a processor, but no fit of it ended within what we could
 give it: on the first table one was stopped after 108 processor seconds and ten minutes of a shared
-machine, another after 120 processor seconds and half an hour, where AIM takes 10 and TwoRound 6.
+machine, another after 144 processor seconds and half an hour, where AIM takes 10 and TwoRound 6.
 So whether its 26 % hold here is open. How far ours is from the best that is known for all pairs of
 such a table stands under [residuals](#all-pairs-by-residuals)."""
 
