@@ -22,6 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from optax.tree_utils import tree_get, tree_set
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -48,6 +49,7 @@ from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout
 
 _OWNERS = 2**32 - 1  # more than there are steps
+_MOMENTS = ("mu", "nu")  # what optax calls Adam's mean gradient and mean square
 
 
 class Keys(NamedTuple):
@@ -61,7 +63,7 @@ class Keys(NamedTuple):
 class Lap(NamedTuple):
     """A part of an owner's steps."""
 
-    rows: int  # how many the owner has
+    batch: int  # rows of the owner in a step
     first: int  # steps behind it before
     last: int  # steps behind it afterwards
     total: int  # steps of its whole training
@@ -163,8 +165,14 @@ def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
     return jax.tree.map(mean, *trees)
 
 
+def _bytes_of(tree: Any) -> int:
+    """Bytes of a tree's arrays, or of arrays of its shapes."""
+    arrays = jax.tree.leaves(eqx.filter(tree, lambda x: hasattr(x, "dtype")))
+    return sum(x.size * x.dtype.itemsize for x in arrays)
+
+
 class Learner(ABC):
-    """A model that is trained in rounds. Conforming: the three below.
+    """A model that is trained in rounds. Conforming: the four below.
 
     `shared` is what is averaged, `kept` what stays with an owner, both parts of a state.
     """
@@ -190,8 +198,8 @@ class Learner(ABC):
         """An owner's rows as its steps read them, and the sampler; `facts` are about all owners."""
 
     @abstractmethod
-    def batch(self, rows: int) -> int:
-        """Rows in a step of an owner that has so many."""
+    def batch(self, rows: int, all_rows: int) -> int:
+        """Rows in a step of an owner that has `rows` of the `all_rows` of all owners."""
 
     @abstractmethod
     def update(self, steps: int) -> Any:
@@ -213,15 +221,38 @@ class Learner(ABC):
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """The model that samples."""
 
+    def result(self, state: Any) -> Any:
+        """What is averaged after the last step, and what `finish` takes."""
+        shared, _ = self.split(state)
+        return shared
+
+    def fault(self, shared: Any) -> str | None:
+        """What no training leaves in a part of a state that is shared; None if nothing is wrong."""
+        return None
+
     def sizes(self) -> list[int]:
         """Bytes of each network that is shared, by the code that makes it; nothing is computed."""
-        made = eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
-        shapes = [eqx.filter(one, lambda x: hasattr(x, "dtype")) for one in self.split(made)[0]]
-        return [sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one)) for one in shapes]
+        shared, _ = self.split(self._shapes())
+        return [_bytes_of(network) for network in shared]
+
+    def result_size(self) -> int:
+        """Bytes of what is averaged after the last step; nothing is computed."""
+        return _bytes_of(self.result(self._shapes()))
+
+    def _shapes(self) -> Any:
+        """A state whose arrays are shapes."""
+        return eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
 
     def epoch(self, rows: int) -> int:
-        """Steps of an epoch, at least one."""
-        return max(rows // self.batch(rows), 1)
+        """Steps of an epoch of an owner's rows, at least one."""
+        return max(rows // self.batch(rows, rows), 1)
+
+    def steps(self, rows: int, all_rows: int, epochs: int) -> int:
+        """Steps of the whole training of an owner that has `rows` of the `all_rows` of all owners.
+
+        They are so many epochs of its rows, unless the learner's settings say how long it trains.
+        """
+        return epochs * self.epoch(rows)
 
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
         """Take a part of an owner's steps; one compiled program serves all owners of a size.
@@ -232,7 +263,7 @@ class Learner(ABC):
         data, sampler = rows
         return train(
             state, self.update(lap.total), data, steps=lap.last, first=lap.first,
-            batch=self.batch(lap.rows), key=key, sampler=sampler,
+            batch=lap.batch, key=key, sampler=sampler,
         )  # fmt: skip
 
 
@@ -259,7 +290,7 @@ class GANLearner(Learner):
         data = jax.tree.map(jnp.asarray, (seen.rows, seen.frequencies))
         return data, Matching(seen.conditions.sizes, self.settings.batch)
 
-    def batch(self, rows: int) -> int:
+    def batch(self, rows: int, all_rows: int) -> int:
         """The same for all: rows are drawn with replacement."""
         return self.settings.batch
 
@@ -325,8 +356,8 @@ class DiffusionLearner(Learner):
         rows = self.layout.check((V - shift) / scale, least=0)
         return diffusion.rows_of(rows, self.layout, self.label_block), None
 
-    def batch(self, rows: int) -> int:
-        """At most all rows."""
+    def batch(self, rows: int, all_rows: int) -> int:
+        """At most all rows of the owner."""
         return min(self.settings.batch, rows)
 
     def update(self, steps: int) -> Any:
@@ -416,6 +447,64 @@ class SphereCodeLearner(DiffusionLearner):
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
         return LatentDiffusion(rows, LatentDistribution(ddpm, shift, scale), self.latent)
+
+
+@dataclass(frozen=True)
+class PooledPointLearner(SphereCodeLearner):
+    """A latent diffusion of sphere codes whose owners take the steps of a fit to all rows together.
+
+    Three things keep the mean of the owners' networks near that fit:
+
+    1. A step's batch is divided among the owners by their rows, and all take equally many steps. So
+       the mean of their first steps of a round is the step that a batch of all rows would take.
+       With batches of one size for all, an owner of twice the rows takes twice the steps besides
+       twice the weight in the mean, and there are fewer steps one after the other.
+    2. Adam's moments are averaged like the network. With second moments of its own an owner scales
+       directions by its own rows, and where owners differ, such steps do not cancel in the mean.
+    3. There are as many steps as in that fit; the rate falls over the steps of all rounds.
+
+    The moving average is linear in the networks, so it stays with its owner, and the owners'
+    averages are averaged once, at the end.
+    """
+
+    def batch(self, rows: int, all_rows: int) -> int:
+        """The owner's part of a batch of all rows, at least one row."""
+        whole_batch = super().batch(all_rows, all_rows)
+        return max(round(whole_batch * rows / all_rows), 1)
+
+    def steps(self, rows: int, all_rows: int, epochs: int) -> int:
+        """Steps of a fit to all rows, the same for every owner."""
+        network, *_ = self.sizes()
+        weights = network // np.dtype(np.float32).itemsize
+        return self.settings.taken(all_rows, weights)
+
+    def split(self, state: Descended) -> tuple[Any, Any]:
+        """Network and moments; moving average and number of steps."""
+        first, second = (tree_get(state.moments, name) for name in _MOMENTS)
+        return (state.net, first, second), (state.average, state.step)
+
+    def joined(self, shared: Any, kept: Any) -> Descended:
+        """The state; the optimiser's counters are the number of steps."""
+        net, first, second = shared
+        average, step = kept
+        fresh = self.update(1).optimiser.init(eqx.filter(net, eqx.is_inexact_array))
+        moments = tree_set(fresh, mu=first, nu=second, count=jnp.asarray(step, jnp.int32))
+        return Descended(net, average, moments, step)
+
+    def result(self, state: Descended) -> Any:
+        """The moving average."""
+        return (state.average,)
+
+    def fault(self, shared: Any) -> str | None:
+        """Second moments below 0, of which no root can be taken."""
+        _, _, second = shared
+        least = min(np.min(array, initial=0.0) for array in jax.tree.leaves(second))
+        return "second moments of gradients are below 0; squares never are" if least < 0 else None
+
+    def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
+        """A `LatentDiffusion` of the averaged moving average."""
+        (average,) = shared
+        return super().finish((average, average), facts, key)
 
 
 def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:

@@ -168,14 +168,21 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
     agreed = agree(trainer, session, task)
     learner, facts = agreed.learner, agreed.facts
     sums = Array.of(facts.sums, "<f8")
-    shared, _ = learner.split(learner.start(agreed.keys.initial, 1))
+    start = learner.start(agreed.keys.initial, 1)
+    shared, _ = learner.split(start)
     for number in range(synth.rounds):
         task.progress(f"round {number + 1:,} of {synth.rounds:,}", number / synth.rounds)
         request = Round(number, facts.rows, sums, packed(shared))
         # The first round compiles: one after the other, so that it is done once.
         replies = session.ask(request, at_once=task.at_once if number else 1)
-        found = zip(session.roster, replies, strict=True)
-        trees = [networks(name, one.networks.value, shared, number) for name, one in found]
+        is_last = number == synth.rounds - 1
+        like = learner.result(start) if is_last else shared
+        trees = []
+        for name, reply in zip(session.roster, replies, strict=True):
+            trees.append(networks(name, reply.networks.value, like, number))
+            fault = None if is_last else learner.fault(trees[-1])
+            if fault:
+                raise WireError(f"party {name!r}, round {number}: {fault}")
         shared = mean_of(trees, agreed.weights.tolist())
     return agreed.result(trainer, shared, synth)
 

@@ -44,7 +44,7 @@ from siloweave.tables.summaries import summarise
 
 if TYPE_CHECKING:
     from siloweave.models.gan import Critics
-    from siloweave.models.rounds import Keys, Learner
+    from siloweave.models.rounds import Facts, Keys, Learner
 
 _T = TypeVar("_T")
 
@@ -156,10 +156,10 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
     if not 0 <= number < synth.rounds:
         raise WireError(f"round {number} was asked for; the study has {synth.rounds}")
     learner, size = state.learner, len(state.vectors)
-    steps = synth.epochs * learner.epoch(size)
-    total = steps * synth.rounds
+    facts = _facts_of(request, learner, size)
+    total = learner.steps(size, facts.rows, synth.all_epochs)
     if state.started is None:
-        state.rows = learner.rows(state.vectors, _facts_of(request, learner))
+        state.rows = learner.rows(state.vectors, facts)
         state.started = learner.start(state.keys.initial, total)
     shared, own = learner.split(state.started)
     if number:
@@ -168,20 +168,25 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
             raise WireError(f"round {number} does not follow the last one; start a new run")
         own = unpacked(before, own)
     now = learner.joined(unpacked(request.networks, shared), own)
-    lap = Lap(size, number * steps, (number + 1) * steps, total)
+
+    first = total * number // synth.rounds
+    last = total * (number + 1) // synth.rounds
+    lap = Lap(learner.batch(size, facts.rows), first, last, total)
     now = learner.run(now, state.rows, lap, own_key(state.keys.steps, state.place))
+
     shared, own = learner.split(now)
     remember_step("moments/", number, packed(own), site)
-    return packed(shared)
+    is_last = number == synth.rounds - 1
+    return packed(learner.result(now) if is_last else shared)
 
 
-def _facts_of(request: Round, learner: Learner) -> Any:
-    """What all parties' vectors add up to, as the coordinator sent it; checked."""
+def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
+    """Check what all parties' vectors add up to, as the coordinator sent it to one with `rows`."""
     from siloweave.models.rounds import Facts
 
     sent = CheckedReply("the coordinator")
     sums = sent.array("sums", request.sums, FLOATS, (4, learner.layout.width)).astype(np.float64)
-    facts = Facts(sent.number("rows", request.rows, least=1, most=MOST_ROWS), sums)
+    facts = Facts(sent.number("rows", request.rows, least=rows, most=MOST_ROWS), sums)
     if not facts.possible(learner.layout, LARGEST):
         raise sent.wrong("sums", f"those of {request.rows:,} rows")
     return facts
