@@ -453,15 +453,14 @@ class SphereCodeLearner(DiffusionLearner):
 class PooledPointLearner(SphereCodeLearner):
     """A latent diffusion of sphere codes whose owners take the steps of a fit to all rows together.
 
-    Three things keep the mean of the owners' networks near that fit:
+    What keeps the mean of the owners' networks near that fit, where their rows differ:
 
-    1. A step's batch is divided among the owners by their rows, and all take equally many steps. So
-       the mean of their first steps of a round is the step that a batch of all rows would take.
-       With batches of one size for all, an owner of twice the rows takes twice the steps besides
-       twice the weight in the mean, and there are fewer steps one after the other.
+    1. A step's batch is divided among the owners by their rows, and all take as many steps as that
+       fit. So the mean of their gradients is that of a batch of all rows. (With batches of one size
+       for all, an owner of twice the rows takes twice the steps besides twice the weight.)
     2. Adam's moments are averaged like the network. With second moments of its own an owner scales
        directions by its own rows, and where owners differ, such steps do not cancel in the mean.
-    3. There are as many steps as in that fit; the rate falls over the steps of all rounds.
+    3. There are as many steps as in that fit, and the rate falls over the steps of all rounds.
 
     The moving average is linear in the networks, so it stays with its owner, and the owners'
     averages are averaged once, at the end.

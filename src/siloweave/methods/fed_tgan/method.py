@@ -13,10 +13,14 @@ data", sections 4.1 to 4.3:
 3. In every round each party trains the networks for an epoch of its rows, and the coordinator
    averages generators and critics by these weights.
 
-Diffusions take CTGAN's place in the same rounds, which then are the federated averaging of McMahan
-et al. 2017, "Communication-efficient learning of deep networks from decentralized data": TabDDPM
-(Kotelnikov et al. 2023), and our diffusion of sphere codes. One party alone trains what a central
-fit trains, step for step.
+TabDDPM (Kotelnikov et al. 2023) takes CTGAN's place in the same rounds, which then are the
+federated averaging of McMahan et al. 2017, "Communication-efficient learning of deep networks from
+decentralized data". One party alone trains what a central fit trains, step for step.
+
+Our diffusion of sphere codes is averaged, too, but its parties take the steps of a central fit
+together: batches are divided among them by their rows, the optimiser's moments are averaged with the
+network, and gradients are corrected by the control variates of Karimireddy et al. 2020, "SCAFFOLD:
+Stochastic controlled averaging for federated learning" (models/rounds.py, `PooledPointLearner`).
 
 MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &
 Sericola 2019, "MD-GAN: Multi-discriminator generative adversarial networks for distributed
@@ -26,10 +30,10 @@ critic learns from the first beside real rows and answers how its judgement of t
 with every entry. The generator follows the mean of these answers. After an epoch every critic moves
 to the next party of the roster; the moments of its optimiser stay behind.
 
-**Guarantee**: none. Frequencies, mixtures and networks leave a party as they are, and its ledger
-says so with an event of infinite cost, entered before anything is sent. A category that one person
-holds is visible, and so is a lone value (a mode of no width). In MD-TGAN, critics, which remember
-rows best, are handed from party to party.
+**Guarantee**: none. Frequencies, mixtures, networks and moments leave a party as they are, and its
+ledger says so with an event of infinite cost, entered before anything is sent. A category that one
+person holds is visible, and so is a lone value (a mode of no width). In MD-TGAN, critics, which
+remember rows best, are handed from party to party.
 
 Departures from Fed-TGAN: the quantiles of a mixture stand for draws from it; columns of few or well
 supported numbers are sent as counts instead of mixtures; batch statistics are those of the averaged
@@ -408,8 +412,8 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     """Latent diffusion whose choices are sphere codes, trained by parties as in one place.
 
     The parties take the steps that a central fit to all rows would take: each batch is divided
-    among them by their rows, and all take equally many steps between two means, in which the
-    optimiser's moments are averaged beside the network. So parties' rows may be unlike each other.
+    among them by their rows, all take equally many steps, and each party's gradients are corrected
+    towards everyone's. So parties' rows may be unlike each other.
 
     Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
         codes and a ``diffusion`` without ``minutes`` and ``watched``, and
@@ -436,7 +440,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
-        paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
-        "al. 2017",
+        paper="Our own: diffusion of our sphere codes, by federated averaging (McMahan et al. 2017) "
+        "with the control variates of Karimireddy et al. 2020, SCAFFOLD",
         check=_check_length,
     )

@@ -143,7 +143,7 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
 
 
 def train(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> Trained:
-    """Train for a round; the optimiser's moments stay here."""
+    """Train for a round; what the learner does not share stays here."""
     with naming_party(site.name):
         return Trained(_unpaid(synth, site, lambda: _trained(synth, trainer, request, site)))
 
