@@ -189,9 +189,16 @@ class Learner(ABC):
         """How a key of the whole training is divided, as a training in one piece does."""
         return Keys(*jax.random.split(key, 3))
 
-    def vectors(self, X: Matrix) -> Matrix:
-        """What is learned, from feature vectors; raises InputError where they do not fit."""
+    def vectors(self, X: Matrix, place: int = 0) -> Matrix:
+        """What is learned of the feature vectors of the owner at this place of the roster.
+
+        Raises InputError where they do not fit.
+        """
         return X
+
+    def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
+        """What the owners' parts of a state are together; weights have the sum 1."""
+        return mean_of(parts, weights)
 
     @abstractmethod
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
@@ -426,7 +433,7 @@ class SphereCodeLearner(DiffusionLearner):
         """The keys of the diffusion within `latent.fit`."""
         return super().keys(jax.random.split(key)[1])
 
-    def vectors(self, X: Matrix) -> Matrix:
+    def vectors(self, X: Matrix, place: int = 0) -> Matrix:
         """Latent rows, the label behind them."""
         return self.coder.encode(Layout(self.features).check(X, least=0))
 
@@ -455,16 +462,49 @@ class PooledPointLearner(SphereCodeLearner):
 
     What keeps the mean of the owners' networks near that fit, where their rows differ:
 
-    1. A step's batch is divided among the owners by their rows, and all take as many steps as that
-       fit. So the mean of their gradients is that of a batch of all rows. (With batches of one size
-       for all, an owner of twice the rows takes twice the steps besides twice the weight.)
-    2. Adam's moments are averaged like the network. With second moments of its own an owner scales
+    1. The network is told which owner a row is from, as a label, and draws owners by their rows. So
+       an owner's rows teach what is peculiar to them as such, where a network without it would
+       unlearn the other owners' rows within ten steps. The weights that belong to an owner alone
+       are not averaged; theirs are taken.
+    2. A step's batch is divided among the owners by their rows, and all take as many steps as that
+       fit, with its falling rate. (With batches of one size for all, an owner of twice the rows
+       takes twice the steps besides twice the weight.)
+    3. Adam's moments are averaged like the network. With second moments of its own an owner scales
        directions by its own rows, and where owners differ, such steps do not cancel in the mean.
-    3. There are as many steps as in that fit, and the rate falls over the steps of all rounds.
 
     The moving average is linear in the networks, so it stays with its owner, and the owners'
-    averages are averaged once, at the end.
+    averages are averaged once, at the end. One owner alone has no such label.
     """
+
+    owners: int = field(kw_only=True)  # how many there are
+
+    @classmethod
+    def of_owners(
+        cls,
+        settings: LatentSettings,
+        features: tuple[Block, ...],
+        target: str | None,
+        owners: int,
+    ) -> PooledPointLearner:
+        """The learner of these settings; raises InputError where the coder is no sphere codes."""
+        coder = _coder(settings, features, target)
+        classes = coder.label.size if coder.label else 0
+        options = max(classes, 1) * owners if owners > 1 else classes
+        return cls(
+            settings.diffusion, latent_blocks(coder.latent, options), LABEL if options else None,
+            latent=settings, features=features, target=target, owners=owners,
+        )  # fmt: skip
+
+    def vectors(self, X: Matrix, place: int = 0) -> Matrix:
+        """Latent rows, their class and owner as one label behind them."""
+        rows = super().vectors(X)
+        if self.owners == 1:
+            return rows
+        latent = self.coder.latent
+        classes = rows[:, latent:] if self.coder.label else np.ones((len(rows), 1), np.float32)
+        options = np.zeros((*classes.shape, self.owners), np.float32)
+        options[:, :, place] = classes
+        return np.concatenate([rows[:, :latent], options.reshape(len(rows), -1)], axis=1)
 
     def batch(self, rows: int, all_rows: int) -> int:
         """The owner's part of a batch of all rows, at least one row."""
@@ -476,6 +516,20 @@ class PooledPointLearner(SphereCodeLearner):
         network, *_ = self.sizes()
         weights = network // np.dtype(np.float32).itemsize
         return self.settings.taken(all_rows, weights)
+
+    def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
+        """The mean, but each owner's own weights of its label."""
+        mean = mean_of(parts, weights)
+        if self.owners == 1:
+            return mean
+        tables = []
+        for number, network in enumerate(mean):
+            table = np.array(network.label.weight)
+            for place, part in enumerate(parts):
+                # A label counts owners first: those of one owner are `owners` apart.
+                table[place :: self.owners] = part[number].label.weight[place :: self.owners]
+            tables.append(table)
+        return eqx.tree_at(lambda networks: [one.label.weight for one in networks], mean, tables)
 
     def split(self, state: Descended) -> tuple[Any, Any]:
         """Network and moments; moving average and number of steps."""

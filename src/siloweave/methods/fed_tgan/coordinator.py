@@ -112,7 +112,7 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     # parties, or leave rows out of account, far parties count less there, too.
     pooling: Weights = "rows" if synth.weights == "rows" else "typical"
     one_way = agreed_shares(schema, summaries, weights_of(alike, rows, pooling).tolist())
-    learner = trainer.learner(synth, features.blocks)
+    learner = trainer.learner(synth, features.blocks, len(session.roster))
     facts = _facts(session, features, rows, learner, task.seed)
     keys = keys_of(learner, task.seed)
     return Agreed(features, learner, facts, weights_of(S, rows, synth.weights), one_way, keys)
@@ -162,7 +162,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
 
     Raises WireError, naming the party, for what is no answer, or networks that are not finite.
     """
-    from siloweave.models.rounds import mean_of, packed
+    from siloweave.models.rounds import packed
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
@@ -183,7 +183,7 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
             fault = None if is_last else learner.fault(trees[-1])
             if fault:
                 raise WireError(f"party {name!r}, round {number}: {fault}")
-        shared = mean_of(trees, agreed.weights.tolist())
+        shared = learner.together(trees, agreed.weights.tolist())
     return agreed.result(trainer, shared, synth)
 
 

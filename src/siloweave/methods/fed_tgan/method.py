@@ -18,9 +18,9 @@ federated averaging of McMahan et al. 2017, "Communication-efficient learning of
 decentralized data". One party alone trains what a central fit trains, step for step.
 
 Our diffusion of sphere codes is averaged, too, but its parties take the steps of a central fit
-together: batches are divided among them by their rows, the optimiser's moments are averaged with the
-network, and gradients are corrected by the control variates of Karimireddy et al. 2020, "SCAFFOLD:
-Stochastic controlled averaging for federated learning" (models/rounds.py, `PooledPointLearner`).
+together: the network is told which party a row is from, batches are divided among parties by their
+rows, and the optimiser's moments are averaged with the network (models/rounds.py,
+`PooledPointLearner`).
 
 MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &
 Sericola 2019, "MD-GAN: Multi-discriminator generative adversarial networks for distributed
@@ -206,7 +206,7 @@ def _foreseen(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[Learner, i
     """What parties of this case would train, and entries of a vector."""
     schema: Any = case.schema
     blocks = foreseen_blocks(schema, trainer.numeric)
-    return trainer.learner(synth, blocks), Layout(blocks).width
+    return trainer.learner(synth, blocks, case.parties), Layout(blocks).width
 
 
 def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
@@ -253,7 +253,7 @@ def _method(
 # GANs
 
 
-def _gan(synth: Any, blocks: tuple[Block, ...]) -> Learner:
+def _gan(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import GANLearner
 
     return GANLearner(part_of(GANSettings, synth), blocks)
@@ -354,7 +354,7 @@ def _refuse_length(diffusion: DiffusionSettings) -> None:
             )
 
 
-def _diffusion(synth: Any, blocks: tuple[Block, ...]) -> Learner:
+def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import DiffusionLearner
 
     return DiffusionLearner(part_of(DiffusionSettings, synth), blocks, synth.target)
@@ -384,10 +384,11 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     )
 
 
-def _latent(synth: Any, blocks: tuple[Block, ...]) -> Learner:
+def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import PooledPointLearner
 
-    return PooledPointLearner.of(part_of(LatentSettings, synth), blocks, synth.target)
+    settings = part_of(LatentSettings, synth)
+    return PooledPointLearner.of_owners(settings, blocks, synth.target, parties)
 
 
 def _check_length(synth: FedPointDiff) -> None:
@@ -412,8 +413,8 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     """Latent diffusion whose choices are sphere codes, trained by parties as in one place.
 
     The parties take the steps that a central fit to all rows would take: each batch is divided
-    among them by their rows, all take equally many steps, and each party's gradients are corrected
-    towards everyone's. So parties' rows may be unlike each other.
+    among them by their rows, and the network is told which party a row is from. So parties' rows
+    may be unlike each other. Whoever has the model could draw rows that are like one party's.
 
     Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
         codes and a ``diffusion`` without ``minutes`` and ``watched``, and
@@ -440,7 +441,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
-        paper="Our own: diffusion of our sphere codes, by federated averaging (McMahan et al. 2017) "
-        "with the control variates of Karimireddy et al. 2020, SCAFFOLD",
+        paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
+        "al. 2017",
         check=_check_length,
     )

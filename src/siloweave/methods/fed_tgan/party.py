@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 class RoundTrainer:
     """What is trained in rounds."""
 
-    learner: Callable[[Any, tuple[Block, ...]], Learner]  # loads its network when called
+    learner: Callable[[Any, tuple[Block, ...], int], Learner]  # of so many parties; loads networks
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
 
@@ -130,10 +130,11 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
         if (stored := site.recall("setup")) is None:
             raise WireError(f"party {site.name!r} was asked to train before it was prepared")
         asked = msgspec.msgpack.decode(stored, type=Prepare)
-        features, place = Features.from_json(asked.features), [*site.terms.roster].index(site.name)
+        roster = [*site.terms.roster]
+        features, place = Features.from_json(asked.features), roster.index(site.name)
         key = fold_in(fold_in(asked.seed, "train"), "encode", *([place] if place else []))
-        learner = trainer.learner(synth, features.blocks)
-        vectors = learner.vectors(features.encode(site.rows.table, key=key))
+        learner = trainer.learner(synth, features.blocks, len(roster))
+        vectors = learner.vectors(features.encode(site.rows.table, key=key), place)
         site.memo[name] = RoundState(learner, vectors, place, keys_of(learner, asked.seed))
     found: RoundState = site.memo[name]
     return found
