@@ -256,7 +256,7 @@ def test_what_is_given_says_whose_rows_are_drawn(monkeypatch):
     given[2, 0], given[2, latent:] = 0.9, (1.0, 0.0)
     labels = net._with_owners(given, jax.random.key(0))[:, latent:]
     assert labels[:2].argmax(1).tolist() == [0, 3]
-    assert labels[2].argmax() % 4 in (0, 1)  # the class that is asked for, whoever has it
+    assert labels[2].argmax() == 0  # the class that is asked for, though its number is not near
     assert np.isnan(labels[3]).all()
 
 
