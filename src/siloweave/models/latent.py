@@ -246,7 +246,9 @@ class LatentDiffusion(eqx.Module):
 
         `given` is of the same shape, NaN where a value is to be drawn. The diffusion is conditioned
         on labels; other columns are fixed while rows are drawn, which sphere codes can do and an
-        autoencoder cannot. `way` is as `LatentDistribution.sample` takes it.
+        autoencoder cannot. `way` is as `LatentDistribution.sample` takes it. Where the diffusion
+        tells owners' rows apart, they come as often as in the data, or as their rows look like what
+        is given.
 
         Raises:
             InputError: For a sampler, `steps` or shape that cannot be used, or when another column

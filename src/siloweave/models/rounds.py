@@ -479,12 +479,12 @@ class PooledPointLearner(SphereCodeLearner):
     owners: int = field(kw_only=True)  # how many there are
 
     @classmethod
-    def of_owners(
+    def of(
         cls,
         settings: LatentSettings,
         features: tuple[Block, ...],
         target: str | None,
-        owners: int,
+        owners: int = 1,
     ) -> PooledPointLearner:
         """The learner of these settings; raises InputError where the coder is no sphere codes."""
         coder = _coder(settings, features, target)

@@ -388,7 +388,7 @@ def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import PooledPointLearner
 
     settings = part_of(LatentSettings, synth)
-    return PooledPointLearner.of_owners(settings, blocks, synth.target, parties)
+    return PooledPointLearner.of(settings, blocks, synth.target, parties)
 
 
 def _check_length(synth: FedPointDiff) -> None:
