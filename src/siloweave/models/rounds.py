@@ -471,6 +471,8 @@ class PooledPointLearner(SphereCodeLearner):
        takes twice the steps besides twice the weight.)
     3. Adam's moments are averaged like the network. With second moments of its own an owner scales
        directions by its own rows, and where owners differ, such steps do not cancel in the mean.
+    4. The rate is larger by the root of the number of owners: gradients of a divided batch are
+       noisier, so that the mean of their squares is larger by about that number.
 
     The moving average is linear in the networks, so it stays with its owner, and the owners'
     averages are averaged once, at the end. One owner alone has no such label.
@@ -530,6 +532,17 @@ class PooledPointLearner(SphereCodeLearner):
                 table[place :: self.owners] = part[number].label.weight[place :: self.owners]
             tables.append(table)
         return eqx.tree_at(lambda networks: [one.label.weight for one in networks], mean, tables)
+
+    def update(self, steps: int) -> Any:
+        """A step of the whole training, whose rate makes up for the noise of a divided batch.
+
+        An owner's batch has its share w of all rows, so its squares are 1 / w times as large where
+        noise is most of a gradient; their mean, weighted by w, is as many times as there are
+        owners. Adam divides by the root of it.
+        """
+        rate = self.settings.learning_rate * self.owners**0.5
+        settings = replace(self.settings, learning_rate=rate, steps=max(steps, 1))
+        return diffusion.descent(settings, self.layout, self.label_block)
 
     def split(self, state: Descended) -> tuple[Any, Any]:
         """Network and moments; moving average and number of steps."""
