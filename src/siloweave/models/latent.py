@@ -297,9 +297,8 @@ class LatentDiffusion(eqx.Module):
                 has_class = ~np.isnan(classes).any(1)
                 asked = np.nan_to_num(classes).argmax(1) * self.owners + label % self.owners
                 label = np.where(has_class, asked, label)
-            labels = np.where(
-                is_known.any(1)[:, None], np.eye(options, dtype=np.float32)[label], labels
-            )
+            is_asked = np.flatnonzero(is_known.any(1))
+            labels[is_asked] = np.eye(options, dtype=np.float32)[label[is_asked]]
         return np.concatenate([given[:, :latent], labels], axis=1)
 
     def _most_like(self, given: Matrix, pool: Matrix, key: Array) -> Ints:
