@@ -294,7 +294,7 @@ def own_loss_leak(fitted: sw.Fit, table: Prepared, seed: int) -> float | None:
     Whoever has the network needs no drawn rows: it errs less on rows that it has learned. The loss
     of a row is the mean over LOSSES draws of time and noise, the same for all rows (Carlini et al.
     2022 call the loss alone the weakest attack). None for other models than diffusions, and for
-    those that are told the party of a row.
+    those conditioned on the party of a row.
     """
     net = getattr(getattr(fitted.model, "net", None), "net", None)
     if not isinstance(net, TabDDPMModel | LatentDiffusion):

@@ -221,7 +221,7 @@ class LatentDiffusion(eqx.Module):
 
     @property
     def owners(self) -> int:
-        """How many owners' rows the diffusion tells apart, by an option for each; 1 for none."""
+        """How many owners' rows the diffusion distinguishes, by an option for each; 1 for none."""
         options = len(self.distribution.diffusion.label_shares)
         classes = self.label.size if self.label else 1
         return max(options // classes, 1)
@@ -247,8 +247,8 @@ class LatentDiffusion(eqx.Module):
         `given` is of the same shape, NaN where a value is to be drawn. The diffusion is conditioned
         on labels; other columns are fixed while rows are drawn, which sphere codes can do and an
         autoencoder cannot. `way` is as `LatentDistribution.sample` takes it. Where the diffusion
-        tells owners' rows apart, they come as often as in the data, or as their rows look like what
-        is given.
+        distinguishes owners' rows, they come as often as in the data, or as their rows look like
+        what is given.
 
         Raises:
             InputError: For a sampler, `steps` or shape that cannot be used, or when another column

@@ -462,7 +462,7 @@ class PooledPointLearner(SphereCodeLearner):
 
     What keeps the mean of the owners' networks near that fit, where their rows differ:
 
-    1. The network is told which owner a row is from, as a label, and draws owners by their rows. So
+    1. The network is conditioned on the owner of a row, as on a class, and draws owners by rows. So
        an owner's rows teach what is peculiar to them as such, where a network without it would
        unlearn the other owners' rows within ten steps. The weights that belong to an owner alone
        are not averaged; theirs are taken.

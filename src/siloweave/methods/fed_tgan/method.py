@@ -18,8 +18,8 @@ federated averaging of McMahan et al. 2017, "Communication-efficient learning of
 decentralized data". One party alone trains what a central fit trains, step for step.
 
 Our diffusion of sphere codes is averaged, too, but its parties take the steps of a central fit
-together: the network is told which party a row is from, batches are divided among parties by their
-rows, and the optimiser's moments are averaged with the network (models/rounds.py,
+together: the network is conditioned on the party of a row, batches are divided among parties by
+their rows, and the optimiser's moments are averaged with the network (models/rounds.py,
 `PooledPointLearner`).
 
 MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &
@@ -413,7 +413,7 @@ class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
     """Latent diffusion whose choices are sphere codes, trained by parties as in one place.
 
     The parties take the steps that a central fit to all rows would take: each batch is divided
-    among them by their rows, and the network is told which party a row is from. So parties' rows
+    among them by their rows, and the network is conditioned on the party of a row. So parties' rows
     may be unlike each other. Whoever has the model could draw rows that are like one party's.
 
     Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
