@@ -307,11 +307,14 @@ def own_loss_leak(fitted: sw.Fit, table: Prepared, seed: int) -> float | None:
 
     Whoever has the network needs no drawn rows: it errs less on rows that it has learned. The loss
     of a row is the mean over LOSSES draws of time and noise, the same for all rows (Carlini et al.
-    2022 call the loss alone the weakest attack). None for other models than diffusions.
+    2022 call the loss alone the weakest attack). None for other models than diffusions, and for
+    those conditioned on the party of a row.
     """
     net = getattr(getattr(fitted.model, "net", None), "net", None)
     if not isinstance(net, TabDDPMModel | LatentDiffusion):
         return None
+    if isinstance(net, LatentDiffusion) and net.owners > 1:
+        return None  # a row's loss depends on whose it is, which the attacker does not know
     count = min(TARGETS, table.test.num_rows)
     places = generator(seed).permutation(table.train.num_rows)[:count]
     sides = table.train.take(np.sort(places)), table.test.take(np.arange(count))
