@@ -129,7 +129,14 @@ def fit(job: dict[str, Any], parts: list[sw.Table], schema: sw.Schema, rounds: i
     """A fit, and its clock."""
     kind, given = METHODS[job["method"]]
     clock = Clock()
-    made = kind(**{**given, **job["settings"], "rounds": rounds})
+    settings = {**given, **job["settings"], "rounds": rounds}
+    if kind is sw.FedPointDiff:
+        # Its rounds do not say how long it trains. An epoch a round, as the others take.
+        diffusion = settings["diffusion"]
+        epoch = max(sum(part.num_rows for part in parts) // diffusion["batch"], 1)
+        length = {"steps": rounds * epoch, "passes": None, "work": None}
+        settings["diffusion"] = diffusion | length
+    made = kind(**settings)
     fitted = made.fit(parts, schema, seed=job["seed"], progress=clock, at_once=job.get("at_once"))
     return fitted, clock
 

@@ -1,17 +1,25 @@
-"""AIM here and AIM's reference script, turn about in one run: seconds, memory, error.
+"""AIM here and AIM of mbi's authors, turn about in one run: seconds, memory, error.
 
-The reference is mechanisms/aim.py of private-pgm (https://github.com/ryan112358/private-pgm). It
+The reference is mechanisms/aim.py of mbi (https://github.com/ryan112358/mbi, once private-pgm). It
 runs in an environment of its own; nothing of it is imported here. Both sides get that repository's
 own table and domain (data/adult.csv, 14 columns), the same workload (every pair of columns with up
 to 10,000 cells), epsilon = 1, delta = 1e-5 and 80 MB for the model; the error is the reference's:
 mean over the workload of half the L1 distance between shares, on synthetic rows.
+
+    git clone https://github.com/ryan112358/mbi && git -C mbi checkout 361705d
+    python3.11 -m venv peer && peer/bin/pip install mbi==2.0.0 "pandas<3" matplotlib
+    python benchmarks/reference_aim.py --reference mbi --python peer/bin/python --limit 1500
+
+Where the environment has no mbi, the checkout's own src/mbi is used (commit 4d2b3c5, as before):
 
     git clone https://github.com/ryan112358/private-pgm && git -C private-pgm checkout 4d2b3c5
     python3.11 -m venv peer && peer/bin/pip install "jax==0.6.2" "jaxlib==0.6.2" "pandas<3" \
         "chex<0.1.91" optax attrs scipy networkx matplotlib
     python benchmarks/reference_aim.py --reference private-pgm --python peer/bin/python
 
-Runs go into the JSON file as they end, so a run that is stopped loses only the one in progress.
+Runs go into the JSON file as they end, so a run that is stopped loses only the one in progress. A
+reference that takes longer than `--limit` is ended, and is recorded with what it took until then.
+mbi compiles every candidate of every round; `--without-compiling` computes the same tables without.
 `--from-scratch` forgets the runs of an earlier call.
 """
 
@@ -34,7 +42,16 @@ from typing import Any
 import sources
 
 EPSILON, DELTA, MODEL_MB, MOST_CELLS = 1.0, 1e-5, 80.0, 10_000
-RESULTS = Path(__file__).parent / "results" / "reference_aim.json"
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "reference_aim.json"
+
+
+class LimitReachedError(Exception):
+    """A command was ended at its limit; `used` is what it took until then."""
+
+    def __init__(self, used: dict[str, float]) -> None:
+        super().__init__(f"stopped after {used['seconds']:.0f} s")
+        self.used = used
 
 
 def measured(command: list[str], log: Path, limit: float, **more: Any) -> dict[str, float]:
@@ -43,28 +60,35 @@ def measured(command: list[str], log: Path, limit: float, **more: Any) -> dict[s
     start = time.perf_counter()
     with log.open("wb") as out:
         child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, **more)
-        _, status, used = _wait(child.pid, start + limit)
+        status, usage, was_stopped = _wait(child.pid, start + limit)
+        # The child is collected by wait4, for its usage, and Popen must not wait for it again.
+        child.returncode = code = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - start
-    code = os.waitstatus_to_exitcode(status)
-    if code:
-        tail = log.read_text(errors="replace")[-2000:]
-        raise SystemExit(f"{command[0]} ended with {code} after {seconds:.0f} s:\n{tail}")
-    return {
+    used = {
         "seconds": seconds,
-        "cpu_seconds": used.ru_utime + used.ru_stime,
-        "peak_mb": used.ru_maxrss * 1024 / 1e6,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss * 1024 / 1e6,
         "load_before": before,
         "load_after": os.getloadavg()[0],
     }
+    if was_stopped:
+        raise LimitReachedError(used)
+    if code:
+        tail = log.read_text(errors="replace")[-2000:]
+        raise SystemExit(f"{command[0]} ended with {code} after {seconds:.0f} s:\n{tail}")
+    return used
 
 
-def _wait(pid: int, deadline: float):
+def _wait(pid: int, deadline: float) -> tuple[int, Any, bool]:
+    """Return a child's status and usage, and whether it was ended at the deadline."""
+    was_stopped = False
     while True:
-        found, status, used = os.wait4(pid, os.WNOHANG)
-        if found:
-            return found, status, used
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            return status, usage, was_stopped
         if time.perf_counter() > deadline:
             os.kill(pid, 9)
+            was_stopped = True
         time.sleep(0.05)
 
 
@@ -154,53 +178,94 @@ def run_ours(folder: Path, limit: float) -> dict[str, object]:
         return {**used, **json.loads(log.read_text().strip().splitlines()[-1])}
 
 
-def run_reference(checkout: Path, python: str, limit: float) -> dict[str, object]:
+def script_command(checkout: Path, python: str, saved: Path) -> list[str]:
+    """Return the call of a checkout's own script, which its own src/mbi serves."""
+    folder = checkout / "data"
+    command = [python, "-u", "aim.py", "--dataset", str(folder / "adult.csv")]
+    command += ["--domain", str(folder / "adult-domain.json"), "--save", str(saved)]
+    command += ["--epsilon", str(EPSILON), "--delta", str(DELTA), "--degree", "2"]
+    return [*command, "--max_model_size", str(MODEL_MB), "--max_cells", str(MOST_CELLS)]
+
+
+def release_command(
+    checkout: Path, python: str, saved: Path, seed: int, compiles: bool
+) -> list[str]:
+    """Return the call of a checkout's mechanism, which the installed mbi serves."""
+    folder = checkout / "data"
+    job = {
+        "checkout": str(checkout), "table": str(folder / "adult.csv"),
+        "domain": str(folder / "adult-domain.json"), "epsilon": EPSILON, "delta": DELTA,
+        "max_model_size": MODEL_MB, "max_cells": MOST_CELLS, "compile_candidates": compiles,
+        "seed": seed, "save": str(saved),
+    }  # fmt: skip
+    return [python, "-u", str(HERE / "peers" / "mbi_aim.py"), json.dumps(job)]
+
+
+def run_reference(
+    checkout: Path, python: str, limit: float, known: dict[str, str], seed: int, compiles: bool
+) -> dict[str, object]:
+    """Run the reference, and score its rows; what it took until then where it was stopped."""
+    about = {"versions": known, "compiles_candidates": compiles}
     folder = checkout / "data"
     with tempfile.TemporaryDirectory() as scratch:
         log, saved = Path(scratch) / "log", Path(scratch) / "synthetic.csv"
-        command = [python, "-u", "aim.py", "--dataset", str(folder / "adult.csv")]
-        command += ["--domain", str(folder / "adult-domain.json"), "--save", str(saved)]
-        command += ["--epsilon", str(EPSILON), "--delta", str(DELTA), "--degree", "2"]
-        command += ["--max_model_size", str(MODEL_MB), "--max_cells", str(MOST_CELLS)]
-        paths = {**os.environ, "PYTHONPATH": str(checkout / "src")}
-        used = measured(command, log, limit, cwd=checkout / "mechanisms", env=paths)
+        command, paths = script_command(checkout, python, saved), dict(os.environ)
+        if "mbi" in known:
+            command = release_command(checkout, python, saved, seed, compiles)
+        else:
+            paths["PYTHONPATH"] = str(checkout / "src")
+        try:
+            used = measured(command, log, limit, cwd=checkout / "mechanisms", env=paths)
+        except LimitReachedError as reached:
+            text = log.read_text(errors="replace")
+            return {**reached.used, "stopped": True, **about, **progress(text)}
         text = log.read_text(errors="replace")
         domain = domain_of(folder)
         real, synthetic = (table_of(p, domain) for p in (folder / "adult.csv", saved))
-        budgets = re.findall(r"Budget Used \S+ / (\S+)", text)
         return {
-            **used,
+            **used, **about, **progress(text),
             "error": float(error(real, synthetic, workload_of(domain))),
-            "error_printed": float(re.findall(r"Average Error:\s+(\S+)", text)[-1]),
-            "rounds": text.count("Measuring Clique"),
-            "rho": float(budgets[-1]),
             "rows": synthetic.num_rows,
-        }
+        }  # fmt: skip
+
+
+def progress(text: str) -> dict[str, float]:
+    """Return the rounds that the script reports, its budget, and how much of it is spent."""
+    spent = re.findall(r"Budget Used (\S+) / (\S+)", text)
+    found = {"rounds": text.count("Measuring Clique")}
+    if spent:
+        found |= {"rho_spent": float(spent[-1][0]), "rho": float(spent[-1][1])}
+    return found
 
 
 def versions(checkout: Path, python: str) -> dict[str, str]:
-    ask = "import jax,numpy,sys;print(jax.__version__,numpy.__version__,sys.version.split()[0])"
-    jax, numpy, at = subprocess.check_output([python, "-c", ask], text=True).split()
-    head = checkout / ".git"
-    commit = ""
-    if head.exists():
-        found = subprocess.run(
-            ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        commit = found.stdout.strip()
-    return {"commit": commit or "4d2b3c5", "jax": jax, "numpy": numpy, "python": at}
+    """Return the commit of the checkout, and the releases of its environment."""
+    ask = (
+        "import json, sys, importlib.metadata as m;"
+        "there = {d.metadata['Name'].lower(): d.version for d in m.distributions()};"
+        "names = ('mbi', 'jax', 'jaxlib', 'numpy', 'optax');"
+        "known = {n: there[n] for n in names if n in there};"
+        "print(json.dumps(known | {'python': sys.version.split()[0]}))"
+    )
+    known = json.loads(subprocess.check_output([python, "-c", ask], text=True))
+    head = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return {"commit": head.stdout.strip() or "unknown", **known}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--reference", type=Path, help="a checkout of private-pgm")
+    parser.add_argument("--reference", type=Path, help="a checkout of mbi")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the reference")
     parser.add_argument("--repeats", type=int, default=3, help="runs of ours")
     parser.add_argument("--reference-repeats", type=int, default=1)
-    parser.add_argument("--limit", type=float, default=4 * 3600.0, help="seconds for one run")
+    parser.add_argument(
+        "--without-compiling", action="store_true",
+        help="mbi compiles every candidate of every round: compute their tables without",
+    )  # fmt: skip
+    parser.add_argument("--limit", type=float, default=4 * 3600.0, help="seconds for a run")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--from-scratch", action="store_true")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
@@ -210,23 +275,26 @@ def main() -> None:
         return
     if arguments.reference is None:
         parser.error("--reference PATH is needed")
-    sources.require_path(arguments.reference, "a checkout of private-pgm")
+    sources.require_path(arguments.reference, "a checkout of mbi")
     sources.require_path(Path(arguments.python), "the reference's interpreter")
     checkout, python = arguments.reference.resolve(), str(Path(arguments.python).absolute())
     record: dict[str, Any] = {"ours": [], "reference": []}
     if arguments.output.exists() and not arguments.from_scratch:
         record = json.loads(arguments.output.read_text())
     record["machine"] = {"cores": os.cpu_count(), "system": platform.system()}
-    record["versions"] = versions(checkout, python)
+    known = versions(checkout, python)
     for side in turns(arguments.repeats, arguments.reference_repeats):
         if side == "ours":
             run = run_ours(checkout / "data", arguments.limit)
         else:
-            run = run_reference(checkout, python, arguments.limit)
+            seed = len(record["reference"])
+            compiles = not arguments.without_compiling
+            run = run_reference(checkout, python, arguments.limit, known, seed, compiles)
         record[side].append(run)
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"{side}: {run['seconds']:.1f} s, {run['peak_mb']:.0f} MB, error {run['error']:.4f}")
+        end = "stopped" if run.get("stopped") else f"error {run['error']:.4f}"
+        print(f"{side}: {run['seconds']:.1f} s, {run['peak_mb']:.0f} MB, {end}", flush=True)
     summary(record)
 
 
@@ -243,7 +311,7 @@ def turns(ours_runs: int, reference_runs: int) -> list[str]:
 def summary(record: dict[str, list[dict[str, float]]]) -> None:
     for side in ("ours", "reference"):
         for name in ("seconds", "cpu_seconds", "peak_mb", "error"):
-            values = [run[name] for run in record[side]]
+            values = [run[name] for run in record[side] if name in run]
             if values:
                 spread = f"{min(values):.4g} to {max(values):.4g}"
                 print(f"{side:10}{name:12} mean {mean(values):.4g}  ({spread}, {len(values)} runs)")

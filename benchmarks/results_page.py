@@ -27,6 +27,7 @@ import neural_speed_page
 import one_row
 import person_steps
 import private_counts
+import private_ideas_page
 import raking_trap
 import silofuse_page
 import skewed_sums
@@ -94,6 +95,8 @@ Written by `benchmarks/results_page.py` from the runs in `benchmarks/results/`; 
 - [A person as the unit](#a-person-as-the-unit): fidelity beside a row as the unit
 - [A person with a hundred rows](#a-person-with-a-hundred-rows): found or not, and what that costs
 - [Invented links](#invented-links): a class of few rows beside codes that it does not depend on
+- [Ideas of others beside ours](#ideas-of-others-beside-ours): parities, dense tables, PrivTree's
+  bins, merged rare values and residuals, tried in one run
 
 TwoRound, SecureTwoRound and DistAIM changed on 2026-11-28
 ([decision 0060](../decisions/0060-no-link-that-noise-explains.md)), and were run again. Their mean
@@ -290,6 +293,7 @@ def page() -> str:
     parts.append(invented_links.section())
     parts.append(skewed_sums.section())
     parts.append(few_rows.section())
+    parts.append(private_ideas_page.section())
     return "\n".join(parts)
 
 

@@ -6,6 +6,8 @@
     python benchmarks/tabular.py --method tabddpm --settings '{"steps": 60000}' --label longer
     python benchmarks/tabular.py --method silofuse fed_point_diff
     python benchmarks/tabular.py --method aim two_round --epsilon 1
+    python benchmarks/tabular.py --method "AIM of mbi" --epsilon 1 --peer-python aim/bin/python \\
+        --checkout mbi --limit-seconds 900
     python benchmarks/results_page.py
 
 Nine tenths of the rows are learnt from (Adult: its own split), and as many rows are drawn and
@@ -18,6 +20,7 @@ environment of their own, and nothing of them is imported here:
     peer/bin/pip install mostlyai-engine==2.7.3 arfpy==0.1.1 nrgboost==0.0.3 utrees==0.3.0 \\
         ForestDiffusion==1.0.6 pyarrow "numpy<2.3" "pandas<3" "scikit-learn<1.7"
 
+Peers with a guarantee have another one, and a checkout of their mechanism: see peers/mbi_aim.py.
 (arfpy and utrees use what later numpy, pandas and scikit-learn lack. Where PyTorch is the build for
 processors, torchvision and torchaudio of other builds must be removed again.)
 """
@@ -41,7 +44,10 @@ OUT = HERE / "results" / "tabular.jsonl"
 SEEDS = (0, 1, 2)
 OURS = ("tabddpm", "point_diff", "gaussian_copula")
 PEERS = ("TabularARGN", "ARF", "NRGBoost", "UnmaskingTrees", "ForestFlow")
+PRIVATE_PEERS = ("AIM of mbi",)
 BOUNDS = (FLOOR, CEILING)
+KEY = ("table", "method", "label", "seed", "rows_asked")
+"""What distinguishes one run from another."""
 Job = dict[str, Any]
 
 
@@ -54,7 +60,19 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
     """Return what distinguishes one run from another."""
-    return tuple(row[name] for name in ("table", "method", "label", "seed", "rows_asked"))
+    return tuple(row[name] for name in KEY)
+
+
+def failed(out: Path) -> Path:
+    """Return the file of runs that ended without a line, beside the file of results."""
+    return out.with_name(f"{out.stem}_failed{out.suffix}")
+
+
+def append(file: Path, row: dict[str, Any]) -> None:
+    """Add a line to a file of results."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as opened:
+        opened.write(json.dumps(row) + "\n")
 
 
 def label_of(asked: argparse.Namespace) -> str:
@@ -71,7 +89,8 @@ def jobs(asked: argparse.Namespace) -> list[Job]:
             "table": table, "method": method, "label": label_of(asked), "seed": seed,
             "rows_asked": asked.rows, "settings": json.loads(asked.settings),
             "epsilon": asked.epsilon,
-            "peer": method in PEERS, "peer_python": str(asked.peer_python or ""),
+            "peer": method in (*PEERS, *PRIVATE_PEERS),
+            "peer_python": str(asked.peer_python or ""), "checkout": str(asked.checkout or ""),
             "limit_seconds": asked.limit_seconds, "threads": asked.threads,
             "data": str(asked.data),
         }
@@ -82,7 +101,7 @@ def jobs(asked: argparse.Namespace) -> list[Job]:
 
 
 def run(job: Job, out: Path) -> None:
-    """Run in a process of its own, and store the line, or why there is none."""
+    """Run in a process of its own, and store the line; beside them, why there is none."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "line.json"
@@ -91,12 +110,13 @@ def run(job: Job, out: Path) -> None:
         name = f"{job['table']}, {job['method']} {job['label']}, seed {job['seed']}"
         if done.returncode or not file.is_file():
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1][:300]
-            print(f"{name}: failed after {time.monotonic() - start:.0f} s: {reason}", flush=True)
+            seconds = time.monotonic() - start
+            print(f"{name}: failed after {seconds:.0f} s: {reason}", flush=True)
+            failure = {part: job[part] for part in KEY} | {"reason": reason, "seconds": seconds}
+            append(failed(out), failure)
             return
         row = json.loads(file.read_text())
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("a") as kept:
-        kept.write(json.dumps(row) + "\n")
+    append(out, row)
     scores = ", ".join(f"{measure} {value:.3g}" for measure, value in row["scores"].items())
     print(f"{name}: {scores}; fit {row.get('fit_seconds', 0):.0f} s", flush=True)
 
@@ -104,15 +124,18 @@ def run(job: Job, out: Path) -> None:
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    every = [*BOUNDS, *OURS, *PEERS]
+    every = [*BOUNDS, *OURS, *PEERS]  # those that --method has by default
     parse.add_argument("--table", nargs="*", choices=TABLES, default=list(TABLES))
-    parse.add_argument("--method", nargs="*", default=every, help=", ".join(every))
+    parse.add_argument(
+        "--method", nargs="*", default=every, help=", ".join([*every, *PRIVATE_PEERS])
+    )
     parse.add_argument("--seed", nargs="*", type=int, default=list(SEEDS))
     parse.add_argument("--settings", default="{}", help="JSON: arguments of the method's class")
     parse.add_argument("--label", default="", help="name of runs with other settings")
     parse.add_argument("--epsilon", type=float, help="of methods with a guarantee")
     parse.add_argument("--rows", type=int, help="rows used at most, for trials")
     parse.add_argument("--peer-python", type=Path, help="an interpreter that has the peers")
+    parse.add_argument("--checkout", type=Path, help="of the mechanism of a peer with a guarantee")
     parse.add_argument("--limit-seconds", type=float, help="of a peer's fit and drawing")
     parse.add_argument("--threads", type=int, default=2, help="of a peer")
     parse.add_argument("--list", action="store_true", help="what is missing")
@@ -124,6 +147,9 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Run what is missing, or list it."""
     asked = parser().parse_args()
+    private = [method for method in asked.method if method in PRIVATE_PEERS]
+    if private and (asked.epsilon is None or asked.checkout is None):
+        raise SystemExit(f"{private[0]} takes --epsilon and --checkout")
     done = {key(row) for row in lines(asked.out)}
     missing = [job for job in jobs(asked) if key(job) not in done]
     if asked.list:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 import sources
 from flaim_adult import commit
@@ -50,7 +52,7 @@ from siloweave.tables import align
 from siloweave.tables.aligned import Aligned
 from siloweave.tables.codes import Encoder
 from siloweave.tables.keys import generator
-from siloweave.tables.read import write
+from siloweave.tables.read import MOST_DECIMALS, decimals_of, write
 from siloweave.tables.relations import proposed
 
 HERE = Path(__file__).parent
@@ -67,6 +69,8 @@ DELTA = 1e-6
 LOSSES = 64
 TARGETS, FALSE_ALARMS = 1_000, 0.01
 """Rows of either kind that are attacked, and the share of others that are taken for members."""
+MANTISSA_BITS = 53
+"""Of a double: numbers whose decimals need more have none that are known."""
 BINS = 16
 """Equal bins of a number, in triples of columns."""
 
@@ -108,8 +112,8 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
 
     Identifiers are left out: datasets.json names them.
     Adult has its own split; of other tables a tenth of the rows is for tests. One order of the rows
-    is drawn once, so every method and seed has the same rows. Bounds and categories are those of
-    the rows used.
+    is drawn once, so every method and seed has the same rows. Bounds, categories and decimals are
+    those of the rows used.
 
     Args:
         name: One of TABLES.
@@ -129,7 +133,8 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
     used = table.take(np.sort(order))
     kinds = ("numbers", "whole numbers")
     numeric = {n for n in table.names if table.kind(n) in kinds} - set(facts["categorical"])
-    schema = sw.Schema(tuple(column(used, n, n in numeric) for n in table.names)).with_fallbacks()
+    columns = [with_decimals(column(used, n, n in numeric), used) for n in table.names]
+    schema = sw.Schema(tuple(columns)).with_fallbacks()
     training_rows = table.take(np.sort(train))
     # As `siloweave init` and `Schema.detect` do; the test rows are not looked at.
     schema = sw.Schema(schema.columns, proposed(training_rows, schema))
@@ -141,6 +146,15 @@ def prepare(name: str, data: Path, rows: int | None = None) -> Prepared:
         facts["task"] == "classification",
         (len(order), table.num_rows),
     )
+
+
+def with_decimals(declared: sw.Column, table: sw.Table) -> sw.Column:
+    """Add the decimals of a column of numbers, as `siloweave init` writes them."""
+    if declared.kind != "continuous":
+        return declared
+    numbers = table.values(declared.name)[~table.missing(declared.name)]
+    decimals = decimals_of(np.unique(numbers), MOST_DECIMALS, MANTISSA_BITS)
+    return msgspec.structs.replace(declared, decimals=decimals)
 
 
 def shuffled(table: sw.Table, seed: int) -> sw.Table:
@@ -293,11 +307,14 @@ def own_loss_leak(fitted: sw.Fit, table: Prepared, seed: int) -> float | None:
 
     Whoever has the network needs no drawn rows: it errs less on rows that it has learned. The loss
     of a row is the mean over LOSSES draws of time and noise, the same for all rows (Carlini et al.
-    2022 call the loss alone the weakest attack). None for other models than diffusions.
+    2022 call the loss alone the weakest attack). None for other models than diffusions, and for
+    those conditioned on the party of a row.
     """
     net = getattr(getattr(fitted.model, "net", None), "net", None)
     if not isinstance(net, TabDDPMModel | LatentDiffusion):
         return None
+    if isinstance(net, LatentDiffusion) and net.owners > 1:
+        return None  # a row's loss depends on whose it is, which the attacker does not know
     count = min(TARGETS, table.test.num_rows)
     places = generator(seed).permutation(table.train.num_rows)[:count]
     sides = table.train.take(np.sort(places)), table.test.take(np.arange(count))
@@ -340,12 +357,25 @@ def peers(job: dict[str, Any], table: Prepared) -> dict[str, Any]:
             "rows": table.train.num_rows, "seed": job["seed"], "threads": job["threads"],
             "settings": job["settings"],
         }  # fmt: skip
+        if job["epsilon"] is not None:
+            told |= {"epsilon": job["epsilon"], "delta": DELTA, "checkout": job["checkout"]}
+            told["domain"] = {column.name: domain_of(column) for column in columns}
         command = [job["peer_python"], str(PEER), json.dumps(told)]
         answer = output_of(command, job["limit_seconds"])
         line: dict[str, Any] = json.loads(answer.splitlines()[-1])
         drawn = sw.read(sample)
         line["scores"] = judged(table, drawn, job["seed"])
     return line | {"raked": False}
+
+
+def domain_of(column: sw.Column) -> dict[str, Any]:
+    """Return what is public of a column: its categories as texts, or bounds and decimals."""
+    if column.kind in ("categorical", "boolean"):
+        categories = column.categories or (False, True)
+        return {"categories": [str(category) for category in categories]}
+    return {
+        "low": float(column.low), "high": float(column.high), "decimals": column.decimals
+    }  # fmt: skip
 
 
 def output_of(command: list[str], limit_seconds: float | None) -> str:
@@ -362,7 +392,10 @@ def output_of(command: list[str], limit_seconds: float | None) -> str:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        raise SystemExit(f"stopped at --limit-seconds {limit_seconds:.0f}") from None
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = usage.ru_utime + usage.ru_stime
+        reason = f"stopped at --limit-seconds {limit_seconds:.0f}, {used:.0f} of the processor"
+        raise SystemExit(reason) from None
     if process.returncode:
         raise SystemExit((errors.strip().splitlines() or ["no reason given"])[-1])
     return output

@@ -139,6 +139,8 @@ def test_a_run_resumes_and_one_that_fails_leaves_no_line(load, tmp_path, monkeyp
     assert "left out: peers, which take --peer-python" in text
     assert "churn, tabddpm , seed 0: failed after 0 s: ValueError: no rows" in text
     assert [row["method"] for row in module.lines(out)] == ["gaussian_copula"]
+    failure = module.lines(tmp_path / "tabular_failed.jsonl")[0]
+    assert (failure["method"], failure["reason"]) == ("tabddpm", "ValueError: no rows")
     monkeypatch.setattr(sys, "argv", [*words, "--list"])
     module.main()
     text = capsys.readouterr().out
@@ -153,3 +155,82 @@ def test_a_peer_that_takes_too_long_or_fails_is_ended_with_its_reason(load):
         output_of([sys.executable, "-c", "raise ValueError('no rows')"], 30)
     with pytest.raises(SystemExit, match="stopped at --limit-seconds"):
         output_of([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
+
+
+def test_a_schema_has_the_decimals_that_init_writes(load):
+    run = load("tabular_run")
+    table = sw.Table.from_columns({"rate": (np.array([0.25, 1.5, 0.0]), np.array([0, 0, 1], bool))})
+    declared = sw.Column("rate", "continuous", low=0.0, high=2.0, missing=True)
+    assert run.with_decimals(declared, table).decimals == 2
+    whole = sw.Column("rate", "integer", low=0, high=2)
+    assert run.with_decimals(whole, table) is whole
+
+
+def test_a_peer_that_knows_codes_gets_public_domains_and_gives_values_back(load, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.syspath_prepend(str(HERE / "peers"))
+    run, coded = load("tabular_run"), load("tabular_peers").coded
+    random = np.random.default_rng(0)
+
+    word = run.domain_of(sw.Column("word", "categorical", categories=("a", "b", "c")))
+    values = pandas.Series(["c", None, "a"], name="word", dtype=object)
+    codes, count, decode = coded(values, word, False)
+    assert (codes.tolist(), count) == ([2, 3, 0], 4)
+    assert decode(codes, random).tolist() == ["c", None, "a"]
+    with pytest.raises(ValueError, match="'word' has a value outside"):
+        coded(pandas.Series(["d"], name="word", dtype=object), word, False)
+
+    few = run.domain_of(sw.Column("few", "integer", low=1, high=4))
+    codes, count, decode = coded(pandas.Series([1.0, 4.0, 2.0]), few, True)
+    assert (codes.tolist(), count) == ([0, 3, 1], 4)
+    assert decode(codes, random).round().tolist() == [1, 4, 2]
+
+    rate = run.domain_of(sw.Column("rate", "continuous", low=0.0, high=3.2, decimals=1))
+    codes, count, decode = coded(pandas.Series([0.0, 3.2, np.nan, 1.65]), rate, False)
+    assert (codes.tolist(), count) == ([0, 31, 32, 16], 33)
+    drawn = decode(np.repeat(codes, 50), random).reshape(4, 50)
+    assert np.isnan(drawn[2]).all()
+    assert set(drawn[3]) <= {1.6, 1.7}
+    assert drawn[1].max() <= 3.2
+
+
+def test_a_peer_under_a_budget_wants_a_budget_and_a_checkout(load, tmp_path, monkeypatch):
+    words = ["tabular.py", "--method", "AIM of mbi", "--out", str(tmp_path / "out.jsonl")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="AIM of mbi takes --epsilon and --checkout"):
+        load("tabular").main()
+    monkeypatch.setattr(sys, "argv", [*words, "--epsilon", "1", "--checkout", "mbi"])
+    asked = load("tabular").parser().parse_args()
+    job = load("tabular").jobs(asked)[0]
+    assert (job["peer"], job["checkout"], job["label"]) == (True, "mbi", "ε = 1")
+
+
+def test_a_page_compares_what_ran_under_a_budget_and_says_what_was_stopped(load, tmp_path):
+    page, label = load("tabular_page"), "ε = 1"
+    better = dict.fromkeys(page.MEASURES, 50.0) | {"three-way": 0.1, "utility": 0.9}
+    worse = better | {"three-way": 0.2, "utility": 0.8, "XGB-C2ST": 60.0}
+    rows = [
+        line(method="aim", label=label, scores=better, raked=False),
+        line(method="AIM of mbi", label=label, scores=worse, raked=False, peer=True),
+    ]
+    for houses in (better, worse):
+        method = "aim" if houses is better else "AIM of mbi"
+        rows.append(
+            line(table="california_housing", method=method, label=label, scores=houses,
+                 raked=False, classes=False)
+        )  # fmt: skip
+    stop = {
+        "table": "heloc", "method": "AIM of mbi", "label": label, "seed": 0, "rows_asked": None,
+        "reason": "stopped at --limit-seconds 900, 80 of the processor", "seconds": 910.0,
+    }  # fmt: skip
+    (tmp_path / "tabular.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "tabular_failed.jsonl").write_text(json.dumps(stop) + "\n")
+    text = page.page(tmp_path)
+    assert row_of(text, "| churn | aim |")[3:8] == ["1", "0.1000", "50.0", "0.900", "90"]
+    assert row_of(text, "| heloc | AIM of mbi |")[-2].startswith("stopped at --limit-seconds 900")
+    assert row_of(text, "| heloc | two_round |")[-2] == "not run"
+    # Of a number the utility is an error, so the lower one is ahead.
+    assert (
+        "`aim` beside `AIM of mbi`: three-way: ahead on 2 of 2; XGB-C2ST: ahead on 0 of 2, behind "
+        "on churn, california_housing; utility: ahead on 1 of 2, behind on california_housing."
+    ) in text

@@ -3,10 +3,12 @@
 import math
 from functools import cache
 
+import equinox as eqx
 import jax
 import msgspec
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
 import siloweave as sw
 from siloweave.errors import BudgetError, InputError, RosterError, SchemaError, WireError
@@ -16,11 +18,14 @@ from siloweave.federation.course import RECEIPTS, read_receipts
 from siloweave.federation.messages import Envelope
 from siloweave.methods.fed_tgan import party as rounds_file
 from siloweave.methods.fed_tgan.coordinator import weights_of
+from siloweave.methods.fed_tgan.method import _latent
+from siloweave.models.latent import LatentDistribution
 from siloweave.models.rounds import mean_of, own_key, packed, unpacked
 from siloweave.models.settings import AutoencoderSettings
 from siloweave.privacy.budget import Budget
 from siloweave.privacy.events import NonPrivate
 from siloweave.privacy.ledger import Ledger
+from siloweave.protocols.networks import foreseen_blocks
 from siloweave.tables import Column, Schema, Table
 from tests.core.kills import WHERE, KilledError, Tap
 
@@ -148,18 +153,124 @@ def test_a_mean_takes_each_network_by_its_own_weight():
     [
         (sw.FedTGAN, sw.CTGAN, GAN),
         pytest.param(sw.FedTabDDPM, sw.TabDDPM, DIFFUSION, marks=pytest.mark.slow),
+        pytest.param(sw.FedPointDiff, sw.LatentDiff, {}, marks=pytest.mark.slow),
     ],
 )
 def test_one_party_trains_what_a_central_fit_trains(kind, central, settings):
     alone = table(450, 3)  # every number is listed, so encoders are the same
     length = {"epochs": 2} if central is sw.CTGAN else {"steps": 2 * (450 // 16)}
+    if kind is sw.FedPointDiff:
+        # Defaults of the two are not the same, and a scale from sums is rounded otherwise.
+        settings = points(loss_weight=0.0, waves=0) | {"scaled": False}
+        length = {"autoencoder": {"per_bit": 1.0}}
     ours = fit([alone], kind, settings=settings, rounds=2)
     whole = central(**settings, **length).fit(alone, SCHEMA)
     assert ours.model.features == whole.model.features
-    nets = [getattr(f.model.net.net, "generator" if central is sw.CTGAN else "net")
-            for f in (ours, whole)]  # fmt: skip
-    for a, b in zip(*map(jax.tree.leaves, nets), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, map(sampling, (ours, whole))), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def sampling(fitted):
+    """The network that rows are drawn with."""
+    net = fitted.model.net.net
+    if hasattr(net, "distribution"):
+        net = net.distribution.diffusion
+    return net.generator if hasattr(net, "generator") else net.net
+
+
+# Parties that take the steps of a central fit
+
+
+POINTS = {"batch": 60, "hidden": [8], "embed": 8, "timesteps": 5, "steps": 12}
+
+
+def points(**changes):
+    return {"diffusion": POINTS | changes}
+
+
+def pooled(owners=1, target=None, **changes):
+    """What so many parties of these rows would train."""
+    synth = sw.FedPointDiff(rounds=2, target=target, **points(**changes))
+    return _latent(synth, foreseen_blocks(SCHEMA, "quantile"), owners)
+
+
+def test_a_batch_is_divided_by_rows_and_every_party_takes_as_many_steps():
+    learner = pooled(2)
+    assert [learner.batch(rows, 120) for rows in (30, 90, 120)] == [15, 45, 60]
+    assert learner.batch(1, 10**6) == 1  # a party of one row takes part in every step
+    assert [learner.steps(rows, 120, None) for rows in (30, 90, 120)] == [12, 12, 12]
+    few = pooled(2, steps=40_000, passes=3.0)
+    assert few.steps(30, 600, None) == 3 * 600 // 60  # passes of all rows
+
+
+def test_a_state_is_whole_again_from_what_is_shared_and_what_stays():
+    learner = pooled(2)
+    state = learner.start(jax.random.key(0), 12)
+    slope = jax.tree.map(jax.numpy.ones_like, eqx.filter(state.net, eqx.is_inexact_array))
+    state = learner.update(12).moved(state, slope)
+    again = learner.joined(*learner.split(state))
+    assert bool(eqx.tree_equal(again, state))
+
+
+@pytest.mark.parametrize("target", [None, "sex"])
+def test_weights_of_one_partys_label_are_that_partys_own(target):
+    learner = pooled(3, target)
+    parts = [learner.split(learner.start(jax.random.key(k), 1))[0] for k in range(3)]
+    whole = learner.together(parts, [0.2, 0.3, 0.5])
+    tables = [part[0].label.weight for part in parts]
+    for option, weight in enumerate(whole[0].label.weight):
+        np.testing.assert_array_equal(weight, tables[option % 3][option])
+    mean = mean_of([part[0].project.weight for part in parts], [0.2, 0.3, 0.5])
+    np.testing.assert_array_equal(whole[0].project.weight, mean)
+
+
+@pytest.mark.parametrize(("target", "options"), [(None, 3), ("sex", 6)])
+def test_a_label_says_the_class_and_the_party(target, options):
+    learner = pooled(3, target)
+    X = np.zeros((4, learner.coder.layout.width), np.float32)
+    for block in learner.coder.layout.categoricals:
+        X[:, block.start] = 1.0  # the first option of each
+    plain = pooled(1, target).vectors(X)
+    rows = learner.vectors(X, 2)
+    latent = learner.coder.latent
+    np.testing.assert_array_equal(rows[:, :latent], plain[:, :latent])
+    assert rows.shape == (4, latent + options)
+    assert rows[:, latent:].argmax(1).tolist() == [2] * 4
+    assert rows[:, latent:].sum() == 4
+
+
+def test_what_is_given_says_whose_rows_are_drawn(monkeypatch):
+    """A row given in part is drawn under the party of the drawn row that is most like it."""
+    fitted = fit(kind=sw.FedPointDiff, settings=points() | {"target": "sex"}, rounds=1)
+    net = fitted.model.net.net
+    latent = net.distribution.latent
+    assert net.owners == 2
+    assert len(net.label_shares) == 2  # of classes, whose rows are those of both parties
+    assert sum(net.label_shares) == pytest.approx(1)
+
+    pool = np.zeros((2, latent + 4), np.float32)
+    pool[0, :latent], pool[0, latent + 0] = -1.0, 1.0  # the first class, of the first party
+    pool[1, :latent], pool[1, latent + 3] = 1.0, 1.0  # the second class, of the second party
+    monkeypatch.setattr(LatentDistribution, "sample", lambda *_, **__: pool)
+    given = np.full((4, latent + 2), np.nan, np.float32)
+    given[0, 0], given[1, 0] = -0.9, 0.9
+    given[2, 0], given[2, latent:] = 0.9, (1.0, 0.0)
+    labels = net._with_owners(given, jax.random.key(0))[:, latent:]
+    assert labels[:2].argmax(1).tolist() == [0, 3]
+    assert labels[2].argmax() == 0  # the class that is asked for, though its number is not near
+    assert np.isnan(labels[3]).all()
+
+
+def test_moments_that_no_training_leaves_are_refused_by_name(monkeypatch):
+    def negative(data, request):
+        arrays = load(data)
+        last = max(arrays)  # of the second moments, which come last
+        arrays[last] = arrays[last] - 1.0
+        return save(arrays)
+
+    misbehaving(monkeypatch, negative)
+    with pytest.raises(WireError, match="party 'south', round 0: second moments"):
+        fit(kind=sw.FedPointDiff, settings=points())
 
 
 # Rounds
@@ -246,8 +357,6 @@ def misbehaving(monkeypatch, change, name="south"):
 
 
 def with_nan(data, request):
-    from safetensors.numpy import load, save
-
     arrays = load(data)
     first = sorted(arrays)[0]
     arrays[first] = np.full_like(arrays[first], np.nan)
@@ -357,7 +466,17 @@ def test_what_cannot_be_is_refused_before_anything_is_read():
         (sw.FedTGAN, {"target": "sex"}, "FedTGAN takes no target"),
         (sw.MDTGAN, {"average": 0.5}, r"average=0\.5.*MD-TGAN has"),
         (sw.FedTabDDPM, {"steps": 5}, "^steps=5 does nothing here: rounds and epochs"),
-        (sw.FedPointDiff, {"diffusion": {"passes": 5.0}}, r"^diffusion\.passes=5\.0 does nothing"),
+        (
+            sw.FedPointDiff,
+            {"diffusion": {"minutes": 5.0}},
+            r"^diffusion\.minutes=5\.0 does nothing",
+        ),
+        (
+            sw.FedPointDiff,
+            {"diffusion": {"steps": 9}},
+            r"rounds=500 is more than diffusion\.steps=9",
+        ),
+        (sw.FedPointDiff, {"epochs": 2}, "FedPointDiff takes no epochs"),
         (sw.FedPointDiff, {"autoencoder": {"hidden": [8]}}, r"autoencoder\.hidden is no setting"),
         (
             sw.FedPointDiff,

@@ -23,7 +23,7 @@ TRAINED = [
     FedTGAN(rounds=2, average=0.99, conditional=False, **NETWORKS),
     MDTGAN(rounds=3, **NETWORKS),
     FedTabDDPM(rounds=2, target="income", **DIFFUSION),
-    FedPointDiff(rounds=2),
+    FedPointDiff(rounds=2, diffusion={"steps": 2}),
 ]
 
 
@@ -51,7 +51,7 @@ def test_shapes_of_shared_networks_are_those_of_networks_that_are_made():
 
     schema = adult_schema()
     for make, synth in ((_gan, TRAINED[0]), (_gan, TRAINED[1]), (_diffusion, TRAINED[3])):
-        learner = make(synth, foreseen_blocks(schema, "modes"))
+        learner = make(synth, foreseen_blocks(schema, "modes"), PARTIES)
         shared, _ = learner.split(learner.start(jax.random.key(1), 1))
         sizes = [sum(leaf.nbytes for leaf in jax.tree.leaves(one)) for one in shared]
         assert sizes == learner.sizes()

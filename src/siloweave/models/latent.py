@@ -38,11 +38,15 @@ from siloweave.models.nets import Array, Groups, fresh, load_arrays, save_arrays
 from siloweave.models.settings import DiffusionSettings, LatentSettings, SphereCodeSettings
 from siloweave.models.train import Descent, Look, State
 from siloweave.progress import Progress, silent
-from siloweave.tables.arrays import Matrix
+from siloweave.tables.arrays import Ints, Matrix
 from siloweave.tables.features import Block, Layout, SphereCodes
 
 LABEL = "label"
 """Column of the label among a latent row's blocks."""
+_LIKE = 1024  # drawn rows among which one is looked for that is like a row given in part
+_CLASS = 0.01  # what flags of a class are divided by, where numbers are by their spread
+_TIE = 1e-3  # squared distances that are no different
+_ROWS = 4096  # rows whose distances are computed at once
 RANGE = 3.0**0.5
 """Joint training: tanh times this, so a latent spread evenly over its range has variance 1."""
 
@@ -216,9 +220,21 @@ class LatentDiffusion(eqx.Module):
         return self.rows.label
 
     @property
+    def owners(self) -> int:
+        """How many owners' rows the diffusion distinguishes, by an option for each; 1 for none."""
+        options = len(self.distribution.diffusion.label_shares)
+        classes = self.label.size if self.label else 1
+        return max(options // classes, 1)
+
+    @property
     def label_shares(self) -> tuple[float, ...]:
         """Shares of the label's options in the data; empty without a label."""
-        return self.distribution.diffusion.label_shares
+        shares = self.distribution.diffusion.label_shares
+        if self.owners == 1:
+            return shares
+        if self.label is None:
+            return ()
+        return tuple(np.reshape(shares, (-1, self.owners)).sum(1).tolist())
 
     @property
     def looks(self) -> tuple[Look, ...]:
@@ -230,7 +246,9 @@ class LatentDiffusion(eqx.Module):
 
         `given` is of the same shape, NaN where a value is to be drawn. The diffusion is conditioned
         on labels; other columns are fixed while rows are drawn, which sphere codes can do and an
-        autoencoder cannot. `way` is as `LatentDistribution.sample` takes it.
+        autoencoder cannot. `way` is as `LatentDistribution.sample` takes it. Where the diffusion
+        distinguishes owners' rows, they come as often as in the data, or as their rows look like
+        what is given.
 
         Raises:
             InputError: For a sampler, `steps` or shape that cannot be used, or when another column
@@ -244,8 +262,61 @@ class LatentDiffusion(eqx.Module):
                     f"({n}, {self.layout.width})"
                 )
             given = self.rows.encode_known(given)
+            if self.owners > 1:
+                given = self._with_owners(given, jax.random.fold_in(first, 1))
         V = self.distribution.sample(n, key=first, given=given, **way)
-        return self.rows.decode(V, key=second)
+        return self.rows.decode(self._without_owners(V), key=second)
+
+    def _without_owners(self, V: Matrix) -> Matrix:
+        """Latent rows whose label is the class alone."""
+        if self.owners == 1:
+            return V
+        latent = self.distribution.latent
+        if self.label is None:
+            return V[:, :latent]
+        classes = V[:, latent:].reshape(len(V), -1, self.owners).sum(2)
+        return np.concatenate([V[:, :latent], classes], axis=1)
+
+    def _with_owners(self, given: Matrix, key: Array) -> Matrix:
+        """Latent rows that are given in part, with the class and owner that they are drawn under.
+
+        An owner comes as often as its rows look like what is given: it is that of the row most
+        like it among `_LIKE` drawn rows, and so is the class where none is given. Rows of which
+        nothing is given are drawn under any.
+        """
+        latent, options = self.distribution.latent, len(self.distribution.diffusion.label_shares)
+        labels = np.full((len(given), options), np.nan, np.float32)
+        is_known = ~np.isnan(given)
+        if is_known.any():
+            drawing, ties = jax.random.split(key)
+            pool = self.distribution.sample(_LIKE, key=drawing)
+            pool_label = pool[:, latent:].argmax(1)
+            label = pool_label[self._most_like(given, self._without_owners(pool), ties)]
+            if self.label is not None:
+                classes = given[:, latent:]
+                has_class = ~np.isnan(classes).any(1)
+                asked = np.nan_to_num(classes).argmax(1) * self.owners + label % self.owners
+                label = np.where(has_class, asked, label)
+            is_asked = np.flatnonzero(is_known.any(1))
+            labels[is_asked] = np.eye(options, dtype=np.float32)[label[is_asked]]
+        return np.concatenate([given[:, :latent], labels], axis=1)
+
+    def _most_like(self, given: Matrix, pool: Matrix, key: Array) -> Ints:
+        """Places of the pool's rows that are nearest to rows given in part, in what is given."""
+        scale = np.asarray(self.distribution.scale)
+        # Another class is farther than any numbers are.
+        scale = np.append(scale, np.full(given.shape[1] - len(scale), _CLASS))
+        drawn, wanted = pool / scale, given / scale
+        found = []
+        for start in range(0, len(wanted), _ROWS):
+            rows = wanted[start : start + _ROWS]
+            known = (~np.isnan(rows)).astype(rows.dtype)
+            # Squared distances over what is given, less what is the same for the whole pool.
+            away = known @ (drawn**2).T - 2.0 * np.nan_to_num(rows) @ drawn.T
+            # Any of the rows that are equally near may be taken.
+            ties = jax.random.uniform(jax.random.fold_in(key, start), away.shape)
+            found.append((away + _TIE * np.asarray(ties)).argmin(1))
+        return np.concatenate(found)
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: arrays, settings and blocks."""

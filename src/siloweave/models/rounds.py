@@ -22,6 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from optax.tree_utils import tree_get, tree_set
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -48,6 +49,7 @@ from siloweave.tables.arrays import Floats, Matrix
 from siloweave.tables.features import Block, Layout
 
 _OWNERS = 2**32 - 1  # more than there are steps
+_MOMENTS = ("mu", "nu")  # what optax calls Adam's mean gradient and mean square
 
 
 class Keys(NamedTuple):
@@ -61,7 +63,7 @@ class Keys(NamedTuple):
 class Lap(NamedTuple):
     """A part of an owner's steps."""
 
-    rows: int  # how many the owner has
+    batch: int  # rows of the owner in a step
     first: int  # steps behind it before
     last: int  # steps behind it afterwards
     total: int  # steps of its whole training
@@ -163,8 +165,14 @@ def mean_of(trees: Sequence[Any], weights: Sequence[float]) -> Any:
     return jax.tree.map(mean, *trees)
 
 
+def _bytes_of(tree: Any) -> int:
+    """Bytes of a tree's arrays, or of arrays of its shapes."""
+    arrays = jax.tree.leaves(eqx.filter(tree, lambda x: hasattr(x, "dtype")))
+    return sum(x.size * x.dtype.itemsize for x in arrays)
+
+
 class Learner(ABC):
-    """A model that is trained in rounds. Conforming: the three below.
+    """A model that is trained in rounds. Conforming: the four below.
 
     `shared` is what is averaged, `kept` what stays with an owner, both parts of a state.
     """
@@ -181,17 +189,24 @@ class Learner(ABC):
         """How a key of the whole training is divided, as a training in one piece does."""
         return Keys(*jax.random.split(key, 3))
 
-    def vectors(self, X: Matrix) -> Matrix:
-        """What is learned, from feature vectors; raises InputError where they do not fit."""
+    def vectors(self, X: Matrix, place: int = 0) -> Matrix:
+        """What is learned of the feature vectors of the owner at this place of the roster.
+
+        Raises InputError where they do not fit.
+        """
         return X
+
+    def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
+        """What the owners' parts of a state are together; weights have the sum 1."""
+        return mean_of(parts, weights)
 
     @abstractmethod
     def rows(self, V: Matrix, facts: Facts) -> tuple[Any, Any]:
         """An owner's rows as its steps read them, and the sampler; `facts` are about all owners."""
 
     @abstractmethod
-    def batch(self, rows: int) -> int:
-        """Rows in a step of an owner that has so many."""
+    def batch(self, rows: int, all_rows: int) -> int:
+        """Rows in a step of an owner that has `rows` of the `all_rows` of all owners."""
 
     @abstractmethod
     def update(self, steps: int) -> Any:
@@ -213,15 +228,38 @@ class Learner(ABC):
     def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
         """The model that samples."""
 
+    def result(self, state: Any) -> Any:
+        """What is averaged after the last step, and what `finish` takes."""
+        shared, _ = self.split(state)
+        return shared
+
+    def fault(self, shared: Any) -> str | None:
+        """What no training leaves in a part of a state that is shared; None if nothing is wrong."""
+        return None
+
     def sizes(self) -> list[int]:
         """Bytes of each network that is shared, by the code that makes it; nothing is computed."""
-        made = eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
-        shapes = [eqx.filter(one, lambda x: hasattr(x, "dtype")) for one in self.split(made)[0]]
-        return [sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one)) for one in shapes]
+        shared, _ = self.split(self._shapes())
+        return [_bytes_of(network) for network in shared]
+
+    def result_size(self) -> int:
+        """Bytes of what is averaged after the last step; nothing is computed."""
+        return _bytes_of(self.result(self._shapes()))
+
+    def _shapes(self) -> Any:
+        """A state whose arrays are shapes."""
+        return eqx.filter_eval_shape(lambda key: self.start(key, 1), jax.random.key(0))
 
     def epoch(self, rows: int) -> int:
-        """Steps of an epoch, at least one."""
-        return max(rows // self.batch(rows), 1)
+        """Steps of an epoch of an owner's rows, at least one."""
+        return max(rows // self.batch(rows, rows), 1)
+
+    def steps(self, rows: int, all_rows: int, epochs: int) -> int:
+        """Steps of the whole training of an owner that has `rows` of the `all_rows` of all owners.
+
+        They are so many epochs of its rows, unless the learner's settings say how long it trains.
+        """
+        return epochs * self.epoch(rows)
 
     def run(self, state: Any, rows: tuple[Any, Any], lap: Lap, key: Array) -> Any:
         """Take a part of an owner's steps; one compiled program serves all owners of a size.
@@ -232,7 +270,7 @@ class Learner(ABC):
         data, sampler = rows
         return train(
             state, self.update(lap.total), data, steps=lap.last, first=lap.first,
-            batch=self.batch(lap.rows), key=key, sampler=sampler,
+            batch=lap.batch, key=key, sampler=sampler,
         )  # fmt: skip
 
 
@@ -259,7 +297,7 @@ class GANLearner(Learner):
         data = jax.tree.map(jnp.asarray, (seen.rows, seen.frequencies))
         return data, Matching(seen.conditions.sizes, self.settings.batch)
 
-    def batch(self, rows: int) -> int:
+    def batch(self, rows: int, all_rows: int) -> int:
         """The same for all: rows are drawn with replacement."""
         return self.settings.batch
 
@@ -325,8 +363,8 @@ class DiffusionLearner(Learner):
         rows = self.layout.check((V - shift) / scale, least=0)
         return diffusion.rows_of(rows, self.layout, self.label_block), None
 
-    def batch(self, rows: int) -> int:
-        """At most all rows."""
+    def batch(self, rows: int, all_rows: int) -> int:
+        """At most all rows of the owner."""
         return min(self.settings.batch, rows)
 
     def update(self, steps: int) -> Any:
@@ -395,7 +433,7 @@ class SphereCodeLearner(DiffusionLearner):
         """The keys of the diffusion within `latent.fit`."""
         return super().keys(jax.random.split(key)[1])
 
-    def vectors(self, X: Matrix) -> Matrix:
+    def vectors(self, X: Matrix, place: int = 0) -> Matrix:
         """Latent rows, the label behind them."""
         return self.coder.encode(Layout(self.features).check(X, least=0))
 
@@ -416,6 +454,123 @@ class SphereCodeLearner(DiffusionLearner):
         shift, scale = (part[numbers] for part in self.frame(facts))
         ddpm, rows = super().finish(shared, facts, key), self.coder
         return LatentDiffusion(rows, LatentDistribution(ddpm, shift, scale), self.latent)
+
+
+@dataclass(frozen=True)
+class PooledPointLearner(SphereCodeLearner):
+    """A latent diffusion of sphere codes whose owners take the steps of a fit to all rows together.
+
+    What keeps the mean of the owners' networks near that fit, where their rows differ:
+
+    1. The network is conditioned on the owner of a row, as on a class, and draws owners by rows. So
+       an owner's rows teach what is peculiar to them as such, where a network without it would
+       unlearn the other owners' rows within ten steps. The weights that belong to an owner alone
+       are not averaged; theirs are taken.
+    2. A step's batch is divided among the owners by their rows, and all take as many steps as that
+       fit, with its falling rate. (With batches of one size for all, an owner of twice the rows
+       takes twice the steps besides twice the weight.)
+    3. Adam's moments are averaged like the network. With second moments of its own an owner scales
+       directions by its own rows, and where owners differ, such steps do not cancel in the mean.
+    4. The rate is larger by the root of the number of owners: gradients of a divided batch are
+       noisier, so that the mean of their squares is larger by about that number.
+
+    The moving average is linear in the networks, so it stays with its owner, and the owners'
+    averages are averaged once, at the end. One owner alone has no such label.
+    """
+
+    owners: int = field(kw_only=True)  # how many there are
+
+    @classmethod
+    def of(
+        cls,
+        settings: LatentSettings,
+        features: tuple[Block, ...],
+        target: str | None,
+        owners: int = 1,
+    ) -> PooledPointLearner:
+        """The learner of these settings; raises InputError where the coder is no sphere codes."""
+        coder = _coder(settings, features, target)
+        classes = coder.label.size if coder.label else 0
+        options = max(classes, 1) * owners if owners > 1 else classes
+        return cls(
+            settings.diffusion, latent_blocks(coder.latent, options), LABEL if options else None,
+            latent=settings, features=features, target=target, owners=owners,
+        )  # fmt: skip
+
+    def vectors(self, X: Matrix, place: int = 0) -> Matrix:
+        """Latent rows, their class and owner as one label behind them."""
+        rows = super().vectors(X)
+        if self.owners == 1:
+            return rows
+        latent = self.coder.latent
+        classes = rows[:, latent:] if self.coder.label else np.ones((len(rows), 1), np.float32)
+        options = np.zeros((*classes.shape, self.owners), np.float32)
+        options[:, :, place] = classes
+        return np.concatenate([rows[:, :latent], options.reshape(len(rows), -1)], axis=1)
+
+    def batch(self, rows: int, all_rows: int) -> int:
+        """The owner's part of a batch of all rows, at least one row."""
+        whole_batch = super().batch(all_rows, all_rows)
+        return max(round(whole_batch * rows / all_rows), 1)
+
+    def steps(self, rows: int, all_rows: int, epochs: int) -> int:
+        """Steps of a fit to all rows, the same for every owner."""
+        network, *_ = self.sizes()
+        weights = network // np.dtype(np.float32).itemsize
+        return self.settings.taken(all_rows, weights)
+
+    def together(self, parts: Sequence[Any], weights: Sequence[float]) -> Any:
+        """The mean, but each owner's own weights of its label."""
+        mean = mean_of(parts, weights)
+        if self.owners == 1:
+            return mean
+        tables = []
+        for number, network in enumerate(mean):
+            table = np.array(network.label.weight)
+            for place, part in enumerate(parts):
+                # A label counts owners first: those of one owner are `owners` apart.
+                table[place :: self.owners] = part[number].label.weight[place :: self.owners]
+            tables.append(table)
+        return eqx.tree_at(lambda networks: [one.label.weight for one in networks], mean, tables)
+
+    def update(self, steps: int) -> Any:
+        """A step of the whole training, whose rate makes up for the noise of a divided batch.
+
+        An owner's batch has its share w of all rows, so its squares are 1 / w times as large where
+        noise is most of a gradient; their mean, weighted by w, is as many times as there are
+        owners. Adam divides by the root of it.
+        """
+        rate = self.settings.learning_rate * self.owners**0.5
+        settings = replace(self.settings, learning_rate=rate, steps=max(steps, 1))
+        return diffusion.descent(settings, self.layout, self.label_block)
+
+    def split(self, state: Descended) -> tuple[Any, Any]:
+        """Network and moments; moving average and number of steps."""
+        first, second = (tree_get(state.moments, name) for name in _MOMENTS)
+        return (state.net, first, second), (state.average, state.step)
+
+    def joined(self, shared: Any, kept: Any) -> Descended:
+        """The state; the optimiser's counters are the number of steps."""
+        net, first, second = shared
+        average, step = kept
+        fresh = self.update(1).optimiser.init(eqx.filter(net, eqx.is_inexact_array))
+        moments = tree_set(fresh, mu=first, nu=second, count=jnp.asarray(step, jnp.int32))
+        return Descended(net, average, moments, step)
+
+    def result(self, state: Descended) -> Any:
+        """The moving average."""
+        return (state.average,)
+
+    def fault(self, shared: Any) -> str | None:
+        """Second moments below 0, of which no root can be taken."""
+        _, _, second = shared
+        least = min(np.min(array, initial=0.0) for array in jax.tree.leaves(second))
+        return "second moments of gradients are below 0; squares never are" if least < 0 else None
+
+    def finish(self, shared: Any, facts: Facts, key: Array) -> Any:
+        """A `LatentDiffusion` of the averaged moving average."""
+        (average,) = shared
+        return super().finish((average, average), facts, key)
 
 
 def _coder(settings: LatentSettings, features: tuple[Block, ...], target: str | None) -> RowCoder:

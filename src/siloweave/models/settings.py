@@ -6,7 +6,7 @@ This file imports no network library, so a method's settings are read and checke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import ceil, inf, log2
 from numbers import Integral, Real
 from operator import attrgetter
@@ -357,8 +357,8 @@ class DiffusionSettings:
         schedule: "cosine" or "linear".
         steps: Gradient steps.
         passes: How often a fit uses each row at most; None is no bound. Tables of few rows take
-            fewer steps for it: more steps would memorise the rows. Private fits, rounds of parties
-            and joint trainings take all `steps`.
+            fewer steps for it: more steps would memorise the rows. Private fits and joint
+            trainings take all `steps`.
         batch: Rows a step.
         learning_rate: At the start; it falls linearly to 0.
         weight_decay: Of AdamW.
@@ -382,7 +382,7 @@ class DiffusionSettings:
             the number itself: tight shapes are learned in fewer steps. 0 is the paper's.
         work: Multiplications that training takes at most, in units of 1e12: six a weight and row.
             Tables of many columns have larger networks, and take fewer steps for it. None is no
-            bound. Private fits, rounds of parties and joint trainings take all `steps`.
+            bound. Private fits and joint trainings take all `steps`.
         minutes: How long training may take at most, after some seconds of compiling. The learning
             rate then falls with the time, and what is drawn depends on the machine. None is no
             bound. Private fits, rounds of parties and joint trainings refuse it.
@@ -438,10 +438,8 @@ class DiffusionSettings:
         return min(bounds)
 
 
-POINTS_ROUNDS = DiffusionSettings(hidden=(384, 384, 384), waves=6)
-"""Of our own diffusion of sphere codes where parties train it in rounds: decision 0064."""
-POINTS_DIFFUSION = replace(POINTS_ROUNDS, steps=40_000, work=25.0)
-"""Of the same diffusion in one place, whoever holds the columns."""
+POINTS_DIFFUSION = DiffusionSettings(hidden=(384, 384, 384), steps=40_000, waves=6, work=25.0)
+"""Of our own diffusion of sphere codes without a budget, whoever holds the rows: decision 0064."""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def agree(trainer: RoundTrainer, session: Session, task: Task) -> Agreed:
     # parties, or leave rows out of account, far parties count less there, too.
     pooling: Weights = "rows" if synth.weights == "rows" else "typical"
     one_way = agreed_shares(schema, summaries, weights_of(alike, rows, pooling).tolist())
-    learner = trainer.learner(synth, features.blocks)
+    learner = trainer.learner(synth, features.blocks, len(session.roster))
     facts = _facts(session, features, rows, learner, task.seed)
     keys = keys_of(learner, task.seed)
     return Agreed(features, learner, facts, weights_of(S, rows, synth.weights), one_way, keys)
@@ -162,21 +162,28 @@ def coordinate(trainer: RoundTrainer, session: Session, task: Task) -> Result:
 
     Raises WireError, naming the party, for what is no answer, or networks that are not finite.
     """
-    from siloweave.models.rounds import mean_of, packed
+    from siloweave.models.rounds import packed
 
     synth: Any = task.setup.synth
     agreed = agree(trainer, session, task)
     learner, facts = agreed.learner, agreed.facts
     sums = Array.of(facts.sums, "<f8")
-    shared, _ = learner.split(learner.start(agreed.keys.initial, 1))
+    start = learner.start(agreed.keys.initial, 1)
+    shared, _ = learner.split(start)
     for number in range(synth.rounds):
         task.progress(f"round {number + 1:,} of {synth.rounds:,}", number / synth.rounds)
         request = Round(number, facts.rows, sums, packed(shared))
         # The first round compiles: one after the other, so that it is done once.
         replies = session.ask(request, at_once=task.at_once if number else 1)
-        found = zip(session.roster, replies, strict=True)
-        trees = [networks(name, one.networks.value, shared, number) for name, one in found]
-        shared = mean_of(trees, agreed.weights.tolist())
+        is_last = number == synth.rounds - 1
+        like = learner.result(start) if is_last else shared
+        trees = []
+        for name, reply in zip(session.roster, replies, strict=True):
+            trees.append(networks(name, reply.networks.value, like, number))
+            fault = None if is_last else learner.fault(trees[-1])
+            if fault:
+                raise WireError(f"party {name!r}, round {number}: {fault}")
+        shared = learner.together(trees, agreed.weights.tolist())
     return agreed.result(trainer, shared, synth)
 
 

@@ -33,7 +33,10 @@ class Prepare(Request[Ready], frozen=True, tag="fed_tgan/prepare"):
 
 
 class Trained(Reply, frozen=True):
-    """Networks after a round of a party's own steps, as safetensors bytes."""
+    """What a learner shares after a round of a party's own steps, as safetensors bytes.
+
+    These are networks, and for some learners moments of their optimiser.
+    """
 
     networks: Released[bytes]
 

@@ -13,10 +13,14 @@ data", sections 4.1 to 4.3:
 3. In every round each party trains the networks for an epoch of its rows, and the coordinator
    averages generators and critics by these weights.
 
-Diffusions take CTGAN's place in the same rounds, which then are the federated averaging of McMahan
-et al. 2017, "Communication-efficient learning of deep networks from decentralized data": TabDDPM
-(Kotelnikov et al. 2023), and our diffusion of sphere codes. One party alone trains what a central
-fit trains, step for step.
+TabDDPM (Kotelnikov et al. 2023) takes CTGAN's place in the same rounds, which then are the
+federated averaging of McMahan et al. 2017, "Communication-efficient learning of deep networks from
+decentralized data". One party alone trains what a central fit trains, step for step.
+
+Our diffusion of sphere codes is averaged, too, but its parties take the steps of a central fit
+together: the network is conditioned on the party of a row, batches are divided among parties by
+their rows, and the optimiser's moments are averaged with the network (models/rounds.py,
+`PooledPointLearner`).
 
 MD-TGAN has one generator, at the coordinator, and one critic at every party: Hardy, Le Merrer &
 Sericola 2019, "MD-GAN: Multi-discriminator generative adversarial networks for distributed
@@ -26,10 +30,10 @@ critic learns from the first beside real rows and answers how its judgement of t
 with every entry. The generator follows the mean of these answers. After an epoch every critic moves
 to the next party of the roster; the moments of its optimiser stay behind.
 
-**Guarantee**: none. Frequencies, mixtures and networks leave a party as they are, and its ledger
-says so with an event of infinite cost, entered before anything is sent. A category that one person
-holds is visible, and so is a lone value (a mode of no width). In MD-TGAN, critics, which remember
-rows best, are handed from party to party.
+**Guarantee**: none. Frequencies, mixtures, networks and moments leave a party as they are, and its
+ledger says so with an event of infinite cost, entered before anything is sent. A category that one
+person holds is visible, and so is a lone value (a mode of no width). In MD-TGAN, critics, which
+remember rows best, are handed from party to party.
 
 Departures from Fed-TGAN: the quantiles of a mixture stand for draws from it; columns of few or well
 supported numbers are sent as counts instead of mixtures; batch statistics are those of the averaged
@@ -69,7 +73,7 @@ from siloweave.methods.fed_tgan.coordinator import Weights, coordinate, coordina
 from siloweave.methods.fed_tgan.messages import Describe, Hand, Judge, Prepare, Round, Take
 from siloweave.methods.fed_tgan.party import AVERAGING, CRITICS, RoundTrainer, handlers
 from siloweave.models.settings import (
-    POINTS_ROUNDS,
+    POINTS_DIFFUSION,
     DiffusionSettings,
     GANSettings,
     LatentSettings,
@@ -117,6 +121,36 @@ class RoundsSettings:
         for name in ("rounds", "epochs"):
             whole(name, getattr(self, name), 1)
 
+    @property
+    def all_epochs(self) -> int:
+        """Passes of each party over its own rows in all rounds."""
+        return self.rounds * self.epochs
+
+
+@dataclass(frozen=True)
+class PooledRoundsSettings:
+    """How parties take the steps of a central fit together.
+
+    Attributes:
+        rounds: How often networks and moments are averaged. The steps of the training are divided
+            among the rounds, so more rounds send more bytes and take no more steps.
+        weights: How parties are weighted in the mean, see `coordinator.weights_of`.
+
+    Raises:
+        InputError: A value is out of bounds.
+    """
+
+    rounds: int = 500
+    weights: Weights = "rows"
+
+    def __post_init__(self) -> None:
+        whole("rounds", self.rounds, 1)
+
+    @property
+    def all_epochs(self) -> int | None:
+        """None: the settings of the network say how long it trains."""
+        return None
+
 
 def _views(
     received: str, sent: str, received_in: tuple[str, ...], sent_in: tuple[str, ...]
@@ -139,36 +173,48 @@ _AVERAGED = _views(
     ("Trained.networks",),
     ("Round",),
 )
+_MOMENTS_AVERAGED = _views(
+    "and after every round its network and the optimiser's moments",
+    "the mean of all networks and moments after every round",
+    ("Trained.networks",),
+    ("Round",),
+)
 
 
 def _forecast(trainer: RoundTrainer, synth: Any, case: Case) -> Forecast:
     """What a run takes, with the epochs or steps that all rounds amount to."""
     settings = synth.settings()
-    passes = synth.rounds * settings.pop("epochs")
-    diffusion = settings.get("diffusion", settings)
-    if "steps" in diffusion:
-        diffusion["steps"] = passes * max(case.rows // diffusion["batch"], 1)
-    else:
-        settings["epochs"] = passes
+    passes = synth.all_epochs
+    if passes is not None:
+        del settings["epochs"]
+        diffusion = settings.get("diffusion", settings)
+        if "steps" in diffusion:
+            diffusion["steps"] = passes * max(case.rows // diffusion["batch"], 1)
+        else:
+            settings["epochs"] = passes
 
-    networks, width = _sizes(trainer, synth, case)
-    sent = int(synth.rounds) * (2 * sum(networks) + _SUMS * width)
+    learner, width = _foreseen(trainer, synth, case)
+    shared, result = sum(learner.sizes()), learner.result_size()
+    rounds = int(synth.rounds)
+    sent = rounds * (2 * shared + _SUMS * width) - shared + result
     return training_forecast(
-        case, settings, {Describe: 1, Prepare: 1, Round: synth.rounds}, lambda *_: sent,
-        numeric=trainer.numeric, bounded=False,
+        case, settings, {Describe: 1, Prepare: 1, Round: rounds}, lambda *_: sent,
+        numeric=trainer.numeric, bounded=passes is None,
     )  # fmt: skip
 
 
-def _sizes(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[list[int], int]:
-    """Bytes of each network that parties of this case would share, and entries of a vector."""
+def _foreseen(trainer: RoundTrainer, synth: Any, case: Case) -> tuple[Learner, int]:
+    """What parties of this case would train, and entries of a vector."""
     schema: Any = case.schema
     blocks = foreseen_blocks(schema, trainer.numeric)
-    return trainer.learner(synth, blocks).sizes(), Layout(blocks).width
+    return trainer.learner(synth, blocks, case.parties), Layout(blocks).width
 
 
 def _forecast_critics(trainer: RoundTrainer, synth: MDTGAN, case: Case) -> Forecast:
     """Two batches of rows travel in every step, and what a critic answers; critics between."""
-    found, (networks, width) = _forecast(trainer, synth, case), _sizes(trainer, synth, case)
+    found = _forecast(trainer, synth, case)
+    learner, width = _foreseen(trainer, synth, case)
+    networks = learner.sizes()
     steps = synth.rounds * synth.epochs * max(case.rows // case.parties // synth.batch, 1)
     moved = synth.rounds - 1
     asked: Asked = {Describe: 1, Prepare: 1, Judge: steps, Hand: moved, Take: moved}
@@ -208,7 +254,7 @@ def _method(
 # GANs
 
 
-def _gan(synth: Any, blocks: tuple[Block, ...]) -> Learner:
+def _gan(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import GANLearner
 
     return GANLearner(part_of(GANSettings, synth), blocks)
@@ -297,19 +343,19 @@ class MDTGAN(Synthesizer, RoundsSettings, GANSettings):
 # Diffusions
 
 
-def _refuse_length(diffusion: DiffusionSettings, where: str = "") -> None:
+def _refuse_length(diffusion: DiffusionSettings) -> None:
     """Refuse how long a central fit would train."""
     usual = DiffusionSettings()
     for name in ("steps", "passes", "work", "minutes", "watched"):
         value, default = getattr(diffusion, name), getattr(usual, name)
         if value != default:
             raise InputError(
-                f"{where}{name}={value!r} does nothing here: rounds and epochs say how long the "
+                f"{name}={value!r} does nothing here: rounds and epochs say how long the "
                 f"network trains; leave it at {default!r}"
             )
 
 
-def _diffusion(synth: Any, blocks: tuple[Block, ...]) -> Learner:
+def _diffusion(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
     from siloweave.models.rounds import DiffusionLearner
 
     return DiffusionLearner(part_of(DiffusionSettings, synth), blocks, synth.target)
@@ -339,35 +385,64 @@ class FedTabDDPM(Synthesizer, RoundsSettings, DiffusionSettings):
     )
 
 
-def _latent(synth: Any, blocks: tuple[Block, ...]) -> Learner:
-    from siloweave.models.rounds import SphereCodeLearner
+def _latent(synth: Any, blocks: tuple[Block, ...], parties: int) -> Learner:
+    from siloweave.models.rounds import PooledPointLearner
 
-    return SphereCodeLearner.of(part_of(LatentSettings, synth), blocks, synth.target)
+    settings = part_of(LatentSettings, synth)
+    return PooledPointLearner.of(settings, blocks, synth.target, parties)
+
+
+def _check_length(synth: FedPointDiff) -> None:
+    """Refuse rounds without a step, and what would end one party's training before the others'."""
+    if synth.rounds > synth.diffusion.steps:
+        raise InputError(
+            f"rounds={synth.rounds} is more than diffusion.steps={synth.diffusion.steps}: a round "
+            "takes one step or more; give fewer rounds, or more steps"
+        )
+    usual = DiffusionSettings()
+    for name in ("minutes", "watched"):
+        value, default = getattr(synth.diffusion, name), getattr(usual, name)
+        if value != default:
+            raise InputError(
+                f"diffusion.{name}={value!r} does nothing here: all parties take equally many "
+                f"steps, by diffusion.steps, passes and work; leave it at {default!r}"
+            )
 
 
 @dataclass(frozen=True)
-class FedPointDiff(Synthesizer, RoundsSettings, LatentSettings):
-    """Latent diffusion whose choices are sphere codes, trained by federated averaging.
+class FedPointDiff(Synthesizer, PooledRoundsSettings, LatentSettings):
+    """Latent diffusion whose choices are sphere codes, trained by parties as in one place.
+
+    The parties take the steps that a central fit to all rows would take: each batch is divided
+    among them by their rows, and the network is conditioned on the party of a row. So parties' rows
+    may be unlike each other. Whoever has the model could draw rows that are like one party's.
 
     Args: those of `siloweave.models.settings.LatentSettings`, with ``autoencoder`` for the sphere
-        codes and a ``diffusion`` without ``steps`` and ``passes``, and
-        rounds, epochs, weights: See `RoundsSettings`.
+        codes and a ``diffusion`` without ``minutes`` and ``watched``, and
+        rounds, weights: See `PooledRoundsSettings`.
         target: A column of categories that the diffusion is conditioned on; it is not coded.
+
+    Example:
+        >>> import siloweave as sw
+        >>> from siloweave.datasets import adult, adult_schema
+        >>> parties = sw.split_rows(adult().take(range(300)), 2, seed=0)
+        >>> tiny = {"hidden": [8], "embed": 8, "batch": 100, "steps": 4}
+        >>> fitted = FedPointDiff(rounds=2, diffusion=tiny).fit(parties, adult_schema())
+        >>> fitted.num_rows, fitted.info.guarantee
+        (300, 'none')
     """
 
-    rounds: int = 100
-    epochs: int = 5  # each row 500 times in all, as in a central fit
-    weights: Weights = "rows"
     autoencoder: SphereCodeSettings = SphereCodeSettings(per_bit=1.0)
-    diffusion: DiffusionSettings = POINTS_ROUNDS
+    diffusion: DiffusionSettings = POINTS_DIFFUSION
     target: str | None = None
 
     method: ClassVar[Method] = _method(
         RoundTrainer(_latent, LatentModel),
+        visibility=lambda synth: _MOMENTS_AVERAGED,
         name="fed_point_diff",
         title="FedPointDiff",
         family="latent diffusion",
         paper="Our own: diffusion of our sphere codes, by the federated averaging of McMahan et "
         "al. 2017",
-        check=lambda synth: _refuse_length(synth.diffusion, "diffusion."),
+        check=_check_length,
     )

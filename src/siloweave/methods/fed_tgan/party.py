@@ -44,7 +44,7 @@ from siloweave.tables.summaries import summarise
 
 if TYPE_CHECKING:
     from siloweave.models.gan import Critics
-    from siloweave.models.rounds import Keys, Learner
+    from siloweave.models.rounds import Facts, Keys, Learner
 
 _T = TypeVar("_T")
 
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 class RoundTrainer:
     """What is trained in rounds."""
 
-    learner: Callable[[Any, tuple[Block, ...]], Learner]  # loads its network when called
+    learner: Callable[[Any, tuple[Block, ...], int], Learner]  # of so many parties; loads networks
     model: Any  # of the trained network
     numeric: Any = "quantile"  # what a number becomes, see `Features.fit`
 
@@ -130,10 +130,11 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
         if (stored := site.recall("setup")) is None:
             raise WireError(f"party {site.name!r} was asked to train before it was prepared")
         asked = msgspec.msgpack.decode(stored, type=Prepare)
-        features, place = Features.from_json(asked.features), [*site.terms.roster].index(site.name)
+        roster = [*site.terms.roster]
+        features, place = Features.from_json(asked.features), roster.index(site.name)
         key = fold_in(fold_in(asked.seed, "train"), "encode", *([place] if place else []))
-        learner = trainer.learner(synth, features.blocks)
-        vectors = learner.vectors(features.encode(site.rows.table, key=key))
+        learner = trainer.learner(synth, features.blocks, len(roster))
+        vectors = learner.vectors(features.encode(site.rows.table, key=key), place)
         site.memo[name] = RoundState(learner, vectors, place, keys_of(learner, asked.seed))
     found: RoundState = site.memo[name]
     return found
@@ -143,7 +144,7 @@ def _state(synth: Any, trainer: RoundTrainer, site: Site[OwnerData]) -> RoundSta
 
 
 def train(synth: Any, trainer: RoundTrainer, request: Round, site: Site[OwnerData]) -> Trained:
-    """Train for a round; the optimiser's moments stay here."""
+    """Train for a round; what the learner does not share stays here."""
     with naming_party(site.name):
         return Trained(_unpaid(synth, site, lambda: _trained(synth, trainer, request, site)))
 
@@ -156,10 +157,10 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
     if not 0 <= number < synth.rounds:
         raise WireError(f"round {number} was asked for; the study has {synth.rounds}")
     learner, size = state.learner, len(state.vectors)
-    steps = synth.epochs * learner.epoch(size)
-    total = steps * synth.rounds
+    facts = _facts_of(request, learner, size)
+    total = learner.steps(size, facts.rows, synth.all_epochs)
     if state.started is None:
-        state.rows = learner.rows(state.vectors, _facts_of(request, learner))
+        state.rows = learner.rows(state.vectors, facts)
         state.started = learner.start(state.keys.initial, total)
     shared, own = learner.split(state.started)
     if number:
@@ -168,20 +169,25 @@ def _trained(synth: Any, trainer: RoundTrainer, request: Round, site: Site[Owner
             raise WireError(f"round {number} does not follow the last one; start a new run")
         own = unpacked(before, own)
     now = learner.joined(unpacked(request.networks, shared), own)
-    lap = Lap(size, number * steps, (number + 1) * steps, total)
+
+    first = total * number // synth.rounds
+    last = total * (number + 1) // synth.rounds
+    lap = Lap(learner.batch(size, facts.rows), first, last, total)
     now = learner.run(now, state.rows, lap, own_key(state.keys.steps, state.place))
+
     shared, own = learner.split(now)
     remember_step("moments/", number, packed(own), site)
-    return packed(shared)
+    is_last = number == synth.rounds - 1
+    return packed(learner.result(now) if is_last else shared)
 
 
-def _facts_of(request: Round, learner: Learner) -> Any:
-    """What all parties' vectors add up to, as the coordinator sent it; checked."""
+def _facts_of(request: Round, learner: Learner, rows: int) -> Facts:
+    """Check what all parties' vectors add up to, as the coordinator sent it to one with `rows`."""
     from siloweave.models.rounds import Facts
 
     sent = CheckedReply("the coordinator")
     sums = sent.array("sums", request.sums, FLOATS, (4, learner.layout.width)).astype(np.float64)
-    facts = Facts(sent.number("rows", request.rows, least=1, most=MOST_ROWS), sums)
+    facts = Facts(sent.number("rows", request.rows, least=rows, most=MOST_ROWS), sums)
     if not facts.possible(learner.layout, LARGEST):
         raise sent.wrong("sums", f"those of {request.rows:,} rows")
     return facts
