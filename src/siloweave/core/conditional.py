@@ -33,11 +33,15 @@ from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
 
-_WHOLE = ("integer", "datetime")
-_CHUNK = 2_000  # rows drawn at once when some were rejected
-_LEAST = 10_000  # rows that may be drawn however few are wanted
-_FEW_GIVEN = 64  # different evidence, each of which takes a pass over a graphical model
-_SEEN = 2_000  # rows that show which classes a model makes, where it does not say
+_WHOLE_KINDS = ("integer", "datetime")
+_CHUNK = 2_000
+"""Rows drawn at once when some were rejected."""
+_LEAST = 10_000
+"""Rows that may be drawn however few are wanted."""
+_MOST_PATTERNS = 64
+"""Different evidence for which a graphical model takes one pass each."""
+_PILOT_ROWS = 2_000
+"""Rows that show which classes a model makes, where it does not say."""
 
 
 # What is wanted of a model, and what models are
@@ -63,8 +67,10 @@ class Wanted(msgspec.Struct, frozen=True):
     def named(self) -> tuple[str, ...]:
         """The columns in which something is asked for."""
         balanced = (self.balanced,) if isinstance(self.balanced, str) else ()
-        if self.given is None or isinstance(self.given, Mapping):
-            return (*(self.given or ()), *balanced)
+        if self.given is None:
+            return balanced
+        if isinstance(self.given, Mapping):
+            return (*self.given, *balanced)
         return (*read(self.given).names, *balanced)
 
 
@@ -76,7 +82,7 @@ class Model(Protocol):
         """Facts about every column of a synthetic table."""
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Synthetic rows of the modelled columns; `num_rows` is how many where that is open."""
+        """Draw rows of the modelled columns; `num_rows` is how many where that is open."""
 
     def with_values(self, names: Sequence[str]) -> Model:
         """Return the model given that some columns have a value, or itself where it cannot."""
@@ -97,7 +103,7 @@ class Generator(Protocol):
         """Whether rows have what is given in those columns; else only more often."""
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of a column was in the rows, where the model knows."""
+        """Return how frequent each option of a column was in the rows, where the model knows."""
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows; `given` is NaN wherever a row is free."""
@@ -135,18 +141,20 @@ class Condition:
 
     @classmethod
     def of(cls, column: Column, table: Table, places: Ints) -> Condition:
-        """Cells of one column.
+        """Return the condition that rows have some values of a column.
 
         Raises:
             SchemaError: A value is not in the schema.
         """
-        count, fixed = len(places), places >= 0
-        values, whole = np.full(count, np.nan), np.zeros(count, dtype=np.int64)
+        fixed = places >= 0
+        values = np.full(len(places), np.nan)
+        whole = np.zeros(len(places), dtype=np.int64)
         if table.num_rows:
             try:
                 values[fixed] = values_in(column, table)[places[fixed]]
-                if column.kind in _WHOLE:
-                    whole[fixed] = numbers_of(column, table)[0][places[fixed]]
+                if column.kind in _WHOLE_KINDS:
+                    numbers, _ = numbers_of(column, table)
+                    whole[fixed] = numbers[places[fixed]]
             except SchemaError as error:
                 raise SchemaError(f"given: {error}") from None
         return cls(column, table, places, values, whole)
@@ -168,27 +176,30 @@ class Condition:
         return self.column.name
 
     def imposed(self, table: Table, like: Table | None) -> tuple[Any, Any]:
-        """The column of a table, with these cells as they are wanted, and what is missing."""
+        """Return the column of a table with these cells as they are wanted, and what is missing."""
         column = self.column
-        if column.kind in _WHOLE:
-            drawn, absent = numbers_of(column, table)
-            made: Any = np.where(self.free, drawn, self.whole)
-            gone = np.where(self.free, absent, np.isnan(self.values))
-            made = as_written(column, made, like)
-            return made, gone if column.missing else None
-        return self.written(np.where(self.free, values_in(self.column, table), self.values), like)
+        if column.kind not in _WHOLE_KINDS:
+            values = np.where(self.free, values_in(column, table), self.values)
+            return self.written(values, like)
+        drawn_numbers, drawn_missing = numbers_of(column, table)
+        numbers = np.where(self.free, drawn_numbers, self.whole)
+        missing = np.where(self.free, drawn_missing, np.isnan(self.values))
+        return as_written(column, numbers, like), missing if column.missing else None
 
     def written(self, values: Floats, like: Table | None) -> tuple[Any, Any]:
-        """Values as the schema writes them, and which are missing."""
-        if self.column.kind not in BINNED:
-            return labels_of(self.column, values.astype(np.int64))
-        gone, bounds = np.isnan(values), encoding_of_bounds(self.column)
-        made = bounds.typed(self.column, np.where(gone, bounds.low, values), like)
-        return made, gone if self.column.missing else None
+        """Return values as the schema writes them, and which are missing."""
+        column = self.column
+        if column.kind not in BINNED:
+            return labels_of(column, values.astype(np.int64))
+        missing = np.isnan(values)
+        bounds = encoding_of_bounds(column)
+        # A missing number needs some value; the low bound is one that is always allowed.
+        typed = bounds.typed(column, np.where(missing, bounds.low, values), like)
+        return typed, missing if column.missing else None
 
 
 def values_in(column: Column, table: Table) -> Floats:
-    """A column of a table as codes or numbers, NaN for a missing number.
+    """Return a column of a table as codes or numbers, NaN for a missing number.
 
     Raises:
         SchemaError: A value is outside the schema; a category is not taken for `other`.
@@ -197,8 +208,8 @@ def values_in(column: Column, table: Table) -> Floats:
     strict = msgspec.structs.replace(column, outside="refuse", fallback=None, other=None)
     if column.kind not in BINNED:
         return codes_of(strict, table).astype(np.float64)
-    values, gone = encoding_of_bounds(column).values_of(strict, table)
-    return np.where(gone, np.nan, values)
+    values, missing = encoding_of_bounds(column).values_of(strict, table)
+    return np.where(missing, np.nan, values)
 
 
 def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Table:
@@ -206,14 +217,14 @@ def imposed(table: Table, cells: Sequence[Condition], like: Table | None) -> Tab
     if not cells or not table.num_rows:
         return table
     columns = {name: (table.values(name), table.missing(name)) for name in table.names}
-    columns |= {one.name: one.imposed(table, like) for one in cells}
+    columns |= {condition.name: condition.imposed(table, like) for condition in cells}
     return Table.from_columns(columns, table)  # its types list the declared categories
 
 
 def conditions(
     schema: Schema, known: Sequence[str], given: Any, num_rows: int | None, otherwise: int
 ) -> tuple[int, tuple[Condition, ...]]:
-    """What `given` asks for.
+    """Return what `given` asks for.
 
     Args:
         schema: Facts about every column.
@@ -233,34 +244,58 @@ def conditions(
         return len(given[0].places), given
     if given is None or isinstance(given, Mapping):
         count = otherwise if num_rows is None else num_rows
-        _check_known(given or (), known)
-        return count, tuple(
-            Condition.of(schema[name], _cell(schema[name], value), np.zeros(count, dtype=np.int64))
-            for name, value in (given or {}).items()
-        )
+        return count, tuple(_conditions_of_values(schema, known, given or {}, count))
     frame = read(given)
     if num_rows not in (None, frame.num_rows):
         raise InputError(
             f"num_rows={num_rows}, but given has {frame.num_rows} rows; leave num_rows out"
         )
+    return frame.num_rows, tuple(_conditions_of_rows(schema, known, frame))
+
+
+def _conditions_of_values(
+    schema: Schema, known: Sequence[str], given: Mapping[str, Any], count: int
+) -> list[Condition]:
+    """Return conditions that give all of `count` rows the same values."""
+    _check_known(given, known)
+    first_place = np.zeros(count, dtype=np.int64)
+    return [
+        Condition.of(schema[name], _cell(schema[name], value), first_place)
+        for name, value in given.items()
+    ]
+
+
+def _conditions_of_rows(schema: Schema, known: Sequence[str], frame: Table) -> list[Condition]:
+    """Return conditions that give each row what the same row of a frame has."""
     _check_known(frame.names, known)
-    made = []
+    cells = []
     for name in frame.names:
-        fixed = np.flatnonzero(~frame.missing(name))
+        filled = np.flatnonzero(~frame.missing(name))
         places = np.full(frame.num_rows, -1, dtype=np.int64)
-        places[fixed] = np.arange(len(fixed))
-        made.append(Condition.of(schema[name], frame.select([name]).take(fixed), places))
-    return frame.num_rows, tuple(made)
+        places[filled] = np.arange(len(filled))
+        values = frame.select([name]).take(filled)
+        cells.append(Condition.of(schema[name], values, places))
+    return cells
 
 
 def _check_known(names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InputError for a column that cannot be given."""
     for name in names:
         if name not in known:
             raise InputError(f"given names {name!r}, and rows can be given only {', '.join(known)}")
 
 
+_STAND_INS: Mapping[str, Any] = {
+    "integer": 0,
+    "continuous": 0.0,
+    "boolean": False,
+    "datetime": np.datetime64(0, "us"),
+}
+"""Values in the place of a missing one, whose type a column of that kind has; else a text."""
+
+
 def _cell(column: Column, value: Any) -> Table:
-    """A table of one value, which may be a missing one."""
+    """Return a table of one value, which may be a missing one."""
     name = column.name
     if np.ndim(value):
         raise InputError(f"given: {name!r} has several values; give one, or a frame of rows")
@@ -269,16 +304,15 @@ def _cell(column: Column, value: Any) -> Table:
             raise SchemaError(
                 f"given: column {name!r} has no missing values in the schema; give it a value"
             )
-        stand_ins: dict[str, Any] = {"integer": 0, "continuous": 0.0, "boolean": False}
-        stand_ins["datetime"] = np.datetime64(0, "us")
-        known = stand_ins.get(column.kind, "")
-        return Table.from_columns({name: (np.array([known]), np.array([True]))})
-    dated = isinstance(value, date | np.datetime64)  # a datetime is a date
-    array = np.array([np.datetime64(value, "us") if dated else value])
-    return Table.from_columns({name: (array, None)})
+        stand_in = np.array([_STAND_INS.get(column.kind, "")])
+        return Table.from_columns({name: (stand_in, np.array([True]))})
+    if isinstance(value, date | np.datetime64):  # a datetime is a date
+        value = np.datetime64(value, "us")
+    return Table.from_columns({name: (np.array([value]), None)})
 
 
 def _is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, or NA of pandas."""
     try:
         return value is None or bool(value != value)
     except TypeError:  # NA of pandas, which is neither equal to itself nor different
@@ -288,7 +322,7 @@ def _is_missing(value: Any) -> bool:
 def balanced_column(
     schema: Schema, balanced: str | bool, target: str | None, cells: Sequence[Condition]
 ) -> Column:
-    """The column whose classes are to be equally frequent.
+    """Return the column whose classes are to be equally frequent.
 
     Raises:
         InputError: There is no target, no such column, or it has no classes.
@@ -298,18 +332,20 @@ def balanced_column(
             "balanced=True needs a target, and this fit has none; name a column, or fit with target"
         )
     name = target if balanced is True else balanced
-    classes = [one.name for one in schema.columns if one.kind in ("categorical", "boolean")]
+    classes = [
+        column.name for column in schema.columns if column.kind in ("categorical", "boolean")
+    ]
     if balanced is not True and name not in classes:
         raise InputError(
             f"balanced={name!r} is no column of classes; choose from {', '.join(classes)}"
         )
-    if name in [one.name for one in cells]:
+    if name in [condition.name for condition in cells]:
         raise InputError(f"given and balanced both name {name!r}; leave one out")
     return schema[str(name)]
 
 
 def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Condition:
-    """Cells of `count` rows in which every class of a column is equally frequent, but for one row.
+    """Return cells in which every class of a column is equally frequent, but for one row.
 
     Classes are the options whose share in the model is above 0; a missing value is no class.
 
@@ -317,12 +353,12 @@ def equally(column: Column, shares: Sequence[float], count: int, key: Key) -> Co
         InputError: The model makes no class of it.
     """
     options = 2 if column.kind == "boolean" else len(column.categories)
-    seen = np.flatnonzero(np.array(shares)[:options] > 0.0)
-    if not seen.size:
+    classes = np.flatnonzero(np.array(shares)[:options] > 0.0)
+    if not classes.size:
         raise InputError(f"balanced={column.name!r}: the model makes no value of it but missing")
-    table = Table.from_columns({column.name: labels_of(column, seen)})
+    table = Table.from_columns({column.name: labels_of(column, classes)})
     order = generator(fold_in(key, "balanced")).permutation(count)
-    return Condition.of(column, table, order % len(seen))
+    return Condition.of(column, table, order % len(classes))
 
 
 # Graphical models
@@ -338,7 +374,7 @@ def completed(
     Raises:
         InputError: The model gives a combination of values probability 0.
     """
-    codes = {one.name: _codes_of(one, encoder) for one in cells}
+    codes = {condition.name: _codes_of(condition, encoder) for condition in cells}
     names = ", ".join(codes)
     try:
         if not _are_few(codes):
@@ -352,33 +388,45 @@ def completed(
 
 
 def _are_few(codes: Mapping[str, Ints]) -> bool:
-    """Whether rows are given few different things, for each of which a pass over the model pays.
+    """Return whether rows are given few different things, so that a pass over the model pays.
 
     Rows of one pass are drawn with low variance, see models/mrf.py.
     """
-    return not codes or len(np.unique(np.stack(list(codes.values())), axis=1).T) <= _FEW_GIVEN
+    if not codes:
+        return True
+    patterns = np.unique(np.stack(list(codes.values())), axis=1)
+    return patterns.shape[1] <= _MOST_PATTERNS
 
 
 def _completed_by_pattern(
     model: MRF, encoder: Encoder, count: int, codes: Mapping[str, Ints], key: Key
 ) -> Codes:
     """Draw rows that are given the same columns together."""
-    columns = {name: np.empty(count, dtype=np.int64) for name in encoder.domain.names}
-    free = np.array([given < 0 for given in codes.values()]).reshape(len(codes), count).T
-    patterns, where = np.unique(free, axis=0, return_inverse=True)
-    for i, pattern in enumerate(patterns):
-        rows = np.flatnonzero(where.reshape(-1) == i)
-        pairs = zip(codes.items(), pattern, strict=True)
-        known = {name: given[rows] for (name, given), gone in pairs if not gone}
-        own = fold_in(key, "given", i)
-        drawn = model.sample_given(known, key=own) if known else model.sample(len(rows), key=own)
-        for name in columns:
-            columns[name][rows] = drawn.column(name)
-    return Codes(encoder.domain, tuple(columns[n].astype(np.uint64) for n in encoder.domain.names))
+    names = encoder.domain.names
+    columns = {name: np.empty(count, dtype=np.int64) for name in names}
+    is_free = np.array([column_codes < 0 for column_codes in codes.values()])
+    patterns, pattern_of_row = np.unique(
+        is_free.reshape(len(codes), count).T, axis=0, return_inverse=True
+    )
+    for number, free_columns in enumerate(patterns):
+        rows = np.flatnonzero(pattern_of_row.reshape(-1) == number)
+        evidence = {
+            name: codes[name][rows]
+            for name, column_is_free in zip(codes, free_columns, strict=True)
+            if not column_is_free
+        }
+        pattern_key = fold_in(key, "given", number)
+        if evidence:
+            sample = model.sample_given(evidence, key=pattern_key)
+        else:
+            sample = model.sample(len(rows), key=pattern_key)
+        for name in names:
+            columns[name][rows] = sample.column(name)
+    return Codes(encoder.domain, tuple(columns[name].astype(np.uint64) for name in names))
 
 
 def _codes_of(cells: Condition, encoder: Encoder) -> Ints:
-    """A column's codes, -1 in free rows."""
+    """Return a column's codes, -1 in free rows."""
     if not cells.table.num_rows:
         return cells.places
     codes = encoder.select([cells.name]).encode(cells.table).columns[0].astype(np.int64)
@@ -403,8 +451,10 @@ class VectorCondition:
 
     @classmethod
     def of(cls, cells: Condition, features: Features, key: Key) -> VectorCondition:
-        """Cells as vectors of all columns' features; `key` draws the mode of each number."""
-        encodings = tuple(one for one in features.encodings if one.column == cells.name)
+        """Return cells as vectors of the column's features; `key` draws the mode of each number."""
+        encodings = tuple(
+            encoding for encoding in features.encodings if encoding.column == cells.name
+        )
         alone = Features(Schema((cells.column,)), encodings)
         start = next(block.start for block in features.blocks if block.column == cells.name)
         vectors = np.full((len(cells.places), alone.width), np.nan, dtype=np.float32)
@@ -420,34 +470,39 @@ class VectorCondition:
 
     def check(self, shares: Sequence[float] | None) -> None:
         """Refuse what no training row had, if `shares` of the options are known."""
-        asked = self.vectors[~self.cells.free]
-        if shares is None or not len(asked):
+        wanted_vectors = self.vectors[~self.cells.free]
+        if shares is None or not len(wanted_vectors):
             return
-        never = np.flatnonzero(np.array(shares)[asked.argmax(axis=1)] <= 0.0)
-        if never.size:
-            first = self.cells.written(self.cells.values[~self.cells.free][never[:1]], None)
-            label = first[0][0] if first[1] is None or not first[1][0] else None
+        options = wanted_vectors.argmax(axis=1)
+        unseen = np.flatnonzero(np.array(shares)[options] <= 0.0)
+        if unseen.size:
+            first = self.cells.values[~self.cells.free][unseen[:1]]
+            labels, missing = self.cells.written(first, None)
+            label = labels[0]
+            if missing is not None and missing[0]:
+                label = None
             raise UnseenValueError(
                 f"given asks for column {self.name!r} to be {label!r}, which no row had that the "
                 "model was trained on; ask for another"
             )
 
     def met(self, X: Matrix, rows: Ints, key: Key) -> Bools:
-        """Which vectors have what is asked of these rows."""
+        """Return which vectors have what is asked of these rows."""
         part = X[:, self.start : self.start + self.features.width]
-        made = values_in(self.cells.column, self.features.decode(part, key=key))
+        values = values_in(self.cells.column, self.features.decode(part, key=key))
         wanted = self.cells.values[rows]
-        same = (made == wanted) | (np.isnan(made) & np.isnan(wanted))
-        return np.asarray(same | self.cells.free[rows])
+        is_same = (values == wanted) | (np.isnan(values) & np.isnan(wanted))
+        return np.asarray(is_same | self.cells.free[rows])
 
 
 def shares_in(model: Generator, features: Features, column: Column, key: Key) -> Sequence[float]:
-    """How frequent each option of a column is: by the model, else in 2,000 rows that it draws."""
-    if (shares := model.shares(column.name)) is not None:
+    """Return how frequent each option of a column is: by the model, else in rows that it draws."""
+    shares = model.shares(column.name)
+    if shares is not None:
         return shares
-    X = model.sample(_SEEN, key=fold_in(key, "look"))
-    made = features.decode(X, key=fold_in(key, "look")).select([column.name])
-    codes = values_in(column, made).astype(np.int64)
+    X = model.sample(_PILOT_ROWS, key=fold_in(key, "look"))
+    pilot = features.decode(X, key=fold_in(key, "look")).select([column.name])
+    codes = values_in(column, pilot).astype(np.int64)
     return tuple(np.bincount(codes, minlength=options_of(column)).tolist())
 
 
@@ -475,28 +530,37 @@ def accepted(
     """
     if tries < 1:
         raise InputError(f"tries={tries} must be 1 or more")
-    for one in asked:
-        one.check(model.shares(one.name))
-    given = _given(model, features, count, asked)
-    kept = model.takes if model.keeps else frozenset()
-    checked = [one for one in asked if one.name not in kept]
+    for condition in asked:
+        condition.check(model.shares(condition.name))
+    conditioned_on = _given(model, features, count, asked)
+    # A model that keeps what it is given needs no check of these columns.
+    guaranteed = model.takes if model.keeps else frozenset()
+    checked = [condition for condition in asked if condition.name not in guaranteed]
+
     X = np.zeros((count, features.width), dtype=np.float32)
-    missed, made, good = np.arange(count), 0, 0
-    while missed.size and made < max(tries * count, _LEAST):
-        rows = np.resize(missed, max(missed.size, _CHUNK)) if made else missed
-        own = fold_in(key, "rows", made)
-        Y = model.sample(len(rows), key=own, given=None if given is None else given[rows])
+    missed = np.arange(count)
+    drawn_count = 0
+    matching_count = 0
+    while missed.size and drawn_count < max(tries * count, _LEAST):
+        rows = missed
+        if drawn_count:  # few rows are missed now: each is drawn several times
+            rows = np.resize(missed, max(missed.size, _CHUNK))
+        batch_key = fold_in(key, "rows", drawn_count)
+        batch_vectors = None if conditioned_on is None else conditioned_on[rows]
+        batch = model.sample(len(rows), key=batch_key, given=batch_vectors)
         fits = np.ones(len(rows), dtype=np.bool_)
-        for one in checked:
-            fits &= one.met(Y, rows, own)
-        X[rows[fits]] = Y[fits]
+        for condition in checked:
+            fits &= condition.met(batch, rows, batch_key)
+        X[rows[fits]] = batch[fits]
         missed = np.setdiff1d(missed, rows[fits])
-        made, good = made + len(rows), good + int(fits.sum())
+        drawn_count += len(rows)
+        matching_count += int(fits.sum())
     if missed.size:
-        names = ", ".join(one.name for one in checked)
+        names = ", ".join(condition.name for condition in checked)
+        share = matching_count / drawn_count
         raise InputError(
-            f"given: {missed.size} of {count} rows were not met. Of {made:,} rows drawn "
-            f"{good:,} ({good / made:.2%}) matched in {names}. Give fewer columns or more "
+            f"given: {missed.size} of {count} rows were not met. Of {drawn_count:,} rows drawn "
+            f"{matching_count:,} ({share:.2%}) matched in {names}. Give fewer columns or more "
             f"frequent values, or raise tries={tries}"
         )
     return X
@@ -505,11 +569,15 @@ def accepted(
 def _given(
     model: Generator, features: Features, count: int, asked: Sequence[VectorCondition]
 ) -> Matrix | None:
-    """What the model itself is conditioned on: NaN wherever a row is free; None if nothing."""
-    taken = [one for one in asked if one.name in model.takes]
-    if not taken:
+    """Return what the model itself is conditioned on, NaN wherever a row is free.
+
+    None where it takes nothing of what is asked.
+    """
+    met_by_model = [condition for condition in asked if condition.name in model.takes]
+    if not met_by_model:
         return None
-    given = np.full((count, features.width), np.nan, dtype=np.float32)
-    for one in taken:
-        given[:, one.start : one.start + one.features.width] = one.vectors
-    return given
+    vectors = np.full((count, features.width), np.nan, dtype=np.float32)
+    for condition in met_by_model:
+        stop = condition.start + condition.features.width
+        vectors[:, condition.start : stop] = condition.vectors
+    return vectors
