@@ -381,10 +381,10 @@ def test_categories_on_which_ranges_depend_keep_their_frequency():
 
 
 def test_rows_that_hardly_ever_keep_a_constraint_end_a_run_by_its_name(tmp_path, monkeypatch):
-    case = constrained(CategoryRanges("age", "member", ((True, 18, 18), (False, 90, 90))))
+    case = constrained(CategoryRanges("age", "member", ((True, 18, 19), (False, 89, 90))))
     with pytest.raises(InputError, match=r"range of age by member: .* are too rare"):
         fit_over_frames(case, tmp_path / "few", rows=30)
-    monkeypatch.setattr("siloweave.core.constrained._LARGEST", 2_000)
+    monkeypatch.setattr("siloweave.core.constrained._LARGEST_BATCH", 2_000)
     with pytest.raises(InputError, match="parties decoded rows 32 times"):
         fit_over_frames(case, tmp_path / "many", rows=3_000)
 

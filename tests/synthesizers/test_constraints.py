@@ -296,7 +296,7 @@ def test_repeated_rows_are_drawn_again_and_more_than_there_are_values_refused_at
 
 def test_rows_that_hardly_ever_keep_a_constraint_are_an_error_that_names_it():
     plain = schema()
-    rule = sw.CategoryRanges("age", "status", (("child", 3, 3), ("adult", 99, 99)))
+    rule = sw.CategoryRanges("age", "status", (("child", 3, 4), ("adult", 98, 99)))
     table = frame(40)
     table["age"] = np.where(table["status"] == "child", 3, 99)
     strict = sw.Schema(plain.columns, (rule,)).with_fallbacks()
@@ -304,6 +304,28 @@ def test_rows_that_hardly_ever_keep_a_constraint_are_an_error_that_names_it():
     model = sw.AIM(bins=3, workload=[("status",), ("age",)]).fit(table, strict, budget=budget)
     with pytest.raises(InputError, match=r"range of age by status: .* rows that keep it are too"):
         model.sample(5_000, tries=1, seed=0)
+
+
+def test_a_category_that_leaves_numbers_one_value_stays_as_frequent_as_it_is():
+    """Numbers are drawn inside bins, so that no row of the category would have -9 in all."""
+    rows, names = 3_000, [f"months_{i}" for i in range(8)]
+    none = np.arange(rows) % 18 == 0
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"record": np.where(none, "none", "some")})
+    for name in names:
+        table[name] = np.where(none, -9, rng.integers(0, 97, rows))
+    numbers = [sw.Column(name, "integer", low=-9, high=96) for name in names]
+    record = sw.Column("record", "categorical", categories=("none", "some"))
+    ranges = (("none", -9, -9), ("some", 0, None))
+    rules = [sw.CategoryRanges(name, "record", ranges) for name in names]
+    declared = sw.Schema((record, *numbers), tuple(rules)).with_fallbacks()
+    budget = sw.Budget(epsilon=3.0, delta=1e-6)
+    aim = sw.AIM(bins=4, counts_share=0.0)
+    drawn = aim.fit(table, declared, budget=budget, noise="seeded").sample(seed=0)
+    without_record = drawn[drawn["record"] == "none"]
+    assert 0.045 < len(without_record) / len(drawn) < 0.065
+    assert (without_record[names] == -9).all(axis=None)
+    assert (drawn[drawn["record"] == "some"][names] >= 0).all(axis=None)
 
 
 def test_combinations_that_are_left_open_are_learned_and_paid_for():

@@ -306,9 +306,9 @@ def _cell(column: Column, value: Any) -> Table:
             )
         stand_in = np.array([_STAND_INS.get(column.kind, "")])
         return Table.from_columns({name: (stand_in, np.array([True]))})
-    if isinstance(value, date | np.datetime64):  # a datetime is a date
-        value = np.datetime64(value, "us")
-    return Table.from_columns({name: (np.array([value]), None)})
+    is_date = isinstance(value, date | np.datetime64)  # a datetime is a date
+    values = np.array([value], dtype="datetime64[us]") if is_date else np.array([value])
+    return Table.from_columns({name: (values, None)})
 
 
 def _is_missing(value: Any) -> bool:
@@ -395,7 +395,7 @@ def _are_few(codes: Mapping[str, Ints]) -> bool:
     if not codes:
         return True
     patterns = np.unique(np.stack(list(codes.values())), axis=1)
-    return patterns.shape[1] <= _MOST_PATTERNS
+    return bool(patterns.shape[1] <= _MOST_PATTERNS)
 
 
 def _completed_by_pattern(

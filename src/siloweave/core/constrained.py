@@ -33,7 +33,7 @@ from siloweave.core.conditional import (
 )
 from siloweave.errors import InputError
 from siloweave.tables.arrays import Bools, Ints
-from siloweave.tables.bins import BINNED, value_count
+from siloweave.tables.bins import BINNED, number_at, value_count
 from siloweave.tables.cells import CellValues, cells_of, options_of
 from siloweave.tables.constraints import CategoryRanges, Unique
 from siloweave.tables.keys import Key, fold_in, generator
@@ -42,12 +42,20 @@ from siloweave.tables.modelled import broken as broken_rows
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-_CHUNK = 2_000  # rows drawn at once when some broke a constraint, at least
-_LARGEST = 50_000  # and at most: networks hold them in memory
-_LEAST = 10_000  # rows that may be drawn however few are wanted
-_MORE = 2  # rows drawn at once for each of many that did
-_SPARE = 1.25  # or for each that should be good, where rows are drawn for no place
-_PILOTS = 2_000  # rows that show which classes a model makes
+# Rows drawn at once when some broke a constraint, at least and at most: networks hold them in
+# memory.
+_SMALLEST_BATCH = 2_000
+_LARGEST_BATCH = 50_000
+_LEAST = 10_000
+"""Rows that may be drawn however few are wanted."""
+_PER_PLACE = 2
+"""Rows drawn at once for each of many places whose row broke a constraint."""
+_SPARE = 1.25
+"""Rows drawn for each that should be good, where they are drawn for no place."""
+_PILOT_ROWS = 2_000
+"""Rows that show which classes a model makes."""
+_RAREST = 1e-9
+"""Share of good rows that is divided by where none was good."""
 _Rows = Ints
 _Columns = Mapping[str, tuple[NDArray[Any], Bools]]
 
@@ -55,7 +63,7 @@ _Columns = Mapping[str, tuple[NDArray[Any], Bools]]
 def constrained_rows(
     modelled: Modelled, model: Model, wanted: Wanted, otherwise: int | None, like: Table | None
 ) -> Table:
-    """Rows of a model that keep all constraints.
+    """Draw rows of a model that keep all constraints.
 
     Args:
         modelled: The declared schema, and how the model's schema came from it.
@@ -74,7 +82,17 @@ def constrained_rows(
 
 
 class _Drawing:
-    """One call: conditions as the model takes them, and rows as far as they are good."""
+    """One call: conditions as the model takes them, and rows as far as they are good.
+
+    Attributes:
+        modelled: The declared schema, and how the model's schema came from it.
+        schema: The declared schema, with what was learned.
+        rules: The same with its constraints, which drawn rows are held against.
+        present: Columns that must have a value in every row.
+        cells: What is given, as conditions on declared columns.
+        is_pooled: Whether new rows are drawn for no place, since conditions would take parties'
+            decoders.
+    """
 
     def __init__(
         self,
@@ -84,30 +102,32 @@ class _Drawing:
         otherwise: int | None,
         like: Table | None,
     ) -> None:
-        self.modelled, self.model, self.wanted = modelled, model, wanted
+        self.modelled = modelled
+        self.model = model
+        self.wanted = wanted
         self.schema = modelled.restored(model.schema)
-        self.kept = Modelled(self.schema, modelled.parts)
-        self.otherwise, self.like = otherwise, like
-        may_miss = [column.name for column in self.schema.coded if column.missing]
-        self.present = () if wanted.missing else tuple(may_miss)
-        """Columns that must have a value in every row"""
-        self.inner = None if like is None else _known_to(like, model.schema)
+        self.rules = Modelled(self.schema, modelled.parts)
+        self.otherwise = otherwise
+        self.like = like
+        self.present: tuple[str, ...] = ()
+        if not wanted.missing:
+            self.present = tuple(column.name for column in self.schema.coded if column.missing)
+        self.model_like = None if like is None else _known_to(like, model.schema)
         self.cells = self._cells()
-        self.pooled = not self.cells and getattr(model, "decoded_apart", False)
-        """Whether new rows are drawn for no place, since conditions would take parties' decoders"""
+        self.is_pooled = not self.cells and getattr(model, "decoded_apart", False)
 
     def _cells(self) -> tuple[Condition, ...]:
-        """What is given, and the classes of a column that is to be balanced."""
+        """Return what is given, and the classes of a column that is to be balanced."""
         wanted = self.wanted
         if wanted.free:
             return ()
         count = self.otherwise if wanted.num_rows is None else wanted.num_rows
         if count is None:
-            count = self._inner(None, None, wanted.seed).num_rows
-        known = [column.name for column in self.schema.coded]
-        count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, count)
-        for cell in cells if not wanted.missing else ():
-            if cell.table.missing(cell.name).any():
+            count = self._of_model(None, None, wanted.seed).num_rows
+        names = [column.name for column in self.schema.coded]
+        count, cells = conditions(self.schema, names, wanted.given, wanted.num_rows, count)
+        for cell in cells:
+            if not wanted.missing and cell.table.missing(cell.name).any():
                 raise InputError(
                     f"given: {cell.name!r} is to be missing, and missing=False asks for rows "
                     "without missing values; leave one of the two out"
@@ -117,48 +137,57 @@ class _Drawing:
         target = getattr(self.model, "target", None)
         column = balanced_column(self.schema, wanted.balanced, target, cells)
         seed = fold_in(wanted.seed, "classes")
-        pilot, _ = self._outer(self._inner(_PILOTS, None, seed))
+        pilot, _ = self._as_declared(self._of_model(_PILOT_ROWS, None, seed))
         codes = cells_of(column, pilot).values
         shares = np.bincount(codes, minlength=options_of(column)).tolist()
         return (*cells, equally(column, shares, count, wanted.seed))
 
-    def _inner(self, count: int | None, given: Any, seed: Key) -> Table:
-        """Rows of the model, as it draws them."""
+    def _of_model(self, count: int | None, given: Any, seed: Key) -> Table:
+        """Draw rows of the model, with the columns that it knows."""
         facts = {"num_rows": count, "seed": seed, "given": given, "balanced": False}
         wanted = msgspec.structs.replace(self.wanted, **facts)
-        return self.model.draw(wanted, self.otherwise, self.inner)
+        return self.model.draw(wanted, self.otherwise, self.model_like)
 
-    def _outer(self, inner: Table) -> tuple[Table, Bools]:
-        return self.modelled.outside(inner, self.model.schema, self.like)
+    def _as_declared(self, rows: Table) -> tuple[Table, Bools]:
+        """Return rows of the model with the declared columns, and which cannot be made so."""
+        return self.modelled.outside(rows, self.model.schema, self.like)
 
     def _given(self, rows: _Rows, seed: Key, extra: Sequence[Condition]) -> Any:
-        """Conditions for some rows, as the model takes them; None without any."""
-        cells = [one.take(rows) for one in self.cells] + list(extra)
+        """Return conditions for some rows, as the model takes them; None without any."""
+        cells = [condition.take(rows) for condition in self.cells] + list(extra)
         if not cells:
             return None
         names = set(self.model.schema.names)
-        plain = [one for one in cells if one.name in names]
-        asked = {one.name: _asked(one) for one in cells}
+        direct = [condition for condition in cells if condition.name in names]
+        asked = {condition.name: _asked(condition) for condition in cells}
         if self.modelled.takes(asked):
-            pilot = self._inner(len(rows), tuple(plain) or None, fold_in(seed, "pilot"))
+            # Columns that follow from others: what is wanted of them takes a row of the model.
+            pilot = self._of_model(len(rows), tuple(direct) or None, fold_in(seed, "pilot"))
             random = generator(fold_in(seed, "pilots"))
-            found = self.modelled.asked(asked, pilot, self.model.schema, random)
-            plain = [condition_of(self.model.schema[name], one) for name, one in found.items()]
-        return tuple(plain) or None
+            translated = self.modelled.asked(asked, pilot, self.model.schema, random)
+            direct = [
+                condition_of(self.model.schema[name], cells_wanted)
+                for name, cells_wanted in translated.items()
+            ]
+        return tuple(direct) or None
 
     def _drawn(
         self, rows: _Rows, count: int | None, seed: Key, extra: Sequence[Condition] = ()
     ) -> tuple[Table, dict[str, Bools]]:
-        """New rows for some of those that are wanted, and which of them break what."""
-        table, bad = self._outer(self._inner(count, self._given(rows, seed, extra), seed))
+        """Draw new rows for some of those that are wanted; return which of them break what."""
+        table, bad = self._as_declared(self._of_model(count, self._given(rows, seed, extra), seed))
+        table = with_single_values(table, self.schema, self.like)
         if self.cells:
-            table = imposed(table, [one.take(rows) for one in self.cells], self.like)
-        broken = self.kept.broken(table) if table.num_rows else {}
-        for name in self.present if table.num_rows else ():
+            table = imposed(table, [condition.take(rows) for condition in self.cells], self.like)
+        if not table.num_rows:
+            return table, {}
+        broken = self.rules.broken(table)
+        for name in self.present:
             broken[_value_of(name)] = table.missing(name)
-        for rule in self.schema.constraints if bad.any() else ():
-            if rule.words in broken:
-                broken[rule.words] |= bad & self.modelled.keeps(rule)
+        if bad.any():
+            for rule in self.schema.constraints:
+                if rule.words in broken:
+                    broken[rule.words] |= bad & self.modelled.keeps(rule)
         return table, broken
 
     def _drawn_again(
@@ -174,130 +203,211 @@ class _Drawing:
             return self._drawn(rows, len(rows), seed)
 
     def rows(self) -> Table:
-        """All rows."""
-        seed, asked = self.wanted.seed, self.wanted.num_rows
-        start = np.arange(len(self.cells[0].places)) if self.cells else np.zeros(0, dtype=np.int64)
-        table, broken = self._drawn(start, len(start) if self.cells else asked, seed)
-        count = made = table.num_rows
+        """Draw all rows, and those that break a constraint again."""
+        seed = self.wanted.seed
+        if self.cells:
+            all_rows = np.arange(len(self.cells[0].places))
+            table, broken = self._drawn(all_rows, len(all_rows), seed)
+        else:
+            no_rows = np.zeros(0, dtype=np.int64)
+            table, broken = self._drawn(no_rows, self.wanted.num_rows, seed)
+        count = table.num_rows
         for rule in self._uniques():
             self._check_room(rule, count)
-        wrong = _any(broken, count)
-        if not wrong.any():
+        is_wrong = _any(broken, count)
+        if not is_wrong.any():
             return table
-        found = {n: (table.values(n).copy(), table.missing(n).copy()) for n in table.names}
-        most = made + max(self.wanted.tries * int(wrong.sum()), _LEAST)
-        failed = {words: int(mask.sum()) for words, mask in broken.items()}
-        share = 1.0 - wrong.mean()  # of rows that are good for a place
-        for name in self.present if made >= _LEAST else ():
-            if failed.get(_value_of(name)) == made:
-                raise always_missing(name)
-        while wrong.any() and made < most:
-            missed = np.flatnonzero(wrong)
-            more = _SPARE / max(share, 1e-9) if self.pooled else _MORE
-            anchored = made < most // 2
-            room = (most // 2 if anchored else most) - made
-            rows = np.resize(missed, int(min(max(more * missed.size, _CHUNK), _LARGEST, room)))
-            anchors = self._anchors(found, rows) if anchored and not self.pooled else ()
-            new, broken = self._drawn_again(rows, fold_in(seed, "again", made), anchors)
+        columns = {
+            name: (table.values(name).copy(), table.missing(name).copy()) for name in table.names
+        }
+        failures = {words: int(mask.sum()) for words, mask in broken.items()}
+        if count >= _LEAST:
+            for name in self.present:
+                if failures.get(_value_of(name)) == count:
+                    raise always_missing(name)
+        drawn_count = self._replace_wrong(columns, is_wrong, failures)
+        if is_wrong.any():
+            raise self._too_rare(int(is_wrong.sum()), count, drawn_count, failures)
+        return self._table(columns, table.names, table)
+
+    def _replace_wrong(self, columns: _Columns, is_wrong: Bools, failures: dict[str, int]) -> int:
+        """Draw rows again until none is wrong, or as many were drawn as `tries` allows.
+
+        Args:
+            columns: All rows, in place.
+            is_wrong: Which rows are to be replaced, in place.
+            failures: By constraint, how many drawn rows broke it, in place.
+
+        Returns:
+            How many rows were drawn in all.
+        """
+        count = len(is_wrong)
+        drawn_count = count
+        most = count + max(self.wanted.tries * int(is_wrong.sum()), _LEAST)
+        good_share = 1.0 - is_wrong.mean()  # of rows that are good for a place
+        while is_wrong.any() and drawn_count < most:
+            missed = np.flatnonzero(is_wrong)
+            # At first rows keep the categories that they had, so that these keep their frequency.
+            is_anchored = drawn_count < most // 2
+            room = (most // 2 if is_anchored else most) - drawn_count
+            per_place = _SPARE / max(good_share, _RAREST) if self.is_pooled else _PER_PLACE
+            batch = int(min(max(per_place * missed.size, _SMALLEST_BATCH), _LARGEST_BATCH, room))
+            rows = np.resize(missed, batch)
+            anchors: tuple[Condition, ...] = ()
+            if is_anchored and not self.is_pooled:
+                anchors = self._anchors(columns, rows)
+            new_seed = fold_in(self.wanted.seed, "again", drawn_count)
+            new, broken = self._drawn_again(rows, new_seed, anchors)
             for rule in self._uniques():
-                broken[rule.words] |= self._repeated(rule, found, np.flatnonzero(~wrong), new)
+                right = np.flatnonzero(~is_wrong)
+                broken[rule.words] |= self._repeated(rule, columns, right, new)
             for words, mask in broken.items():
-                failed[words] += int(mask.sum())
+                failures[words] += int(mask.sum())
+
+            # Good rows go to the places that they were drawn for, or that they fit.
             good = np.flatnonzero(~_any(broken, len(rows)))
-            if self.pooled:
-                places, chosen = self._placed(found, missed, new, good, anchored=anchored)
+            if self.is_pooled:
+                places, chosen = self._placed(columns, missed, new, good, anchored=is_anchored)
             else:
                 places, first = np.unique(rows[good], return_index=True)
                 chosen = good[first]
-            share = len(places) / len(rows)
-            for name, (values, gone) in found.items():
+            good_share = len(places) / len(rows)
+            for name, (values, missing) in columns.items():
                 values[places] = new.values(name)[chosen]
-                gone[places] = new.missing(name)[chosen]
-            wrong[places] = False
-            made += len(rows)
-        if wrong.any():
-            raise self._too_rare(int(wrong.sum()), count, made, failed)
-        return self._table(found, table.names, table)
+                missing[places] = new.missing(name)[chosen]
+            is_wrong[places] = False
+            drawn_count += len(rows)
+        return drawn_count
 
-    def _table(self, found: _Columns, names: Sequence[str], like: Table | None = None) -> Table:
-        """Some columns of the rows so far."""
-        missing = {name: self.schema[name].missing for name in names}
-        columns = {n: (found[n][0], found[n][1] if missing[n] else None) for n in names}
-        return Table.from_columns(columns, like)
+    def _table(self, columns: _Columns, names: Sequence[str], like: Table | None = None) -> Table:
+        """Return some columns of the rows so far."""
+        parts = {}
+        for name in names:
+            values, missing = columns[name]
+            parts[name] = values, missing if self.schema[name].missing else None
+        return Table.from_columns(parts, like)
 
     def _uniques(self) -> list[Unique]:
+        """Return the constraints that compare rows."""
         return [rule for rule in self.schema.constraints if isinstance(rule, Unique)]
 
-    def _repeated(self, rule: Unique, found: _Columns, kept: _Rows, new: Table) -> Bools:
-        """Which new rows have values that a kept row has."""
-        both = {
+    def _repeated(self, rule: Unique, columns: _Columns, right: _Rows, new: Table) -> Bools:
+        """Return which new rows have values that one of the rows so far has."""
+        together = {
             name: (
-                np.concatenate([found[name][0][kept], new.values(name)]),
-                np.concatenate([found[name][1][kept], new.missing(name)]),
+                np.concatenate([columns[name][0][right], new.values(name)]),
+                np.concatenate([columns[name][1][right], new.missing(name)]),
             )
             for name in rule.columns
         }
-        return broken_rows(rule, self.schema, self._table(both, rule.columns))[len(kept) :]
+        table = self._table(together, rule.columns)
+        return broken_rows(rule, self.schema, table)[len(right) :]
 
     def _check_room(self, rule: Unique, count: int) -> None:
         """Raise InputError where there are fewer combinations of values than rows."""
-        sizes = [_values(self.schema[name]) for name in rule.columns]
-        if prod(sizes) < count:
+        combinations = prod(_values(self.schema[name]) for name in rule.columns)
+        if combinations < count:
             raise InputError(
-                f"constraint {rule.words}: there are {prod(sizes):,} combinations of values, and "
+                f"constraint {rule.words}: there are {combinations:,} combinations of values, and "
                 f"{count:,} rows were asked for; ask for fewer"
             )
 
-    def _anchors(self, found: _Columns, rows: _Rows) -> tuple[Condition, ...]:
-        """Categories on which ranges depend, which rows that are drawn again keep at first.
+    def _anchors(self, columns: _Columns, rows: _Rows) -> tuple[Condition, ...]:
+        """Return the categories on which ranges depend, which rows keep at first.
 
         Else a category of a narrow range would become rarer than the model has it.
         """
-        names = {r.by for r in self.schema.constraints if isinstance(r, CategoryRanges)}
-        names -= {one.name for one in self.cells}
-        return tuple(
-            condition_of(self.schema[name], WantedCells(cells, np.ones(len(rows), dtype=np.bool_)))
-            for name in sorted(names & set(self.model.schema.names))
-            for cells in [cells_of(self.schema[name], self._table(found, (name,))).take(rows)]
-        )
+        names = _range_categories(self.schema) - {condition.name for condition in self.cells}
+        anchors = []
+        for name in sorted(names & set(self.model.schema.names)):
+            column = self.schema[name]
+            cells = cells_of(column, self._table(columns, (name,))).take(rows)
+            fixed = np.ones(len(rows), dtype=np.bool_)
+            anchors.append(condition_of(column, WantedCells(cells, fixed)))
+        return tuple(anchors)
 
     def _placed(
-        self, found: _Columns, missed: _Rows, new: Table, good: _Rows, *, anchored: bool
+        self, columns: _Columns, missed: _Rows, new: Table, good: _Rows, *, anchored: bool
     ) -> tuple[_Rows, _Rows]:
-        """Places that are missed and good new rows for them, of the same categories if `anchored`.
+        """Return places that are missed, and good new rows for them.
 
-        Categories are those of `_anchors`.
+        If `anchored`, a row goes to a place with the same categories, see `_anchors`.
         """
-        names = {r.by for r in self.schema.constraints if isinstance(r, CategoryRanges)}
-        kind = np.zeros(len(missed) + len(good), dtype=np.int64)
-        for name in sorted(names) if anchored else ():
+        # One number stands for all categories of a row together.
+        group = np.zeros(len(missed) + len(good), dtype=np.int64)
+        for name in sorted(_range_categories(self.schema)) if anchored else ():
             column = self.schema[name]
-            old = cells_of(column, self._table(found, (name,))).values[missed]
-            codes = np.concatenate([old, cells_of(column, new).values[good]])
-            kind = kind * (options_of(column) + 1) + codes
-        here, there = kind[: len(missed)], kind[len(missed) :]
-        pairs = [(missed[here == one], good[there == one]) for one in np.unique(here)]
-        places = [own[: len(rows)] for own, rows in pairs]
-        return np.concatenate(places), np.concatenate([rows[: len(own)] for own, rows in pairs])
+            missed_codes = cells_of(column, self._table(columns, (name,))).values[missed]
+            new_codes = cells_of(column, new).values[good]
+            codes = np.concatenate([missed_codes, new_codes])
+            group = group * (options_of(column) + 1) + codes
+        group_of_missed = group[: len(missed)]
+        group_of_new = group[len(missed) :]
+        places = []
+        rows = []
+        for number in np.unique(group_of_missed):
+            group_places = missed[group_of_missed == number]
+            group_rows = good[group_of_new == number]
+            places.append(group_places[: len(group_rows)])
+            rows.append(group_rows[: len(group_places)])
+        return np.concatenate(places), np.concatenate(rows)
 
-    def _too_rare(self, left: int, count: int, made: int, failed: Mapping[str, int]) -> InputError:
-        words = max(failed, key=lambda name: failed[name])
+    def _too_rare(
+        self, missed: int, count: int, drawn_count: int, failures: Mapping[str, int]
+    ) -> InputError:
+        """Return the error where rows that keep a constraint are too rare."""
+        worst = max(failures, key=lambda name: failures[name])
         for name in self.present:
-            if failed.get(_value_of(name)) == made:
+            if failures.get(_value_of(name)) == drawn_count:
                 return always_missing(name)
-            if words == _value_of(name):
+            if worst == _value_of(name):
                 return InputError(
-                    f"missing=False: {left:,} of {count:,} rows could not be drawn. Of {made:,} "
-                    f"rows of the model, {failed[words]:,} have no value in {name!r}, most of all "
-                    "columns: rows without missing values are too rare. Ask for fewer rows, raise "
-                    f"tries={self.wanted.tries}, or leave missing values in"
+                    f"missing=False: {missed:,} of {count:,} rows could not be drawn. Of "
+                    f"{drawn_count:,} rows of the model, {failures[worst]:,} have no value in "
+                    f"{name!r}, most of all columns: rows without missing values are too rare. Ask "
+                    f"for fewer rows, raise tries={self.wanted.tries}, or leave missing values in"
                 )
         given = ", with what is given" if self.cells else ""
         return InputError(
-            f"constraint {words}: {left:,} of {count:,} rows could not be drawn. Of {made:,} rows "
-            f"of the model{given}, {failed[words]:,} break it: rows that keep it are too rare. "
-            f"Ask for fewer rows, raise tries={self.wanted.tries}, or loosen the constraint"
+            f"constraint {worst}: {missed:,} of {count:,} rows could not be drawn. Of "
+            f"{drawn_count:,} rows of the model{given}, {failures[worst]:,} break it: rows that "
+            f"keep it are too rare. Ask for fewer rows, raise tries={self.wanted.tries}, or loosen "
+            "the constraint"
         )
+
+
+def with_single_values(table: Table, schema: Schema, like: Table | None) -> Table:
+    """Write the one value that a row's category leaves to a column, where it leaves one.
+
+    A model draws numbers inside bins. Where a category allows a single number, such as -9 for "no
+    record", hardly any drawn row would have it, and the category would vanish from the table. A
+    missing value keeps every range, and stays.
+    """
+    changed = {}
+    for rule in schema.constraints if table.num_rows else ():
+        if not isinstance(rule, CategoryRanges):
+            continue
+        single = [(category, low) for category, low, high in rule.ranges if low == high]
+        single = [(category, low) for category, low in single if low is not None]
+        if not single:
+            continue
+        column = schema[rule.column]
+        by = schema[rule.by]
+        codes = cells_of(by, table).values
+        cells = cells_of(column, table)
+        values = cells.values.copy()
+        for category, low in single:
+            values[codes == by.options.index(category)] = number_at(column, low)
+        changed[rule.column] = written(column, CellValues(values, cells.gone), like)
+    if not changed:
+        return table
+    columns = {name: (table.values(name), table.missing(name)) for name in table.names}
+    return Table.from_columns(columns | changed, table)  # its types list the declared categories
+
+
+def _range_categories(schema: Schema) -> set[str]:
+    """Return the columns of categories on which ranges depend."""
+    return {rule.by for rule in schema.constraints if isinstance(rule, CategoryRanges)}
 
 
 def always_missing(name: str) -> InputError:
@@ -309,38 +419,41 @@ def always_missing(name: str) -> InputError:
 
 
 def _value_of(name: str) -> str:
-    """What a row lacks that has no value in a column, in words that name no constraint."""
+    """Describe what a row lacks without a value in a column, in words that name no constraint."""
     return f"a value of {name!r}"
 
 
 def _any(broken: Mapping[str, Bools], count: int) -> Bools:
-    """Rows that break any constraint."""
-    wrong = np.zeros(count, dtype=np.bool_)
+    """Return which rows break any constraint."""
+    is_wrong = np.zeros(count, dtype=np.bool_)
     for mask in broken.values():
-        wrong |= mask
-    return wrong
+        is_wrong |= mask
+    return is_wrong
 
 
 def _values(column: Column) -> float:
-    """How many values a column can have, a missing one among them."""
-    return value_count(column) + column.missing if column.kind in BINNED else options_of(column)
+    """Return how many values a column can have, a missing one among them."""
+    if column.kind in BINNED:
+        return value_count(column) + column.missing
+    return options_of(column)
 
 
 def _known_to(like: Table, schema: Schema) -> Table | None:
-    """A table's columns that a model knows, for it to draw like."""
+    """Return a table's columns that a model knows, for it to draw like."""
     names = [name for name in like.names if name in schema.names]
     return like.select(names) if names else None
 
 
-def _asked(cells: Condition) -> WantedCells:
-    """A condition as numbers or codes."""
-    fixed, count = ~cells.free, len(cells.places)
-    if not cells.table.num_rows:
-        return WantedCells(
-            CellValues(np.zeros(count, dtype=np.int64), np.zeros(count, np.bool_)), fixed
-        )
-    found = cells_of(cells.column, cells.table).take(np.where(fixed, cells.places, 0))
-    return WantedCells(found, fixed)
+def _asked(condition: Condition) -> WantedCells:
+    """Return a condition as numbers or codes."""
+    fixed = ~condition.free
+    if not condition.table.num_rows:
+        count = len(condition.places)
+        nothing = CellValues(np.zeros(count, dtype=np.int64), np.zeros(count, np.bool_))
+        return WantedCells(nothing, fixed)
+    # A free row takes any value, here the first; nobody reads it.
+    places = np.where(fixed, condition.places, 0)
+    return WantedCells(cells_of(condition.column, condition.table).take(places), fixed)
 
 
 def condition_of(column: Column, asked: WantedCells) -> Condition:
