@@ -89,29 +89,27 @@ class MarginalModel:
         return self.encoder.schema
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Rows of the model; conditions are met by its exact conditional distribution."""
+        """Draw rows; conditions are met by the model's exact conditional distribution."""
         cells: tuple[Condition, ...] = ()
         mrf = self.mrf if wanted.missing else self._complete
         if wanted.free:
-            drawn = mrf.sample(wanted.num_rows, key=fold_in(wanted.seed, "rows"))
-            codes = Codes(self.encoder.domain, drawn.columns)
+            sample = mrf.sample(wanted.num_rows, key=fold_in(wanted.seed, "rows"))
+            codes = Codes(self.encoder.domain, sample.columns)
         else:
-            total = round(self.mrf.total) if num_rows is None else num_rows
-            known = self.encoder.domain.names
-            count, cells = conditions(self.schema, known, wanted.given, wanted.num_rows, total)
+            otherwise = round(self.mrf.total) if num_rows is None else num_rows
+            names = self.encoder.domain.names
+            count, cells = conditions(self.schema, names, wanted.given, wanted.num_rows, otherwise)
             if wanted.balanced is not False:
                 column = balanced_column(self.schema, wanted.balanced, None, cells)
                 shares = mrf.marginal((column.name,)).tolist()
                 cells = (*cells, equally(column, shares, count, wanted.seed))
             codes = completed(mrf, self.encoder, count, cells, wanted.seed)
         table = self.encoder.decode(codes, key=fold_in(wanted.seed, "values"), like=like)
-        if not cells:
-            return table
         return imposed(table, cells, like)
 
     @cached_property
     def _complete(self) -> MRF:
-        """The model given that no value is missing: its potentials without the missing codes.
+        """The model given that no value is missing.
 
         Raises:
             InputError: A column is missing in every row.
@@ -119,15 +117,20 @@ class MarginalModel:
         domain = self.encoder.domain
         missing = [column.name for column in self.schema.coded if column.missing]
         for name in missing:
-            if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
-                raise always_missing(name)
+            self._check_has_values(name)
+        # A missing value is the last code of a column: the others are kept.
         sizes = {name: domain.size_of(name) - (name in missing) for name in domain.names}
         potentials = {
             clique: table[tuple(slice(sizes[name]) for name in clique)]
             for clique, table in self.mrf.potentials.items()
         }
-        names = domain.names
-        return MRF(Domain(names, tuple(sizes[name] for name in names)), potentials, self.mrf.total)
+        smaller = Domain(domain.names, tuple(sizes[name] for name in domain.names))
+        return MRF(smaller, potentials, self.mrf.total)
+
+    def _check_has_values(self, name: str) -> None:
+        """Raise InputError where a column is missing in every row."""
+        if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
+            raise always_missing(name)
 
     def with_values(self, names: Sequence[str]) -> MarginalModel:
         """Return the model given that no value of some columns is missing.
@@ -135,18 +138,20 @@ class MarginalModel:
         Raises:
             InputError: One of them is missing in every row.
         """
-        domain, potentials = self.encoder.domain, dict(self.mrf.potentials)
-        may_miss = [column.name for column in self.schema.coded if column.missing]
-        for name in (name for name in may_miss if name in names):
-            if self.mrf.marginal((name,))[:-1].sum() < _HALF_A_ROW:
-                raise always_missing(name)
+        domain = self.encoder.domain
+        potentials = dict(self.mrf.potentials)
+        may_be_missing = [column.name for column in self.schema.coded if column.missing]
+        for name in may_be_missing:
+            if name not in names:
+                continue
+            self._check_has_values(name)
             potential = potentials.get((name,), np.zeros(domain.size_of(name))).copy()
-            potential[-1] = -inf
+            potential[-1] = -inf  # the missing value's
             potentials[name,] = potential
         return replace(self, mrf=MRF(domain, potentials, self.mrf.total))
 
     def codes(self, num_rows: int | None, seed: Key) -> Codes:
-        """Synthetic rows as codes; as many as were fitted unless `num_rows` says how many."""
+        """Draw rows as codes; as many as were fitted unless `num_rows` says how many."""
         return self.mrf.sample(num_rows, key=fold_in(seed, "rows"))
 
     def save(self, folder: Path) -> None:
@@ -207,41 +212,49 @@ class FeatureModel:
         return self.features.schema
 
     def draw(self, wanted: Wanted, num_rows: int | None, like: Table | None) -> Table:
-        """Rows of the model: raked where nothing is given, else by conditions and rejection."""
-        asked_rows, seed, features = wanted.num_rows, wanted.seed, self.features
+        """Draw rows: raked where nothing is given, else by conditions and rejection."""
+        seed = wanted.seed
+        features = self.features
         otherwise = 1 if num_rows is None else num_rows
         if wanted.free:
-            return self._free(otherwise if asked_rows is None else asked_rows, wanted, like)
-        known = [plan.column for plan in features.encodings]
-        count, cells = conditions(self.schema, known, wanted.given, asked_rows, otherwise)
+            count = otherwise if wanted.num_rows is None else wanted.num_rows
+            return self._free(count, wanted, like)
+        names = [encoding.column for encoding in features.encodings]
+        count, cells = conditions(self.schema, names, wanted.given, wanted.num_rows, otherwise)
         asked = [
-            VectorCondition.of(one, features, fold_in(seed, "given", one.name)) for one in cells
+            VectorCondition.of(condition, features, fold_in(seed, "given", condition.name))
+            for condition in cells
         ]
         if wanted.balanced is not False:
             column = balanced_column(self.schema, wanted.balanced, self.target, cells)
-            even = equally(column, shares_in(self.net, features, column, seed), count, seed)
+            shares = shares_in(self.net, features, column, seed)
+            even = equally(column, shares, count, seed)
             asked.append(VectorCondition.of(even, features, fold_in(seed, "given")))
         X = accepted(self.net, features, count, asked, tries=wanted.tries, key=seed)
         rows = features.decode(X, key=fold_in(seed, "values"), like=like)
-        return imposed(rows, [one.cells for one in asked], like)
+        return imposed(rows, [condition.cells for condition in asked], like)
 
     def with_values(self, names: Sequence[str]) -> FeatureModel:
         """Return the model itself, which draws missing values where it has them."""
         return self
 
     def _free(self, count: int, wanted: Wanted, like: Table | None) -> Table:
-        """Rows without conditions."""
+        """Draw rows without conditions."""
         seed = wanted.seed
-        shares = self.shares if wanted.raked and count >= _FEWEST_RAKED else None
-        drawn = count if shares is None else ceil(_SPARE * count) + _MORE
-        batches = [self.net.sample(drawn, key=fold_in(seed, "rows"))]
+        shares = None
+        if wanted.raked and count >= _FEWEST_RAKED:
+            shares = self.shares
+        drawn_count = count if shares is None else ceil(_SPARE * count) + _MORE
+        batches = [self.net.sample(drawn_count, key=fold_in(seed, "rows"))]
         pool = self.decoded(batches, seed, like)
         if shares is None:
             return pool.rows
+        # More rows where some cell has fewer than raking takes of it.
         lack = enough(pool.codes(), shares, count)
-        needed = ceil(min(drawn * lack, _MOST * count + _MORE))
-        if needed > drawn:
-            batches.append(self.net.sample(needed - drawn, key=fold_in(seed, "more rows")))
+        needed = ceil(min(drawn_count * lack, _MOST * count + _MORE))
+        if needed > drawn_count:
+            more = self.net.sample(needed - drawn_count, key=fold_in(seed, "more rows"))
+            batches.append(more)
             pool = self.decoded(batches, seed, like)
         return pool.taken(chosen(pool.codes(), shares, count, key=seed))
 
@@ -251,10 +264,15 @@ class FeatureModel:
         return None if self.one_way is None else self.one_way.shares
 
     def decoded(self, batches: Sequence[Matrix], seed: Key, like: Table | None) -> Pool:
-        """Rows from vectors that were drawn in one batch or more."""
-        X, known = np.concatenate(batches), self.one_way or OneWay(())
+        """Return rows from vectors that were drawn in one batch or more."""
+        one_way = self.one_way or OneWay(())
+        X = np.concatenate(batches)
         rows = self.features.decode(X, key=fold_in(seed, "values"), like=like)
-        return Pool(rows, lambda: known.codes(rows), lambda at: known.moved(rows.take(at), rows))
+
+        def taken(places: Ints) -> Table:
+            return one_way.moved(rows.take(places), rows)
+
+        return Pool(rows, lambda: one_way.codes(rows), taken)
 
     def save(self, folder: Path) -> None:
         """Write the model's files into a folder."""
@@ -268,6 +286,7 @@ class FeatureModel:
     def load(cls, folder: Path, net: Callable[[Path], Generator]) -> FeatureModel:
         """Read what `save` wrote; `net` reads the generator."""
         facts = msgspec.json.decode((folder / "features.json").read_bytes())
-        features, path = Features.from_json(facts["features"]), folder / "one_way.json"
+        features = Features.from_json(facts["features"])
+        path = folder / "one_way.json"
         one_way = OneWay.from_json(path.read_bytes()) if path.is_file() else None
         return cls(net(folder / "model.safetensors"), features, one_way, facts["target"])
