@@ -103,7 +103,8 @@ class _Tapped:
         self._calls.append(_Call(self._index, inputs, output.shape, back))
         if self._taps is None:
             return output
-        return output + self._taps[number]
+        tapped: Array = output + self._taps[number]
+        return tapped
 
 
 class _Parts:
