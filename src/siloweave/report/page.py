@@ -450,7 +450,8 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     # A question goes to several parties at once, so the party that got most of them counts.
     questions = max((party.messages for party in parties), default=0)
     questions += max((party.messages for party in aligned), default=0)
-    wire = sum(party.bytes_sent + party.bytes_received for party in (*parties, *aligned))
+    wire = sum(party.bytes_sent + party.bytes_received for party in parties)
+    wire += sum(party.bytes_sent + party.bytes_received for party in aligned)
     releases = len(record.ledgers) + sum(party.releases for party in aligned)
     seconds = sum(phase.seconds for phase in record.phases)
     return [
