@@ -203,8 +203,9 @@ class Tally:
         if remaining <= 0:
             return math.inf
         if self._orders:
-            # The smallest of several orders would be one that outputs may have chosen.
-            return round_up(max(self._reading_at(order, remaining) for order in self._orders))
+            # The smallest of several readings would be one that outputs may have chosen.
+            at_orders = [self._reading_at(order, remaining) for order in self._orders]
+            return round_up(max(at_orders))
 
         rdp = _from_rho(self._rho / _UNIT, remaining, self._up_to)
         if self._up_to < math.inf:
@@ -268,7 +269,9 @@ def _one_after_the_other(of_one: Callable[[float], float], times: int, delta: fl
         if times * epsilon > _GROUP_LARGEST:
             return False
         # At epsilon 0 every term of the sum is 1.
-        growth = math.expm1(times * epsilon) / math.expm1(epsilon) if epsilon else float(times)
+        growth = float(times)
+        if epsilon:
+            growth = math.expm1(times * epsilon) / math.expm1(epsilon)
         return part * growth <= delta
 
     # All of delta is too much for one change, as times > 1. From a fair part it is divided until it
@@ -433,7 +436,8 @@ def _changed(event: Event) -> tuple[Event, ...]:
     # A row leaves one cell and enters another: two counts.
     if event.step is None:
         return event, event
-    return (msgspec.structs.replace(event, replace_one=True, order=msgspec.UNSET),)
+    replaced = msgspec.structs.replace(event, replace_one=True, order=msgspec.UNSET)
+    return (replaced,)
 
 
 def rho(events: Iterable[Event]) -> float:
@@ -458,7 +462,8 @@ def epsilon_of_rho(total: float, delta: float) -> float:
 def _orders() -> tuple[float, ...]:
     """Return Renyi orders: alpha - 1 in equal ratios of 1.05 from 0.0102 to a million."""
     log_ratio = math.log(_LAST_STEP / _FIRST_STEP) / (_ORDERS - 1)
-    return tuple(1 + _FIRST_STEP * math.exp(log_ratio * index) for index in range(_ORDERS))
+    steps = (_FIRST_STEP * math.exp(log_ratio * index) for index in range(_ORDERS))
+    return tuple(1 + step for step in steps)
 
 
 @lru_cache(maxsize=65536)

@@ -492,7 +492,8 @@ def falls_to(cost: Callable[[float], float], target: float) -> float | None:
         # bounds are close. The middle is tried only where that did not halve them.
         base = low
         width = math.log(high / low)
-        for share in (part + 0.3 * _CLOSE / width, part - 0.3 * _CLOSE / width, 0.5):
+        margin = 0.3 * _CLOSE / width
+        for share in (part + margin, part - margin, 0.5):
             middle = base * math.exp(width * share)
             is_halved = share == 0.5 and high < low * math.exp(width / 2)
             if is_halved or not low < middle < high:

@@ -418,9 +418,8 @@ class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian
         :class:`ThresholdGaussian`.
         """
         # The largest g(a) / a over all numbers of rows of one value.
-        worst = max(
-            _normal_tail(self.threshold - a - 1, self.sigma) / a for a in range(1, self.rows + 1)
-        )
+        numbers = range(1, self.rows + 1)
+        worst = max(_normal_tail(self.threshold - a - 1, self.sigma) / a for a in numbers)
         tail = self.rows * worst * (1 + _ERFC_SLACK)
         return min(1.0, max(tail, _LEAST_FLOAT))
 
@@ -563,13 +562,16 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
             raise InputError(f"SharedCoins: weights = {least} must be at least 1.")
         coins = self.coins
         # An odd number of copies could have half of an odd sum, which is no whole number.
-        if self.copies % 2 or coins.half > _LARGEST_HALF or coins.number > _MOST_COINS:
+        is_odd = self.copies % 2 == 1
+        is_costly = coins.half > _LARGEST_HALF or coins.number > _MOST_COINS
+        if is_odd or is_costly:
             raise InputError(
                 f"SharedCoins: copies = {self.copies} of weights = {self.weights} must be an even "
                 f"number, of at most {_MOST_COINS:,} coins, and all weights together at most "
                 f"{2 * _LARGEST_HALF:,}."
             )
-        if self.tail > _LARGEST_TAIL or not 2 <= self.largest_order <= _LARGEST_COIN_ORDER:
+        has_order = 2 <= self.largest_order <= _LARGEST_COIN_ORDER
+        if self.tail > _LARGEST_TAIL or not has_order:
             raise InputError(
                 f"SharedCoins: tail = {self.tail} must be at most {_LARGEST_TAIL}, and "
                 f"largest_order = {self.largest_order} from 2 to {_LARGEST_COIN_ORDER:,}."
@@ -854,7 +856,8 @@ def shared_excess(share_sigma: float, shares: int) -> float:
     """
     # 2 pi^2 s^2 of the exponent, and 10 = 2 * 5 of the sum.
     exponent = (math.pi * share_sigma) ** 2 * 2
-    return 10 * math.fsum(math.exp(-exponent * k / (k + 1)) for k in range(1, shares))
+    terms = (math.exp(-exponent * k / (k + 1)) for k in range(1, shares))
+    return 10 * math.fsum(terms)
 
 
 @lru_cache(maxsize=4096)

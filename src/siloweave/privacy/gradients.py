@@ -265,7 +265,9 @@ def _calls(
     value = jax.eval_shape(trace, first_row, first_key)
     if value.shape != ():
         raise InputError(f"loss: gives shape {value.shape} for one row; it must be one number.")
-    return [(call.layer, call.back) for call in calls], [call.shape for call in calls]
+    used = [(call.layer, call.back) for call in calls]
+    shapes = [call.shape for call in calls]
+    return used, shapes
 
 
 def _gather(
@@ -281,7 +283,9 @@ def _gather(
         if isinstance(layer, eqx.nn.Linear):
             fan_in, fan_out = fan_out, fan_in
         batch = jax.tree.leaves(deltas)[0].shape[0] if deltas else 1
-        return jnp.zeros((batch, 1, fan_in + has_bias)), jnp.zeros((batch, 1, fan_out))
+        x = jnp.zeros((batch, 1, fan_in + has_bias))
+        d = jnp.zeros((batch, 1, fan_out))
+        return x, d
 
     all_inputs = []
     all_deltas = []
@@ -375,9 +379,10 @@ def unflattened(flat: Floats, model: Any) -> Any:
     leaves, structure = jax.tree.flatten(trained)
     ends = np.cumsum([x.size for x in leaves])
     pieces = np.split(flat.astype(np.float32), ends[:-1])
-    shaped = [
-        jnp.asarray(piece.reshape(leaf.shape)) for piece, leaf in zip(pieces, leaves, strict=True)
-    ]
+    shaped = []
+    for piece, leaf in zip(pieces, leaves, strict=True):
+        array = jnp.asarray(piece.reshape(leaf.shape))
+        shaped.append(array)
     return jax.tree.unflatten(structure, shaped)
 
 

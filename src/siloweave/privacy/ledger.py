@@ -438,8 +438,9 @@ class Ledger:
             entry = _entries.decode(line)
         except UNREADABLE:
             return False
-        fits = entry.previous == _digest(lines[-1]) and _encoder.encode(_seal(entry)) == line
-        return fits and _is_signed(entry, key)
+        follows = entry.previous == _digest(lines[-1])
+        is_unedited = _encoder.encode(_seal(entry)) == line
+        return follows and is_unedited and _is_signed(entry, key)
 
     def _replay(self, lines: list[bytes], path: Path, key: bytes | None) -> None:
         """Check all lines, one after the other, and count what they cost.
@@ -567,7 +568,8 @@ class Ledger:
             if earlier is not None:
                 return _same(earlier, event, to)
 
-            is_closed = self.path is not None and (self._file is None or not self._file.is_open)
+            has_file = self._file is not None and self._file.is_open
+            is_closed = self.path is not None and not has_file
             if is_closed or self.identity is None:
                 raise LedgerError(
                     f"{self.path}: the ledger is closed or read-only. Open it with Ledger()."
@@ -578,8 +580,17 @@ class Ledger:
 
             # Step 2: append and force to disk. Only then does the caller draw noise, so that a
             # crash in between costs a payment for nothing, never a release that nobody paid for.
-            unsigned = Entry(len(self._list), _now(), run, step, what, to, event, self._head)
-            entry, line = _sign(_seal(unsigned), self.identity)
+            bare = Entry(
+                index=len(self._list),
+                time=_now(),
+                run=run,
+                step=step,
+                what=what,
+                to=to,
+                event=event,
+                previous=self._head,
+            )
+            entry, line = _sign(_seal(bare), self.identity)
             if self._file is not None:
                 self._file.append(line)
 
@@ -591,7 +602,8 @@ class Ledger:
         """Raise BudgetError if the total with one more event would pass the limit."""
         # No bound, and no finite cost to add up so far: the total is infinite, and may be.
         is_boundless = self.limit is None or not self.limit.private
-        if is_boundless and self._tally is None and not math.isfinite(known(event).rho):
+        is_infinite = not math.isfinite(known(event).rho)
+        if is_boundless and is_infinite and self._tally is None:
             return
 
         # Added even where there is no limit: an unknown event is refused here.
@@ -601,9 +613,13 @@ class Ledger:
             return
 
         # The reading of zCDP is within the limit, and no reading is larger.
-        if not total.orders and total.delta == 0 and total.rho <= rho_for(self.limit):
+        has_rho = not total.orders and total.delta == 0
+        if has_rho and total.rho <= rho_for(self.limit):
             return
-        if self._list and _same_steps(event, self._list[-1].event) and self._steps_fit(event):
+
+        # More steps like the last ones, of which more than these were seen to fit.
+        are_more = bool(self._list) and _same_steps(event, self._list[-1].event)
+        if are_more and self._steps_fit(event):
             return
 
         # The reading itself, which takes a tenth of a second.
@@ -637,7 +653,8 @@ class Ledger:
             if ahead <= needed:
                 return False
 
-            more_steps = msgspec.structs.replace(event, count=ahead - needed + event.count)
+            count = ahead - needed + event.count
+            more_steps = msgspec.structs.replace(event, count=count)
             total = self._total.copy()
             total.add(more_steps)
             if total.epsilon(self.limit.delta) <= self.limit.epsilon:

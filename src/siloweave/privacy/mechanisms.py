@@ -458,7 +458,8 @@ def randomised_response(
         )
     if size == 1:
         return exact
-    threshold = np.uint64(int(kept_share(epsilon, size) * (1 - 2.0**-40) * 2**64))
+    share = kept_share(epsilon, size) * (1 - 2.0**-40)
+    threshold = np.uint64(int(share * 2**64))
 
     # Both words are read for every value, whether it stays or not: how much entropy is read, and
     # how long it takes, must not depend on the coins.
@@ -562,6 +563,7 @@ def _far_from_borders(scores: NDArray[np.float64], factor: float, point: int) ->
         gaps = np.minimum((scores.max() - scores) * factor, _LOWEST)
         sums = np.cumsum(np.exp(-gaps))
         total = float(sums[-1])
+        # The first 64 bits of the point: what is cut off is far below the margin.
         target = (point >> (_POINT_BITS - 64)) * 2.0**-64 * total
 
     # `_MARGIN` covers the rounding of a million terms, no more.

@@ -117,7 +117,8 @@ def rdp_at(multiplier: float, excess: float, rate: float, order: int) -> float:
     ratio = 0.5 / multiplier**2
     # A mixture is no further apart than its parts, so sampling never costs more than no sampling.
     unsampled = order * ratio
-    one_gaussian = min(unsampled, _sampled_moment(order, ratio, rate) / (order - 1))
+    sampled = _sampled_moment(order, ratio, rate) / (order - 1)
+    one_gaussian = min(unsampled, sampled)
     # From one Gaussian to shares: exp((2 alpha + 1) excess) of the moment, see `step_rdp`.
     shares = excess * (2 * order + 1) / (order - 1)
     return (one_gaussian + _SLACK) * (1 + _SLACK) + shares
@@ -143,7 +144,8 @@ def _sampled_moment(order: int, ratio: float, rate: float) -> float:
     ]
     # The largest term is taken out, so that exp does not overflow; fsum rounds only once.
     largest = max(terms)
-    return largest + math.log(math.fsum(math.exp(term - largest) for term in terms))
+    rest = math.fsum(math.exp(term - largest) for term in terms)
+    return largest + math.log(rest)
 
 
 @lru_cache(maxsize=4096)
@@ -182,14 +184,16 @@ def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
     moment: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
     Proposition 12.
     """
-    divergence = rho * order + sum(count * rdp_at(*kind, order) for kind, count in steps)
+    of_steps = sum(count * rdp_at(*kind, order) for kind, count in steps)
+    divergence = rho * order + of_steps
     allowed = delta / CHOICE
     # A delta so small that dividing it leaves 0.
     if allowed <= 0:
         return math.inf
     # Proposition 12, with alpha the order: D + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1).
-    # The terms of delta may be negative, epsilon is not.
-    return max(0.0, divergence + math.log1p(-1 / order) - math.log(allowed * order) / (order - 1))
+    of_delta = math.log(allowed * order) / (order - 1)
+    # The other terms may add up to less than 0, which no epsilon is.
+    return max(0.0, divergence + math.log1p(-1 / order) - of_delta)
 
 
 def _summed(rho: float, steps: Whole) -> list[float]:

@@ -140,10 +140,12 @@ def encode_rows(
     # Rows of one value lie side by side: `order` lists the rows by value, attribute after
     # attribute, and `first` is where every value that occurs begins.
     pairs = zip(columns, sizes, strict=True)
-    counts = np.concatenate([np.bincount(column, minlength=size) for column, size in pairs])
+    column_counts = [np.bincount(column, minlength=size) for column, size in pairs]
+    column_orders = [np.argsort(column, kind="stable") for column in columns]
+    counts = np.concatenate(column_counts)
+    order = np.concatenate(column_orders)
     present = np.flatnonzero(counts)
     first = (np.cumsum(counts) - counts)[present]
-    order = np.concatenate([np.argsort(column, kind="stable") for column in columns])
 
     zeros = bytes(8 * rows)
     words = np.empty(order.size, dtype=np.uint64)
@@ -188,8 +190,10 @@ def sketch_epsilon(noise: SketchNoise, *, repetitions: int, attributes: int, del
         >>> 15 < sketch_epsilon(noise, repetitions=2000, attributes=4, delta=1 / 21_574) < 25
         True
     """
-    distributions = _composed(noise, repetitions, attributes)
-    return max(float(distribution.get_epsilon_for_delta(delta)) for distribution in distributions)
+    added, removed = _composed(noise, repetitions, attributes)
+    epsilon_added = float(added.get_epsilon_for_delta(delta))
+    epsilon_removed = float(removed.get_epsilon_for_delta(delta))
+    return max(epsilon_added, epsilon_removed)
 
 
 def losses(noise: SketchNoise, attributes: int) -> tuple[NDArray[np.float64], ...]:
@@ -204,7 +208,10 @@ def losses(noise: SketchNoise, attributes: int) -> tuple[NDArray[np.float64], ..
     # g(m) = F(m) - F(m - 1), but F at the floor, which stands for all below it.
     log_F = noise.phantoms * np.log1p(-(2.0**-m))
     log_F[-1] = 0.0
-    log_g = np.concatenate([log_F[:1], log_F[1:] + np.log(-np.expm1(log_F[:-1] - log_F[1:]))])
+    # log(F(m) - F(m - 1)) = log F(m) + log(1 - F(m - 1) / F(m)).
+    log_ratios = log_F[:-1] - log_F[1:]
+    log_steps = log_F[1:] + np.log(-np.expm1(log_ratios))
+    log_g = np.concatenate([log_F[:1], log_steps])
 
     # P[Z < m] + P[Z = m] (F(m) / g(m))^s. P[Z = 65] is that of Z = 64: both are 2^-64.
     log_equal = -np.minimum(m, LARGEST - 1) * math.log(2)
@@ -212,8 +219,8 @@ def losses(noise: SketchNoise, attributes: int) -> tuple[NDArray[np.float64], ..
     loss = np.logaddexp(log_below, log_equal + s * (log_F - log_g))
 
     # C(d, s) g(m)^s (1 - F(m))^(d - s). Above the largest number nothing is left: log 0.
-    counts = range(1, attributes + 1)
-    log_choices = np.array([[math.log(math.comb(attributes, k))] for k in counts])
+    choices = [math.comb(attributes, k) for k in range(1, attributes + 1)]
+    log_choices = np.array([[math.log(count)] for count in choices])
     with np.errstate(divide="ignore", invalid="ignore"):
         log_above = (attributes - s) * np.log(-np.expm1(log_F))
     mass = log_choices + s * log_g + np.where(s < attributes, log_above, 0.0)

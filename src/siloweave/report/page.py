@@ -62,16 +62,20 @@ def _page(name: str, **values: Any) -> str:
     import jinja2
 
     folder = resources.files("siloweave.report")
+
+    def text_of(file: str) -> str:
+        return folder.joinpath(file).read_text("utf-8")
+
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text("utf-8")),
+        loader=jinja2.FunctionLoader(text_of),
     )
     filters = ("epsilon", "relation", "whom", "small", "count", "size", "percent", "overhead")
     environment.filters.update({name: getattr(words, name) for name in filters})
-    values["css"] = folder.joinpath("style.css").read_text("utf-8")
+    values["css"] = text_of("style.css")
     template = environment.get_template(name)
 
     # Once without terms, to see which ones the page uses, and once with their meanings.
@@ -410,7 +414,8 @@ def _undeclared_counts(record: Record) -> str:
 
 def _overspent(record: Record) -> bool:
     """Return whether a ledger costs more than the study allowed."""
-    most = max([record.epsilon_spent, *(party.epsilon for party in record.parties)])
+    epsilons = [party.epsilon for party in record.parties]
+    most = max([record.epsilon_spent, *epsilons])
     return most > record.budget.epsilon * (1 + _ROUNDING)
 
 
@@ -454,9 +459,11 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     wire += sum(party.bytes_sent + party.bytes_received for party in aligned)
     releases = len(record.ledgers) + sum(party.releases for party in aligned)
     seconds = sum(phase.seconds for phase in record.phases)
+    party_noun = "party" if len(parties) == 1 else "parties"
+    question_noun = "question asked" if questions == 1 else "questions asked"
     return [
-        ("party" if len(parties) == 1 else "parties", words.count(len(parties))),
-        ("question asked" if questions == 1 else "questions asked", words.count(questions)),
+        (party_noun, words.count(len(parties))),
+        (question_noun, words.count(questions)),
         ("releases", words.count(releases)),
         ("on the wire", words.size(wire)),
         ("time", duration(seconds)),

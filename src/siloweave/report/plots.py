@@ -85,8 +85,11 @@ def text(
     attributes = f' class="{cls}"' if cls else ""
     if anchor != "start":
         attributes += f' text-anchor="{anchor}"'
-    tip = f"<title>{escape(whole)}</title>" if whole not in ("", content) else ""
-    return f'<text x="{num(x)}" y="{num(y)}"{attributes}>{tip}{escape(content)}</text>'
+    place = f'x="{num(x)}" y="{num(y)}"'
+    tip = ""
+    if whole not in ("", content):
+        tip = f"<title>{escape(whole)}</title>"
+    return f"<text {place}{attributes}>{tip}{escape(content)}</text>"
 
 
 def rect(
@@ -262,9 +265,12 @@ def power_curve(epsilon: float, delta: float) -> str:
     curve = [(0.0, 0.0), *power]
 
     marks = [(0.0, "0%"), (0.5, "50%"), (1.0, "100%")]
-    body = axes.backdrop() + axes.across(marks, "false alarms") + axes.upwards(marks)
+    body = axes.backdrop()
+    body += axes.across(marks, "false alarms")
+    body += axes.upwards(marks)
     body += axes.path([*curve, (1.0, 1.0), (0.0, 0.0)], "reach", close=True)
-    body += line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "chance") + axes.path(curve, "bound")
+    body += line(axes.x(0), axes.y(0), axes.x(1), axes.y(1), "chance")
+    body += axes.path(curve, "bound")
     body += text(axes.x(0) + 8, axes.y(1) + 16, "found", "ax")
     body += text(axes.x(1) - 8, axes.y(0) - 10, "guessing", "ax", "end")
 
@@ -313,8 +319,8 @@ def staircase(ledgers: Sequence[LedgerRow], allowed: float) -> str:
     # Axes: ε upwards, whole numbers of releases to the right.
     marks = [(mark / high, f"{mark:g}") for mark in ticks(high, 5) if mark <= high]
     body = _LEDGER.upwards(marks, grid=True)
-    whole = [mark for mark in ticks(longest, 6) if 0 < mark <= longest and mark == int(mark)]
-    marks = [(mark / longest, f"{mark:g}") for mark in whole]
+    inside = [mark for mark in ticks(longest, 6) if 0 < mark <= longest]
+    marks = [(mark / longest, f"{mark:g}") for mark in inside if mark == int(mark)]
     body += _LEDGER.across(marks, "releases of one party, in order")
 
     if math.isfinite(allowed):
@@ -372,7 +378,8 @@ def _curves(
     dearest = max(curves, key=lambda curve: curve[-1:])
     for curve, names in curves.items():
         stairs = _stairs(curve, longest, high)
-        body += _LEDGER.path(stairs, "curve p0" if curve == dearest else "curve faint")
+        cls = "curve p0" if curve == dearest else "curve faint"
+        body += _LEDGER.path(stairs, cls)
 
         # The names of the parties, or how many there are where names need too much room.
         label = ", ".join(names[:3])
@@ -538,8 +545,10 @@ def _roc_panel(curves: Curves, left: float, top: float, side: float, least: floa
 
     axes = _Panel(left, top, side, side)
     marks = [(place(rate), f"{100 * rate:g}%") for rate in rates]
-    body = text(left, top - 8, title, "lab strong") + axes.backdrop()
-    body += axes.across(marks, "others called members", grid=True) + axes.upwards(marks, grid=True)
+    body = text(left, top - 8, title, "lab strong")
+    body += axes.backdrop()
+    body += axes.across(marks, "others called members", grid=True)
+    body += axes.upwards(marks, grid=True)
     body += axes.path([(0.0, 0.0), (1.0, 1.0)], "curve chance")
     for number, (fpr, tpr) in enumerate(curves.values()):
         points = [(place(a), place(b)) for a, b in _steps(fpr, tpr, least)]
@@ -605,7 +614,8 @@ def distribution(synthetic: Marginal, real: Marginal | None) -> str:
     labels = synthetic.labels
     mode = "none"
     if labels:
-        mode = labels[max(range(len(labels)), key=synthetic.proportions.__getitem__)]
+        most_frequent = max(range(len(labels)), key=synthetic.proportions.__getitem__)
+        mode = labels[most_frequent]
     tables = "synthetic against real" if real else "synthetic"
     title = f"{synthetic.column}, {tables}"
     desc = f"{len(labels)} values, the most frequent is {mode}."
@@ -648,7 +658,8 @@ def _histogram(synthetic: Marginal, real: Marginal | None) -> tuple[str, float]:
             tip += f", {words.percent(real.proportions[number])} real"
         height = (bottom - top) * min(share / high, 1.0)
         cls = "syn missing" if is_apart else "syn"
-        body += rect(x + 0.6, bottom - height, max(width - 1.2, 0.8), height, cls, tip=tip)
+        bar_width = max(width - 1.2, 0.8)
+        body += rect(x + 0.6, bottom - height, bar_width, height, cls, tip=tip)
         if share > high:
             body += _cut_off(x, width, top, share)
 
@@ -788,7 +799,8 @@ def heat_maps(
     body = _labels(names, left, side, below=False)
     x = left
     for title, values, kind in panels:
-        body += text(x, 14, title, "lab strong") + _cells(names, values, kind, x, side)
+        body += text(x, 14, title, "lab strong")
+        body += _cells(names, values, kind, x, side)
         if title == "synthetic":
             body += _dots(names, cliques, x, side)
         body += _labels(names, x, side, below=True)
@@ -808,7 +820,8 @@ def _differences(
     """Return how far synthetic associations are above the real ones, cell by cell."""
     rows = []
     for synthetic_row, real_row in zip(synthetic, real, strict=True):
-        rows.append(tuple(a - b for a, b in zip(synthetic_row, real_row, strict=True)))
+        pairs = zip(synthetic_row, real_row, strict=True)
+        rows.append(tuple(a - b for a, b in pairs))
     return tuple(rows)
 
 

@@ -343,7 +343,9 @@ def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     if rows * epsilon > _NO_FACTOR:
         return rows * epsilon, 1.0
     # At ε = 0 the quotient has no value, and its limit is the number of rows.
-    growth = math.expm1(rows * epsilon) / math.expm1(epsilon) if epsilon else float(rows)
+    growth = float(rows)
+    if epsilon:
+        growth = math.expm1(rows * epsilon) / math.expm1(epsilon)
     return rows * epsilon, min(1.0, delta * growth)
 
 
@@ -374,8 +376,10 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     if worst and worst["caught"]:
         caught = f"At least one training {unit} is given away, by {worst['by']}. "
 
+    if not count and caught:
+        return "bad", caught.strip()
     if not count:
-        return ("bad", caught.strip()) if caught else ("caution", "No attack could be made.")
+        return "caution", "No attack could be made."
 
     if not hits:
         nothing = f"none of {count} attacks has an interval above 0"
