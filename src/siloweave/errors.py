@@ -90,7 +90,7 @@ NAMES_NO_ROW = (BudgetError, LedgerError, StudyError, WireError)
 
 
 def error_named(name: str) -> type[SiloweaveError]:
-    """Return our error class of this name that takes a text alone; WireError if there is none.
+    """Return our error class of this name that takes a text alone; else WireError.
 
     Example:
         >>> error_named("BudgetError").__name__, error_named("KeyError").__name__

@@ -713,7 +713,7 @@ def _height(synthetic: Sequence[float], real: Sequence[float]) -> float:
 
 
 class _Category(NamedTuple):
-    """A bar of a chart of categories; `real` is None where nothing is compared."""
+    """A bar of a chart of categories, with the real share where tables are compared."""
 
     label: str
     share: float
