@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from math import sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -71,6 +71,8 @@ FEWEST = 8
 """Rows that are attacked at a party, at least."""
 EVERYONE = "all parties together"
 """Whose rows are attacked where columns are split."""
+
+_Message = TypeVar("_Message", bound=msgspec.Struct)
 
 # Questions that are answered with masked counts, by their tag.
 _SUMS: dict[str, type[Count | MeasureQueries]] = {
@@ -139,9 +141,9 @@ def noisy_marginals(
         # A sum whose masks are opened afterwards, in the step that follows it.
         counted = _SUMS.get(_tag(previous))
         if tag == "sum/open" and counted is not None:
-            names = messages.decode(previous[0].question, counted).keys
+            names = _question(previous, counted).keys
             plan = MaskPlan.of(names, tolerated, dropouts)
-            shares = {r.party: messages.decode(r.answer, MaskShares) for r in records}
+            shares = _answers(records, MaskShares)
             opening = _Opening(plan, shares)
             marginals += _marginals(previous, counted, choices, domain, opening)
         previous = records
@@ -161,6 +163,16 @@ def _tag(records: Sequence[TranscriptRecord]) -> str:
         return ""
     question = msgspec.msgpack.decode(records[0].question)
     return str(question["type"])
+
+
+def _question(records: Sequence[TranscriptRecord], kind: type[_Message]) -> _Message:
+    """Return the question that these records answer; WireError if it is of another kind."""
+    return messages.decode(records[0].question, kind)
+
+
+def _answers(records: Sequence[TranscriptRecord], kind: type[_Message]) -> dict[str, _Message]:
+    """Return all answers, by party; WireError if one is of another kind."""
+    return {record.party: messages.decode(record.answer, kind) for record in records}
 
 
 def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
@@ -184,11 +196,11 @@ def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
                 words = messages.decode(record.answer, CountShare).words.value
                 sums += CheckedReply(record.party).array("words", words, WORDS, sums.shape)
         if tag == "distaim/open":
-            request = messages.decode(records[0].question, OpenTables)
+            request = _question(records, OpenTables)
             # Without the answers of all servers nothing opens: the run was cut short.
             if len(records) < len(set(request.servers)):
                 continue
-            replies = {r.party: messages.decode(r.answer, ServerWords) for r in records}
+            replies = _answers(records, ServerWords)
             measurements = opened_by_servers(domain, places, sums, request, replies)
             parties = tuple(joined)
             marginals += [NoisyMarginal(parties, parties, m) for m in measurements]
@@ -211,11 +223,11 @@ def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
     rows = 0
     for tag, records in _steps(path):
         if tag == "secure/share":
-            rows = messages.decode(records[0].question, ShareRows).rows
+            rows = _question(records, ShareRows).rows
         # With fewer answers the run was cut short.
         if tag == "secure/measure" and len(records) == len(everyone):
-            tables = messages.decode(records[0].question, MeasureTables).tables
-            replies = {r.party: messages.decode(r.answer, Tables) for r in records}
+            tables = _question(records, MeasureTables).tables
+            replies = _answers(records, Tables)
             measurements = opened_tables(plan, model.encoder.domain, rows, tables, replies)
             marginals += [NoisyMarginal(everyone, everyone, m) for m in measurements.values()]
     return marginals
@@ -249,8 +261,8 @@ def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
     Nothing for central AIM, which asks one party alone and has other replies.
     """
     try:
-        request = messages.decode(records[0].question, Select)
-        replies = {r.party: messages.decode(r.answer, Chosen) for r in records}
+        request = _question(records, Select)
+        replies = _answers(records, Chosen)
     except WireError:
         return {}
     return {party: chosen_by(party, reply, request) for party, reply in replies.items()}
@@ -264,8 +276,8 @@ def _marginals(
     opening: _Opening | None = None,
 ) -> Iterator[NoisyMarginal]:
     """Yield the marginals of a sum; where parties may vanish, from what opened it."""
-    request = messages.decode(records[0].question, kind)
-    replies = {r.party: messages.decode(r.answer, Counts) for r in records}
+    request = _question(records, kind)
+    replies = _answers(records, Counts)
     is_masked = any(isinstance(r.sums.recovery, Recovery) for r in replies.values())
     is_complete = len(records) == len(request.keys)
 
