@@ -27,7 +27,8 @@ from math import isfinite, nan
 from numbers import Integral, Real
 from typing import Any
 
-_PLAIN = re.compile(r"[^\x20-\x7e]")
+# A character that may have to be escaped: whatever is not printable ASCII.
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
 class SiloweaveError(Exception):
@@ -89,35 +90,42 @@ NAMES_NO_ROW = (BudgetError, LedgerError, StudyError, WireError)
 
 
 def error_named(name: str) -> type[SiloweaveError]:
-    """The class of our errors that has this name and takes a text alone; WireError if none has.
+    """Return our error class of this name that takes a text alone; else WireError.
 
     Example:
         >>> error_named("BudgetError").__name__, error_named("KeyError").__name__
         ('BudgetError', 'WireError')
     """
-    open_, known = [SiloweaveError], dict[str, type[SiloweaveError]]()
-    while open_:
-        kind = open_.pop()
-        open_ += kind.__subclasses__()
+    by_name: dict[str, type[SiloweaveError]] = {}
+    unvisited = [SiloweaveError]
+    while unvisited:
+        kind = unvisited.pop()
+        unvisited += kind.__subclasses__()
+        # A class with an `__init__` of its own may need more than a text.
         if "__init__" not in vars(kind):
-            known[kind.__name__] = kind
-    return known.get(name, WireError)
+            by_name[kind.__name__] = kind
+    return by_name.get(name, WireError)
 
 
 def shortened(text: str, most: int) -> str:
-    """A text; of one that is longer than so many characters its beginning, and how long it is."""
-    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+    """Return a text of up to so many characters; of a longer one its beginning and its length."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}... ({len(text):,} characters)"
 
 
-def count_of(number: int, one: str, many: str) -> str:
-    """A number and what it counts, such as "1 row" or "2 rows"."""
-    return f"{number} {one if number == 1 else many}"
+def count_of(number: int, singular: str, plural: str) -> str:
+    """Return a number and what it counts, such as "1 row" or "2 rows"."""
+    noun = singular if number == 1 else plural
+    return f"{number} {noun}"
 
 
 def first_few(names: Sequence[object], most: int = 5) -> str:
     """List names, the first ones alone where there are many, such as "a, b and 3 more"."""
-    shown = ", ".join(str(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    listed = ", ".join(str(name) for name in names[:most])
+    if len(names) <= most:
+        return listed
+    return f"{listed} and {len(names) - most} more"
 
 
 def printable(text: str, *, lines: bool = True) -> str:
@@ -134,21 +142,23 @@ def printable(text: str, *, lines: bool = True) -> str:
         >>> print(printable("age\x1b[2J \u202egnp.exe"))
         age\u001b[2J \u202egnp.exe
     """
-    stays = "\n\t" if lines else ""
+    allowed = "\n\t" if lines else ""
 
-    def shown(found: re.Match[str]) -> str:
-        character = found[0]
-        if character in stays or character.isprintable():
+    def escaped(match: re.Match[str]) -> str:
+        character = match[0]
+        if character in allowed or character.isprintable():
             return character
         return json.dumps(character)[1:-1]
 
-    return _PLAIN.sub(shown, text)
+    return _NOT_PLAIN.sub(escaped, text)
 
 
 def of_system(error: OSError) -> str:
-    """An error of the system, after the file that it is about, without its number."""
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{error.strerror or error}"
+    """Describe an error of the system: the file that it is about, and its text without a number."""
+    reason = error.strerror or error
+    if not error.filename:
+        return f"{reason}"
+    return f"{error.filename}: {reason}"
 
 
 @contextmanager
@@ -157,7 +167,8 @@ def naming_file(path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is not None:  # else its text is all that it says
+        # Without a number its text is all that it says, and a file would not be printed.
+        if error.errno is not None:
             error.filename = error.filename or str(path)
         raise
 
@@ -174,9 +185,11 @@ def naming_party(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, WireError) as error:  # a kind of its own may want more than a text
-        kinds = (k for k in type(error).__mro__ if "__init__" not in vars(k))
-        raise next(kinds)(f"party {name!r}: {error}") from error
+    except (InputError, WireError) as error:
+        # A class with an `__init__` of its own may need more than a text: its parent stands for it.
+        kinds = (kind for kind in type(error).__mro__ if "__init__" not in vars(kind))
+        nearest = next(kinds)
+        raise nearest(f"party {name!r}: {error}") from error
 
 
 def whole(name: str, value: Any, least: int = 0, *why: str) -> int:
@@ -190,6 +203,7 @@ def whole(name: str, value: Any, least: int = 0, *why: str) -> int:
         Traceback (most recent call last):
         siloweave.errors.InputError: rounds=1.5 must be a whole number, 1 or more
     """
+    # To Python, True is the whole number 1.
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name}={value!r} must be a whole number, {least} or more{''.join(why)}")
     return int(value)
@@ -214,10 +228,11 @@ def number(name: str, value: Any, low: float, high: float, ends: str = "[]", *wh
         Traceback (most recent call last):
         siloweave.errors.InputError: share='half' must be a number in (0, 1]
     """
-    found = nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
-    above = low < found if ends[0] == "(" else low <= found
-    below = found < high if ends[1] == ")" else found <= high
-    if not (isfinite(found) and above and below):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    converted = float(value) if is_number else nan
+    is_above = low < converted if ends[0] == "(" else low <= converted
+    is_below = converted < high if ends[1] == ")" else converted <= high
+    if not (isfinite(converted) and is_above and is_below):
         bounds = f"{ends[0]}{low:g}, {high:g}{ends[1]}"
         raise InputError(f"{name}={value!r} must be a number in {bounds}{''.join(why)}")
-    return found
+    return converted

@@ -27,36 +27,47 @@ Progress = Callable[[str, float], None]
 _Arguments = ParamSpec("_Arguments")
 _Found = TypeVar("_Found")
 
+# The end of a text about one step of a training, which has thousands.
 _STEP = re.compile(r"step \d+ of .*")
-_EVERY_S = 10.0  # between two lines about one stage, where there is no terminal
-_REDRAWN_S = 0.2  # between two pictures of a bar in a notebook
+# Seconds between two lines about one stage, where there is no terminal.
+_EVERY_S = 10.0
+# Seconds between two pictures of a bar in a notebook.
+_REDRAWN_S = 0.2
+# Whether a bar is shown, in this thread or task.
 _IN_BAR: ContextVar[bool] = ContextVar("a bar is shown", default=False)
 
 
 def silent(text: str, done: float) -> None:
-    """Progress that is not shown."""
+    """Show no progress."""
 
 
 def duration(seconds: float) -> str:
-    """Wall-clock time.
+    """Return a duration in words.
 
-    >>> duration(0.0421), duration(7.25), duration(754)
-    ('42 ms', '7.2 s', '12 min 34 s')
+    Example:
+        >>> duration(0.0421), duration(7.25), duration(754)
+        ('42 ms', '7.2 s', '12 min 34 s')
     """
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min"
 
 
 class Stopwatch:
     """Adds up the seconds in which one thread or more are inside of it."""
 
     def __init__(self) -> None:
-        self.seconds, self._inside, self._since, self._lock = 0.0, 0, 0.0, Lock()
+        self.seconds = 0.0
+        # How many threads are inside, and since when there is one.
+        self._inside = 0
+        self._since = 0.0
+        self._lock = Lock()
 
     def __enter__(self) -> None:
         with self._lock:
@@ -94,7 +105,7 @@ def shows_progress(function: Callable[_Arguments, _Found]) -> Callable[_Argument
 
 @contextmanager
 def bar_for(wanted: Any) -> Iterator[Progress]:
-    """What a `progress` argument stands for; inside a bar there is no second one.
+    """Yield the function that a `progress` argument stands for; in a bar there is no second one.
 
     Raises:
         InputError: It is neither None, True, False nor a function.
@@ -107,13 +118,18 @@ def bar_for(wanted: Any) -> Iterator[Progress]:
             f"progress={wanted!r} must be True, False, None (a bar in a terminal and a notebook) "
             "or a function of a text and the share that is done"
         )
-    watched = (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
-    if _IN_BAR.get() or not (watched if wanted is None else wanted) or parent_process() is not None:
+    is_watched = (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
+    is_shown = is_watched if wanted is None else wanted
+    # A process that another one began shares its terminal, and would draw over its bar.
+    is_child = parent_process() is not None
+    if _IN_BAR.get() or not is_shown or is_child:
         yield silent
         return
+
     mark = _IN_BAR.set(True)
     try:
-        with _NotebookBar() if _in_notebook() else Bar() as bar:
+        bar: Bar | _NotebookBar = _NotebookBar() if _in_notebook() else Bar()
+        with bar:
             yield bar
     finally:
         _IN_BAR.reset(mark)
@@ -127,6 +143,7 @@ class Bar:
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
+        # Imported here, so that a command that shows no bar answers sooner.
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
@@ -142,7 +159,9 @@ class Bar:
             disable=quiet or not self._console.is_terminal,
         )
         self._task = self._bars.add_task("starting", total=1.0)
-        self._stage, self._printed = "", 0.0
+        # The last stage, and when a line about it was printed.
+        self._stage = ""
+        self._printed = 0.0
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -158,26 +177,35 @@ class Bar:
 
     def __call__(self, text: str, done: float) -> None:
         """Show a stage and the share that is done, from 0 to 1."""
+        # All steps of one training are one stage.
         stage = _STEP.sub("step", text)
-        if not self._console.is_terminal and (stage != self._stage or self._due(text)):
+        if not self._console.is_terminal and (stage != self._stage or self._is_due(text)):
             self._console.print(text)
             self._printed = time.monotonic()
         self._stage = stage
-        self._bars.update(self._task, description=text, completed=min(max(done, 0.0), 1.0))
+        self._bars.update(self._task, description=text, completed=_within(done))
 
     def line(self, text: str) -> None:
         """Show a line above the bar."""
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def _due(self, text: str) -> bool:
-        """Whether steps of training, of which there are thousands, deserve another line."""
-        return bool(_STEP.search(text)) and time.monotonic() - self._printed > _EVERY_S
+    def _is_due(self, text: str) -> bool:
+        """Return whether another line about steps of a training is due."""
+        waited = time.monotonic() - self._printed
+        return bool(_STEP.search(text)) and waited > _EVERY_S
+
+
+def _within(done: float) -> float:
+    """Return a share that is done, cut to the range from 0 to 1."""
+    return min(max(done, 0.0), 1.0)
 
 
 def _in_notebook() -> bool:
-    """Whether a notebook's kernel runs this."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
+    """Return whether a notebook's kernel runs this."""
+    # Where it does, IPython is imported already; it is not imported here.
+    ipython = sys.modules.get("IPython")
+    get_shell = getattr(ipython, "get_ipython", lambda: None)
+    return getattr(get_shell(), "kernel", None) is not None
 
 
 class _NotebookBar:
@@ -185,7 +213,8 @@ class _NotebookBar:
 
     def __enter__(self) -> Self:
         ipython = sys.modules["IPython.display"]
-        self._html, self._drawn = ipython.HTML, 0.0
+        self._html = ipython.HTML
+        self._last_s = 0.0
         self._place = ipython.display(self._html(""), display_id=True)
         return self
 
@@ -194,10 +223,11 @@ class _NotebookBar:
 
     def __call__(self, text: str, done: float) -> None:
         """Show a stage and the share that is done, from 0 to 1."""
-        if time.monotonic() - self._drawn < _REDRAWN_S:
+        if time.monotonic() - self._last_s < _REDRAWN_S:
             return
         from html import escape
 
-        bar = f'<progress value="{min(max(done, 0.0), 1.0):.4f}"></progress>'
+        # Texts have names of parties and columns, which come from others.
+        bar = f'<progress value="{_within(done):.4f}"></progress>'
         self._place.update(self._html(f"{bar} {escape(text)}"))
-        self._drawn = time.monotonic()
+        self._last_s = time.monotonic()

@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -74,12 +74,21 @@ FEWEST = 8
 EVERYONE = "all parties together"
 """Whose rows are attacked where columns are split."""
 
+_Message = TypeVar("_Message", bound=msgspec.Struct)
+
+# Questions that are answered with masked counts, by their tag.
 _SUMS: dict[str, type[Count | MeasureQueries]] = {
     "sum/count": Count,
     "flaim/measure": MeasureQueries,
 }
-_VANISHING = {"tolerated": 1, "dropouts": 0}  # settings, where a method has them
+# Settings about parties that may vanish, where a method has them, and their defaults.
+_VANISHING = {"tolerated": 1, "dropouts": 0}
+# Inverses that are fitted for the owners' report, which must not take minutes.
 _QUICK: tuple[Inverter, ...] = ("ridge", "neighbours")
+# How many rows leaked, pairs are made and rows are judged for that report.
+_QUICK_LEAKED = 50
+_QUICK_PAIRS = 500
+_QUICK_JUDGED = 500
 
 
 # The transcript view
@@ -100,6 +109,18 @@ class NoisyMarginal:
     measurement: Measurement
 
 
+class _Opening(NamedTuple):
+    """What opens a sum where parties may vanish.
+
+    Attributes:
+        plan: Who masks with whom in the sum, and how many of them may vanish.
+        shares: The parties' shares, by party.
+    """
+
+    plan: MaskPlan
+    shares: Mapping[str, MaskShares]
+
+
 def noisy_marginals(
     path: Path, domain: Domain, *, tolerated: int = 1, dropouts: int = 0
 ) -> list[NoisyMarginal]:
@@ -109,96 +130,141 @@ def noisy_marginals(
     not there raises `InputError`; one that is damaged, or of another domain, `WireError`. Where
     parties may vanish, `tolerated` and `dropouts` are those of the run.
     """
-    found: list[NoisyMarginal] = []
-    records: list[TranscriptRecord] = []
-    chosen: Mapping[str, set[Clique]] = {}
-    for tag, answers in _steps(path):
-        before, records = records, answers
+    marginals: list[NoisyMarginal] = []
+    choices: Mapping[str, set[Clique]] = {}
+    previous: list[TranscriptRecord] = []
+    for tag, records in _steps(path):
+        # Choices hold until the parties choose again.
         if tag == "flaim/select":
-            chosen = _choices(records) or chosen
+            choices = _choices(records) or choices
         if tag in _SUMS:
-            found += _marginals(records, _SUMS[tag], chosen, domain)
-        if tag == "sum/open" and _tag(before) in _SUMS:
-            names = messages.decode(before[0].question, _SUMS[_tag(before)]).keys
+            marginals += _marginals(records, _SUMS[tag], choices, domain)
+
+        # A sum whose masks are opened afterwards, in the step that follows it.
+        counted = _SUMS.get(_tag(previous))
+        if tag == "sum/open" and counted is not None:
+            names = _question(previous, counted).keys
             plan = MaskPlan.of(names, tolerated, dropouts)
-            opened = plan, {r.party: messages.decode(r.answer, MaskShares) for r in records}
-            found += _marginals(before, _SUMS[_tag(before)], chosen, domain, opened)
-    return found
+            shares = _answers(records, MaskShares)
+            opening = _Opening(plan, shares)
+            marginals += _marginals(previous, counted, choices, domain, opening)
+        previous = records
+    return marginals
 
 
 def _steps(path: Path) -> Iterator[tuple[str, list[TranscriptRecord]]]:
-    """Kind of question and answers of every step."""
+    """Yield the kind of question and the answers of every step, in their order."""
     for _, answers in groupby(read_transcript(path), key=lambda r: (r.run, r.step)):
         records = list(answers)
         yield _tag(records), records
 
 
 def _tag(records: Sequence[TranscriptRecord]) -> str:
-    return str(msgspec.msgpack.decode(records[0].question)["type"]) if records else ""
+    """Return the tag of the question that these records answer; empty for no records."""
+    if not records:
+        return ""
+    question = msgspec.msgpack.decode(records[0].question)
+    return str(question["type"])
+
+
+def _question(records: Sequence[TranscriptRecord], kind: type[_Message]) -> _Message:
+    """Return the question that these records answer; WireError if it is of another kind."""
+    return messages.decode(records[0].question, kind)
+
+
+def _answers(records: Sequence[TranscriptRecord], kind: type[_Message]) -> dict[str, _Message]:
+    """Return all answers, by party; WireError if one is of another kind."""
+    return {record.party: messages.decode(record.answer, kind) for record in records}
 
 
 def shared_counts(path: Path, fitted: Fit) -> list[NoisyMarginal]:
-    """Every marginal of a run of DistAIM that the coordinator could open, in its order.
+    """Read every marginal of a run of DistAIM that the coordinator could open, in its order.
 
     Errors are those of `noisy_marginals`.
     """
     model: Any = fitted.model
-    domain, found, joined = model.encoder.domain, [], []
+    domain = model.encoder.domain
     places = places_of(domain, model.workload)
-    sums = np.zeros(max(place.stop for place in places.values()), dtype=np.uint32)
+    size = max(place.stop for place in places.values())
+
+    marginals: list[NoisyMarginal] = []
+    joined: list[str] = []
+    # Shares of the same counts add up modulo 2^32.
+    sums = np.zeros(size, dtype=np.uint32)
     for tag, records in _steps(path):
         if tag == "distaim/share":
-            joined += [r.party for r in records]
-            for r in records:
-                words = messages.decode(r.answer, CountShare).words.value
-                sums += CheckedReply(r.party).array("words", words, WORDS, sums.shape)
+            joined += [record.party for record in records]
+            for record in records:
+                words = messages.decode(record.answer, CountShare).words.value
+                sums += CheckedReply(record.party).array("words", words, WORDS, sums.shape)
         if tag == "distaim/open":
-            asked = messages.decode(records[0].question, OpenTables)
-            if len(records) < len(set(asked.servers)):  # the run was cut short
+            request = _question(records, OpenTables)
+            # Without the answers of all servers nothing opens: the run was cut short.
+            if len(records) < len(set(request.servers)):
                 continue
-            replies = {r.party: messages.decode(r.answer, ServerWords) for r in records}
-            opened = opened_by_servers(domain, places, sums, asked, replies)
-            found += [NoisyMarginal(tuple(joined), tuple(joined), m) for m in opened]
-    return found
+            replies = _answers(records, ServerWords)
+            measurements = opened_by_servers(domain, places, sums, request, replies)
+            parties = tuple(joined)
+            marginals += [NoisyMarginal(parties, parties, m) for m in measurements]
+    return marginals
 
 
 def secure_marginals(path: Path, fitted: Fit) -> list[NoisyMarginal]:
-    """Every marginal of a run over split columns that the coordinator could open, in its order.
+    """Read every marginal of a run over split columns that the coordinator could open.
+
+    They are in the order of the run.
 
     Raises:
         InputError: The transcript is not there.
         WireError: It is damaged, or of another study.
     """
     model: Any = fitted.model
-    kind = METHODS[fitted.info.name]
-    known = {one.name for one in fields(kind)}  # of its settings; others are what the run found
-    synth = settings_of(kind, {n: v for n, v in fitted.settings.items() if n in known})
-    coded, modelled = [column.name for column in model.schema.coded], fitted.modelled
-    own = dict(fitted.columns)
-    if modelled is not None:
-        own = {name: modelled.names_of(columns) for name, columns in own.items()}
-    parts = {
-        name: model.schema.select([one for one in columns if one in coded])
-        for name, columns in own.items()
-    }
-    plan = SecurePlan(synth, model.schema.select(coded), parts, fitted.budget)
-    everyone, found, rows = tuple(parts), [], 0
+    plan = _secure_plan(fitted)
+    everyone = tuple(plan.parts)
+    marginals: list[NoisyMarginal] = []
+    rows = 0
     for tag, records in _steps(path):
         if tag == "secure/share":
-            rows = messages.decode(records[0].question, ShareRows).rows
-        if tag == "secure/measure" and len(records) == len(parts):
-            tables = messages.decode(records[0].question, MeasureTables).tables
-            replies = {r.party: messages.decode(r.answer, Tables) for r in records}
-            opened = opened_tables(plan, model.encoder.domain, rows, tables, replies)
-            found += [NoisyMarginal(everyone, everyone, m) for m in opened.values()]
-    return found
+            rows = _question(records, ShareRows).rows
+        # With fewer answers the run was cut short.
+        if tag == "secure/measure" and len(records) == len(everyone):
+            tables = _question(records, MeasureTables).tables
+            replies = _answers(records, Tables)
+            measurements = opened_tables(plan, model.encoder.domain, rows, tables, replies)
+            marginals += [NoisyMarginal(everyone, everyone, m) for m in measurements.values()]
+    return marginals
+
+
+def _secure_plan(fitted: Fit) -> SecurePlan:
+    """Return the plan that all parties of a run over split columns had."""
+    model: Any = fitted.model
+    kind = METHODS[fitted.info.name]
+
+    # A fit's settings have more names than the method's: what the run learned is among them.
+    names = {field.name for field in fields(kind)}
+    settings = {name: value for name, value in fitted.settings.items() if name in names}
+    synth = settings_of(kind, settings)
+
+    columns = dict(fitted.columns)
+    modelled = fitted.modelled
+    if modelled is not None:
+        columns = {party: modelled.names_of(names) for party, names in columns.items()}
+    coded = [column.name for column in model.schema.coded]
+    parts = {
+        party: model.schema.select([name for name in names if name in coded])
+        for party, names in columns.items()
+    }
+    return SecurePlan(synth, model.schema.select(coded), parts, fitted.budget)
 
 
 def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
-    """Which marginals each party named; nothing for central AIM, which asks one party alone."""
+    """Return which marginals each party named.
+
+    Nothing for central AIM, which asks one party alone and has other replies.
+    """
     try:
-        request = messages.decode(records[0].question, Select)
-        replies = {r.party: messages.decode(r.answer, Chosen) for r in records}
+        request = _question(records, Select)
+        replies = _answers(records, Chosen)
     except WireError:
         return {}
     return {party: chosen_by(party, reply, request) for party, reply in replies.items()}
@@ -207,63 +273,85 @@ def _choices(records: Sequence[TranscriptRecord]) -> dict[str, set[Clique]]:
 def _marginals(
     records: Sequence[TranscriptRecord],
     kind: type[Count | MeasureQueries],
-    chosen: Mapping[str, set[Clique]],
+    choices: Mapping[str, set[Clique]],
     domain: Domain,
-    opened: tuple[MaskPlan, Mapping[str, MaskShares]] | None = None,
+    opening: _Opening | None = None,
 ) -> Iterator[NoisyMarginal]:
-    """The marginals of a sum; where parties may vanish, from what `opened` it."""
-    request = messages.decode(records[0].question, kind)
-    replies = {r.party: messages.decode(r.answer, Counts) for r in records}
-    masked = any(isinstance(r.sums.recovery, Recovery) for r in replies.values())
-    few = opened is not None and len(opened[1]) < opened[0].threshold
-    if few or masked != (opened is not None) or not (masked or len(records) == len(request.keys)):
-        return  # it opens later, or the run was cut short: masks do not cancel
+    """Yield the marginals of a sum; where parties may vanish, from what opened it."""
+    request = _question(records, kind)
+    replies = _answers(records, Counts)
+    is_masked = any(isinstance(r.sums.recovery, Recovery) for r in replies.values())
+    is_complete = len(records) == len(request.keys)
+
+    # A sum that is masked opens in a later step, with enough shares. One that is not masked lacks
+    # nothing, unless the run was cut short: then masks of pairs do not cancel.
+    if opening is None:
+        opens = is_complete and not is_masked
+    else:
+        opens = is_masked and len(opening.shares) >= opening.plan.threshold
+    if not opens:
+        return
+
     cliques = request.cliques if isinstance(request, Count) else request.queries
-    times = (isinstance(request, Count) and request.times) or (1,) * len(cliques)
-    absent = sorted({a for c in cliques for a in c} - set(domain.names))
+    # How often every marginal was counted; a party adds its noise once to all times together.
+    times: Sequence[int] = ()
+    if isinstance(request, Count):
+        times = request.times
+    if not times:
+        times = (1,) * len(cliques)
+
+    absent = sorted({name for clique in cliques for name in clique} - set(domain.names))
     if absent:
         raise WireError(f"the transcript counts {', '.join(absent)}, which the domain lacks")
-    shapes = [domain.shape(c) for c in cliques]
-    if opened is None:
+    shapes = [domain.shape(clique) for clique in cliques]
+
+    # Masks cancel in the sum of all parties, or are taken away with what opened them.
+    if opening is None:
         tables = summed(replies.items(), shapes)
     else:
-        plan, shares = opened
         context = f"{records[0].run}/{records[0].step}/1"
-        tables = opened_sum(context, replies, shares, plan, shapes)
+        tables = opened_sum(context, replies, opening.shares, opening.plan, shapes)
+
     sigma = request.share_sigma * sqrt(len(replies))
     cohort = tuple(name for name in request.keys if name in replies)
-    for clique, table, k in zip(cliques, tables, times, strict=True):
+    for clique, table, count in zip(cliques, tables, times, strict=True):
         contributors = cohort
+        # In FLAIM a party adds counts only to the marginals that it chose, and noise to all.
         if isinstance(request, MeasureQueries):
-            contributors = tuple(name for name in cohort if clique in chosen.get(name, ()))
-        measurement = Measurement(clique, table / k, sigma / k)
+            contributors = tuple(name for name in cohort if clique in choices.get(name, ()))
+        measurement = Measurement(clique, table / count, sigma / count)
         yield NoisyMarginal(cohort, contributors, measurement)
 
 
 def sent_latents(path: Path) -> dict[str, Matrix]:
-    """Every party's latents in a transcript of SiloFuse; classes that it sent stand behind them.
+    """Return every party's latents in a transcript of SiloFuse.
 
-    A transcript without latents of all rows raises `InputError`.
+    Classes that a party sent stand behind its latents. A transcript without latents of all rows
+    raises `InputError`.
     """
-    found: dict[str, Matrix] = {}
+    latents: dict[str, Matrix] = {}
     for question, answers in groupby(read_transcript(path), key=lambda r: r.question):
         tag = msgspec.msgpack.decode(question)["type"]
         if tag in ("silofuse/code", "silofuse/code_noised"):
-            found |= {record.party: _latents(tag, record) for record in answers}
-    if not found:
+            latents |= {record.party: _latents(tag, record) for record in answers}
+    if not latents:
         raise InputError(f"{path}: holds no latents of all rows; give the folder of a SiloFuse run")
-    return found
+    return latents
 
 
 def _latents(tag: str, record: TranscriptRecord) -> Matrix:
+    """Return the latents of one answer, (rows, width); classes one-hot behind them."""
+    # Under a budget they are integers on a grid.
     if tag == "silofuse/code_noised":
-        noised = messages.decode(record.answer, Noised).latents.value.numpy().astype(np.float32)
-        return noised * np.float32(GRID)
+        noised = messages.decode(record.answer, Noised).latents.value.numpy()
+        return noised.astype(np.float32) * np.float32(GRID)
+
     reply = messages.decode(record.answer, Coded)
     Z = np.asarray(reply.latents.value.numpy(), dtype=np.float32)
     for classes, options in zip(reply.classes, reply.options, strict=True):
         codes = classes.value.numpy().astype(np.int64)
-        Z = np.concatenate([Z, np.eye(options.value, dtype=np.float32)[codes]], 1)
+        one_hot = np.eye(options.value, dtype=np.float32)[codes]
+        Z = np.concatenate([Z, one_hot], 1)
     return Z
 
 
@@ -329,63 +417,79 @@ def attack_run(
     ledgers = {ledger.owner: ledger for ledger in map(Ledger.read, files)}
     if not ledgers:
         raise InputError(f"{folder}: there are no ledgers; give the folder of a finished run")
+    # A central run has one party, whose name nobody has to know.
     if len(ledgers) == 1 and not isinstance(data, dict | list | tuple):
         data = {next(iter(ledgers)): data}
-    encoder = fitted.model.encoder
-    named = _parties_of_run(data, None, sorted(ledgers))
-    _require_bounded(fitted, named)
+    tables = _parties_of_run(data, None, sorted(ledgers))
+    _require_bounded(fitted, tables)
+
+    count = targets // 2
     if fitted.columns:
-        return (_whole_rows(fitted, named, control, ledgers, folder, targets // 2, seed),)
-    parts = {name: coded_rows(name, _rows(fitted, part), encoder) for name, part in named.items()}
-    others = _rows(fitted, control)
-    others = others if isinstance(others, Codes) else encoder.encode(others)
-    if fitted.info.name == "distaim":
-        seen = shared_counts(folder / TRANSCRIPT, fitted)
-    else:
-        known = {name: int(fitted.settings.get(name, d)) for name, d in _VANISHING.items()}
-        seen = noisy_marginals(folder / TRANSCRIPT, encoder.domain, **known)
+        return (_whole_rows(fitted, tables, control, ledgers, folder, count, seed),)
+
+    encoder = fitted.model.encoder
+    parts = {
+        name: coded_rows(name, _rows(fitted, table), encoder) for name, table in tables.items()
+    }
+    others = _coded(fitted, control)
+    views = _views(folder / TRANSCRIPT, fitted)
     return tuple(
-        _exposure(name, parts, others, seen, ledgers[name].rho, targets // 2, fold_in(seed, name))
+        _exposure(name, parts, others, views, ledgers[name].rho, count, fold_in(seed, name))
         for name in parts
     )
 
 
+def _views(transcript: Path, fitted: Fit) -> list[NoisyMarginal]:
+    """Return the noisy marginals of a run over split rows."""
+    if fitted.info.name == "distaim":
+        return shared_counts(transcript, fitted)
+    vanishing = {
+        name: int(fitted.settings.get(name, default)) for name, default in _VANISHING.items()
+    }
+    model: Any = fitted.model
+    return noisy_marginals(transcript, model.encoder.domain, **vanishing)
+
+
 def _whole_rows(
     fitted: Fit,
-    named: Mapping[str, Any],
+    tables: Mapping[str, Any],
     control: Any,
     ledgers: Mapping[str, Ledger],
     folder: Path,
     count: int,
     seed: Key,
 ) -> Exposure:
-    """The attack on rows that lie at all parties, beside what all ledgers together allow."""
+    """Attack rows that lie at all parties, and compare with what all ledgers together allow."""
     encoder = fitted.model.encoder
-    whole = beside([read(named[name]).select(list(own)) for name, own in fitted.columns.items()])
-    known = fitted.learned(whole).select(list(encoder.schema.names))
-    rows = {EVERYONE: encoder.encode(known)}
-    others = _rows(fitted, control)
-    others = others if isinstance(others, Codes) else encoder.encode(others)
-    seen = [
-        replace(one, cohort=(EVERYONE,), contributors=(EVERYONE,))
-        for one in secure_marginals(folder / TRANSCRIPT, fitted)
+    parts = [read(tables[name]).select(list(columns)) for name, columns in fitted.columns.items()]
+    learned = fitted.learned(beside(parts)).select(list(encoder.schema.names))
+    rows = {EVERYONE: encoder.encode(learned)}
+    others = _coded(fitted, control)
+    views = [
+        replace(view, cohort=(EVERYONE,), contributors=(EVERYONE,))
+        for view in secure_marginals(folder / TRANSCRIPT, fitted)
     ]
-    paid = sum(e.rho * e.count for e in of_one_person(one.events for one in ledgers.values()))
-    return _exposure(EVERYONE, rows, others, seen, paid, count, fold_in(seed, EVERYONE))
+    # A release that parties make together is in several ledgers, and counts once.
+    events = of_one_person(ledger.events for ledger in ledgers.values())
+    rho = sum(event.rho * event.count for event in events)
+    return _exposure(EVERYONE, rows, others, views, rho, count, fold_in(seed, EVERYONE))
 
 
-def _require_bounded(fitted: Fit, named: Mapping[str, Any]) -> None:
+def _require_bounded(fitted: Fit, tables: Mapping[str, Any]) -> None:
     """Refuse rows of which the run left some out: nobody but the party knows which ones."""
     budget = fitted.budget
     if budget.by_row:
         return
     most = budget.neighbours.rows
-    for name, part in named.items():
-        if isinstance(part, Codes):
+    for name, table in tables.items():
+        # Codes have no column that names a person.
+        if isinstance(table, Codes):
             continue
-        owners = owners_in({f"party {name!r}": read(part)}, budget.unit)[f"party {name!r}"]
+        label = f"party {name!r}"
+        owners = owners_in({label: read(table)}, budget.unit)[label]
         _, counts = relabelled(owners)
-        if over := int((counts > most).sum()):
+        over = int((counts > most).sum())
+        if over:
             raise InputError(
                 f"party {name!r}: {over} of {budget.unit!r} have more than rows_per_unit = {most} "
                 "rows, of which the run left some out, and its transcript does not show which. "
@@ -393,56 +497,75 @@ def _require_bounded(fitted: Fit, named: Mapping[str, Any]) -> None:
             )
 
 
-def _rows(fitted: Fit, part: Any) -> Any:
-    """Rows with the columns that the model knows, unless they are codes."""
-    return part if isinstance(part, Codes) else fitted.learned(read(part))
+def _rows(fitted: Fit, table: Any) -> Any:
+    """Return rows with the columns that the model knows; codes as they are."""
+    if isinstance(table, Codes):
+        return table
+    return fitted.learned(read(table))
+
+
+def _coded(fitted: Fit, table: Any) -> Codes:
+    """Return rows as the codes that the model knows."""
+    rows = _rows(fitted, table)
+    if isinstance(rows, Codes):
+        return rows
+    codes: Codes = fitted.model.encoder.encode(rows)
+    return codes
 
 
 def _parties_of_run(
     data: Any, names: Sequence[str] | None, parties: Sequence[str]
 ) -> dict[str, Any]:
-    """One table per party, by name; refuses other parties than the run's."""
-    parts = named_parties(data, names)
-    if set(parts) != set(parties):
+    """Return one table per party, by name; refuse other parties than the run's."""
+    tables = named_parties(data, names)
+    if set(tables) != set(parties):
         raise RosterError(
-            f"data names {', '.join(parts)}; the run's parties are {', '.join(parties)}. Give each "
-            "party's rows under its name"
+            f"data names {', '.join(tables)}; the run's parties are {', '.join(parties)}. Give "
+            "each party's rows under its name"
         )
-    return parts
+    return tables
 
 
 def _exposure(
     name: str,
     parts: Mapping[str, Codes],
     others: Codes,
-    seen: Sequence[NoisyMarginal],
+    views: Sequence[NoisyMarginal],
     rho: float,
     count: int,
     key: Key,
 ) -> Exposure:
-    mine = [one for one in seen if name in one.contributors]
+    """Attack one party's rows, as many as `count` if there are so many, and as many others."""
+    own_views = [view for view in views if name in view.contributors]
+    if not own_views:
+        return Exposure(name, 0, None, "its rows are in no sum of this run")
+
+    # At most half of the rows are attacked; the rest is what the adversary knows.
     rows = parts[name]
     count = min(count, rows.num_rows // 2, others.num_rows)
-    if not mine or count < FEWEST:
-        why = f"fewer than {2 * FEWEST} rows" if mine else "its rows are in no sum of this run"
-        return Exposure(name, len(mine), None, why)
+    if count < FEWEST:
+        return Exposure(name, len(own_views), None, f"fewer than {2 * FEWEST} rows")
+
     order = generator(fold_in(key, "members")).permutation(rows.num_rows)
-    strangers = generator(fold_in(key, "others")).permutation(others.num_rows)[:count]
+    other_order = generator(fold_in(key, "others")).permutation(others.num_rows)
     risk = transcript_attack(
-        [_alone(one, name, parts) for one in mine],
+        [_alone(view, name, parts) for view in own_views],
         rows.take(order[:count]),
-        others.take(strangers),
+        others.take(other_order[:count]),
         rows.take(order[count:]),
         rho=rho,
     )
-    return Exposure(name, len(mine), risk)
+    return Exposure(name, len(own_views), risk)
 
 
-def _alone(seen: NoisyMarginal, name: str, parts: Mapping[str, Codes]) -> Measurement:
-    """The measurement without the rows of other parties, which this adversary knows."""
-    m = seen.measurement
-    known = sum(marginal(parts[other], m.clique) for other in seen.contributors if other != name)
-    return Measurement(m.clique, np.asarray(m.counts - known, dtype=np.float64), m.sigma)
+def _alone(view: NoisyMarginal, name: str, parts: Mapping[str, Codes]) -> Measurement:
+    """Return the measurement without the rows of other parties, which this adversary knows."""
+    m = view.measurement
+    of_others = sum(
+        marginal(parts[other], m.clique) for other in view.contributors if other != name
+    )
+    counts = np.asarray(m.counts - of_others, dtype=np.float64)
+    return Measurement(m.clique, counts, m.sigma)
 
 
 # Latents, inverted
@@ -497,10 +620,11 @@ def invert_run(
             "TwoRound there is attack_run"
         )
     parties = list(fitted.columns)
-    parts = _parties_of_run(data, None if isinstance(data, Mapping) else parties, parties)
-    tables = {name: read(part) for name, part in parts.items()}
+    names = None if isinstance(data, Mapping) else parties
+    by_party = _parties_of_run(data, names, parties)
+    tables = {name: read(table) for name, table in by_party.items()}
     latents = sent_latents(Path(folder) / TRANSCRIPT)
-    return _inverted(latents, fitted, tables, known=known, pairs=pairs, most=most, key=seed)
+    return _inverted(latents, fitted, tables, leaked=known, pairs=pairs, most=most, key=seed)
 
 
 def _inverted(
@@ -508,58 +632,85 @@ def _inverted(
     fitted: Fit,
     tables: Mapping[str, Table],
     *,
-    known: int,
+    leaked: int,
     pairs: int,
     most: int,
     key: Key,
     **options: Any,
 ) -> tuple[Inversion, ...]:
-    made = _made(fitted, pairs, fold_in(key, "pairs")) if fitted.shared and pairs else {}
-    found = []
+    """Invert every party's latents; numbers and key as of `invert_run`, options as of `invert`."""
+    # Only where columns are shared does the coordinator get the rows that latents decode to.
+    synthetic: dict[str, tuple[Matrix, Table]] = {}
+    if fitted.shared and pairs:
+        synthetic = _synthetic_pairs(fitted, pairs, fold_in(key, "pairs"))
+
+    inversions = []
     for name, Z in latents.items():
-        own = [one.column for one in fitted.model.net.decoders[name].features.encodings]
-        rows = fitted.learned(tables[name]).select(own)
-        schema = fitted.model.schema.select(own)
-        named = {"key": fold_in(key, name), "schema": schema, "most": most, **options}
-        leaked = invert(Z, rows, known, **named) if known and len(Z) > 2 * known else None
-        mine = invert(Z, rows, 0, synthetic=made[name], **named) if name in made else None
-        found.append(Inversion(name, leaked, mine))
-    return tuple(found)
+        encodings = fitted.model.net.decoders[name].features.encodings
+        columns = [encoding.column for encoding in encodings]
+        rows = fitted.learned(tables[name]).select(columns)
+        schema = fitted.model.schema.select(columns)
+        shared = {"key": fold_in(key, name), "schema": schema, "most": most, **options}
+
+        # As many rows as leaked are needed to judge the inverse, at least.
+        by_leaked = None
+        if leaked and len(Z) > 2 * leaked:
+            by_leaked = invert(Z, rows, leaked, **shared)
+        by_pairs = None
+        if name in synthetic:
+            by_pairs = invert(Z, rows, 0, synthetic=synthetic[name], **shared)
+        inversions.append(Inversion(name, by_leaked, by_pairs))
+    return tuple(inversions)
 
 
-def _made(fitted: Fit, count: int, key: Key) -> dict[str, tuple[Matrix, Table]]:
-    """Latents that the coordinator draws, and the columns that it is given for them."""
+def _synthetic_pairs(fitted: Fit, count: int, key: Key) -> dict[str, tuple[Matrix, Table]]:
+    """Return latents that the coordinator draws, and the columns that it is given for them."""
     net: JoinedGenerator = fitted.model.net
     V = net.joint.sample(count, key=key)
-    pairs, start = {}, 0
+    pairs: dict[str, tuple[Matrix, Table]] = {}
+    start = 0
     for name, decoder in net.decoders.items():
-        part = V[:, start : start + decoder.width]
+        Z = V[:, start : start + decoder.width]
         start += decoder.width
-        X = decoder.decode(part, key=fold_in(key, "home", name))
-        pairs[name] = part, decoder.features.decode(X, key=fold_in(key, "values"))
+        X = decoder.decode(Z, key=fold_in(key, "home", name))
+        pairs[name] = (Z, decoder.features.decode(X, key=fold_in(key, "values")))
     return pairs
 
 
 def recovered_shares(path: Path, fitted: Any, tables: Mapping[str, Table]) -> dict[str, float]:
-    """Shares of real cells that the coordinator recovers from latents, for the owners' report.
+    """Return shares of real cells that the coordinator recovers from latents.
 
-    Quick inverses on a few rows: a lower bound of what more effort would get. There is a share per
-    party and way, beside what the best constant guess gets; the result is empty where the run sent
-    no latents of all rows.
+    They are for the owners' report. Quick inverses on a few rows give a lower bound of what more
+    effort would get. There is a share per party and way, beside what the best constant guess gets;
+    the result is empty where the run sent no latents of all rows.
     """
     try:
         latents = sent_latents(path)
     except InputError:
         return {}
-    found = _inverted(latents, fitted, tables, known=50, pairs=500, most=500, key=0, methods=_QUICK)
+    inversions = _inverted(
+        latents,
+        fitted,
+        tables,
+        leaked=_QUICK_LEAKED,
+        pairs=_QUICK_PAIRS,
+        most=_QUICK_JUDGED,
+        key=0,
+        methods=_QUICK,
+    )
     shares: dict[str, float] = {}
-    for one in found:
-        for way, risk in (("50 leaked rows", one.leaked), ("pairs it makes", one.made)):
+    for inversion in inversions:
+        ways = {
+            f"{_QUICK_LEAKED} leaked rows": inversion.leaked,
+            "pairs it makes": inversion.made,
+        }
+        for way, risk in ways.items():
             if risk is None:
                 continue
             cells = [column.found for column in risk.columns]
-            right = sum(c.recovered.value for c in cells) / len(cells)
-            plain = sum(c.baseline.value for c in cells) / len(cells)
-            shares[f"cells of {one.party} that the coordinator recovers, {way}"] = right
-            shares[f"cells of {one.party} that a constant guess gets, {way}"] = plain
+            recovered = sum(cell.recovered.value for cell in cells) / len(cells)
+            guessed = sum(cell.baseline.value for cell in cells) / len(cells)
+            party = inversion.party
+            shares[f"cells of {party} that the coordinator recovers, {way}"] = recovered
+            shares[f"cells of {party} that a constant guess gets, {way}"] = guessed
     return shares

@@ -19,7 +19,8 @@ def adult() -> Table:
         >>> adult().num_rows
         48842
     """
-    with as_file(files("siloweave.datasets") / "adult.parquet") as path:
+    file = files("siloweave.datasets") / "adult.parquet"
+    with as_file(file) as path:
         return read(path)
 
 
@@ -30,5 +31,6 @@ def adult_schema() -> Schema:
         >>> adult_schema()["age"].low, adult_schema()["workclass"].missing
         (17, True)
     """
-    with as_file(files("siloweave.datasets") / "adult_schema.json") as path:
+    file = files("siloweave.datasets") / "adult_schema.json"
+    with as_file(file) as path:
         return Schema.from_json(path.read_bytes())

@@ -43,17 +43,32 @@ from siloweave.privacy.events import BaseEvent, Event, encode, known, order_of
 #: Significant digits of a printed epsilon.
 DIGITS = 7
 
-_UNIT = 2**100  # one nat of loss, in the integers that totals are kept in
-_FLOAT_SLACK = 1e-12  # relative; what adding floats may lose, far below the printed digits
+# One nat of loss, in the integers that totals are stored in.
+_UNIT = 2**100
+# Relative; what adding floats may lose, far below the printed digits.
+_FLOAT_SLACK = 1e-12
+
+# Renyi orders of the third reading: alpha - 1 from the first to the last of these, in ratios of
+# 1.05. The head of this file says what so fine a grid loses.
 _ORDERS = 378
-_PLD_LARGEST = 30.0  # nats; beyond it the table of losses gets large and nothing is gained
-_HALVINGS = 8  # of where a delta is sought
-_GROUP_LARGEST, _GROUP_LEAST = 500.0, 1e-200  # nats of several changes together; a delta of one
-_PLD_MOST = 16  # different events
+_FIRST_STEP = 0.0102
+_LAST_STEP = 1e6
+
+# Nats of pure epsilon; beyond it the table of losses gets large and nothing is gained.
+_PLD_LARGEST = 30.0
+# Different events in a list that is read by its loss distribution.
+_PLD_MOST = 16
+
+# Halvings of the interval, on a logarithmic scale, where `_one_after_the_other` seeks a delta.
+_HALVINGS = 8
+# Nats of several changes together, above which a delta does not suffice; exp overflows at 709.
+_GROUP_LARGEST = 500.0
+# The least delta of one change that is tried.
+_GROUP_LEAST = 1e-200
 
 
 def round_up(value: float) -> float:
-    """``value`` rounded up to :data:`DIGITS` significant digits.
+    """Round a number up to :data:`DIGITS` significant digits.
 
     A relative excess below 1e-12 is taken for the rounding of sums of floats and cut off.
     """
@@ -61,13 +76,15 @@ def round_up(value: float) -> float:
         return value
     shift = DIGITS - 1 - math.floor(math.log10(abs(value)))
     scaled = math.ceil(value * (1 - _FLOAT_SLACK) * 10.0**shift)
+    # Read from its digits, so that it prints with these and no others.
     return float(f"{scaled}e{-shift}")
 
 
 @lru_cache(maxsize=16384)
 def _units(value: float) -> int:
-    """A finite loss as an integer number of units, rounded up."""
+    """Return a finite loss as an integer number of units, rounded up."""
     numerator, denominator = value.as_integer_ratio()
+    # Floor division of the negative rounds up.
     return -((-numerator * _UNIT) // denominator)
 
 
@@ -82,52 +99,76 @@ class Tally:
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
+        # Total zCDP, and the total probability of escaping it; both in `_UNIT`s.
         self._rho = 0
-        self._escapes = 0  # total probability of escaping the zCDP
-        self._pure: int | None = 0  # None: at least one event has no pure epsilon
-        self._kinds: dict[BaseEvent, int] = {}  # how often, while every event has a pure epsilon
+        self._escapes = 0
+        # Total pure epsilon, and how often each event occurs. None and empty as soon as one event
+        # has no pure epsilon.
+        self._pure: int | None = 0
+        self._kinds: dict[BaseEvent, int] = {}
+        # Steps on samples; the zCDP of everything else; and that of steps for replaced rows, as if
+        # nothing was sampled.
         self._steps: dict[sampled.SampledStep, int] = {}
-        self._unsampled = 0  # zCDP of everything else
-        self._replaced = 0  # zCDP of steps for replaced rows, as if nothing was sampled
-        self._orders: frozenset[int] = frozenset()  # the only ones to read at, if there are any
-        self._up_to = math.inf  # no order above it is read at
+        self._unsampled = 0
+        self._replaced = 0
+        # The only orders to read at, if there are any, and the largest that may be read at.
+        self._orders: frozenset[int] = frozenset()
+        self._up_to = math.inf
         self._private = True
         for event in events:
             self.add(event)
 
     def copy(self) -> "Tally":
-        """An independent tally of the same events."""
+        """Return an independent tally of the same events."""
         twin = copy(self)
-        twin._steps, twin._kinds = dict(self._steps), dict(self._kinds)
+        # All else is immutable, and shared.
+        twin._steps = dict(self._steps)
+        twin._kinds = dict(self._kinds)
         return twin
 
     def add(self, event: Event) -> None:
         """Count one more event; LedgerError, and nothing is counted, if it is unknown."""
-        cost, pure, count, step = known(event).rho, event.pure, event.count, event.step
+        cost = known(event).rho
         if not math.isfinite(cost):
             self._private = False
             return
+
+        # Everything that may fail is read before anything is counted.
+        pure = event.pure
+        count = event.count
+        step = event.step
+        order = order_of(event)
         total = _units(cost) * count
+        escapes = _units(event.delta) * count
+        up_to = event.up_to
+
         self._rho += total
-        self._escapes += _units(event.delta) * count
-        self._up_to = min(self._up_to, event.up_to)
-        if (order := order_of(event)) is not None:
+        self._escapes += escapes
+        self._up_to = min(self._up_to, up_to)
+        if order is not None:
             self._orders |= {order}
+
         if step is None:
             self._unsampled += total
         else:
             self._steps[step] = self._steps.get(step, 0) + count
-            self._replaced += total if step.replaced else 0
+            if step.replaced:
+                self._replaced += total
+
         if math.isinf(pure):
-            self._pure, self._kinds = None, {}
+            self._pure = None
+            self._kinds = {}
         elif self._pure is not None:
             self._pure += _units(pure) * count
-            one = event if count == 1 else msgspec.structs.replace(event, count=1)
-            self._kinds[one] = self._kinds.get(one, 0) + count
+            # Equal events add up, whether they came as one with a count or one by one.
+            single = event if count == 1 else msgspec.structs.replace(event, count=1)
+            self._kinds[single] = self._kinds.get(single, 0) + count
 
     def steps(self, event: Event) -> int:
-        """How many steps on samples were counted that are like those of an event."""
-        return 0 if event.step is None else self._steps.get(event.step, 0)
+        """Count the steps on samples so far that are like those of an event."""
+        if event.step is None:
+            return 0
+        return self._steps.get(event.step, 0)
 
     @property
     def orders(self) -> frozenset[int]:
@@ -142,11 +183,12 @@ class Tally:
     @property
     def delta(self) -> float:
         """Total probability with which the events may escape :attr:`rho`, rounded up; mostly 0."""
-        total = self._escapes / _UNIT
-        return total if self._escapes == 0 else math.nextafter(total, math.inf)
+        if self._escapes == 0:
+            return 0.0
+        return math.nextafter(self._escapes / _UNIT, math.inf)
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta``, rounded up to :data:`DIGITS` digits; see :func:`epsilon`."""
+        """Return epsilon at ``delta``, rounded up to :data:`DIGITS` digits; see :func:`epsilon`."""
         if not 0 < delta < 1:
             raise InputError(
                 f"epsilon: delta = {delta} must lie strictly between 0 and 1, for example 1e-6."
@@ -155,48 +197,66 @@ class Tally:
             return math.inf
         if self._rho == 0:
             return 0.0
-        left = delta if self._escapes == 0 else delta - self.delta
-        if left <= 0:
+
+        # What events may escape with is taken from delta before anything is read.
+        remaining = delta - self.delta
+        if remaining <= 0:
             return math.inf
         if self._orders:
-            return round_up(max(self._at(order, left) for order in self._orders))
-        readings = [_from_rho(self._rho / _UNIT, left, self._up_to)]
+            # The smallest of several readings would be one that outputs may have chosen.
+            at_orders = [self._reading_at(order, remaining) for order in self._orders]
+            return round_up(max(at_orders))
+
+        rdp = _from_rho(self._rho / _UNIT, remaining, self._up_to)
         if self._up_to < math.inf:
-            return round_up(readings[0])
-        return round_up(min(readings + self._others(delta, left)))
+            return round_up(rdp)
+        return round_up(min([rdp, *self._further_readings(delta, remaining)]))
 
     def epsilon_of_several(self, times: int, delta: float) -> float:
-        """Epsilon where each event moves so many times as far; see :func:`epsilon_at_parties`."""
+        """Return epsilon where each event moves so many times as far: `epsilon_at_parties`."""
         if not self._private:
             return math.inf
         if self._steps or self._orders or self._up_to < math.inf:
             return _one_after_the_other(self.epsilon, times, delta)
-        left = delta - times * self.delta
-        return epsilon_of_rho(times**2 * self.rho, left) if left > 0 else math.inf
+        # Sensitivities grow by the factor, zCDP by its square, and every change may escape.
+        remaining = delta - times * self.delta
+        if remaining <= 0:
+            return math.inf
+        return epsilon_of_rho(times**2 * self.rho, remaining)
 
-    def _others(self, delta: float, left: float) -> list[float]:
-        """Readings that hold where zCDP holds at all orders."""
+    def _further_readings(self, delta: float, remaining: float) -> list[float]:
+        """Return the readings that hold where zCDP holds at all orders.
+
+        Pure events escape nothing, so these have all of `delta`; the others have what remains.
+        """
         readings = []
         if self._pure is not None:
             readings.append(self._pure / _UNIT)
             if len(self._kinds) <= _PLD_MOST:
+                # In one order, so that equal lists share one entry of the cache.
                 kinds = sorted(self._kinds.items(), key=lambda kind: encode(kind[0]))
                 readings.append(_from_pld(tuple(kinds), delta))
         if self._steps:
-            steps = _whole(self._steps, False), _whole(self._steps, True)
-            readings.append(sampled.from_whole_orders(self._unsampled / _UNIT, *steps, left))
+            added = _whole(self._steps, replaced=False)
+            replaced = _whole(self._steps, replaced=True)
+            rest = self._unsampled / _UNIT
+            readings.append(sampled.from_whole_orders(rest, added, replaced, remaining))
         return readings
 
-    def _at(self, order: int, delta: float) -> float:
-        """The reading at one order; steps for replaced rows count as if nothing was sampled."""
+    def _reading_at(self, order: int, delta: float) -> float:
+        """Return the reading at one order; steps for replaced rows count as if unsampled."""
         if order > self._up_to:
             return math.inf
         rest = (self._unsampled + self._replaced) / _UNIT
-        return sampled.at_order(order, rest, _whole(self._steps, False), delta)
+        added = _whole(self._steps, replaced=False)
+        return sampled.at_order(order, rest, added, delta)
 
 
 def _one_after_the_other(of_one: Callable[[float], float], times: int, delta: float) -> float:
-    """A bound on so many changes that follows from bounds on one, at a smaller delta.
+    """Bound what so many changes cost by bounds on one change, at a smaller delta.
+
+    If one change is (e, d), m of them are (m e, d (1 + E + ... + E^(m - 1))) with E = exp(e), and
+    that sum is (E^m - 1) / (E - 1) (group privacy: Vadhan 2017, lemma 2.2).
 
     Args:
         of_one: The epsilon of one change at a delta; it falls as delta grows.
@@ -205,16 +265,22 @@ def _one_after_the_other(of_one: Callable[[float], float], times: int, delta: fl
     """
 
     def fits(part: float) -> bool:
-        one = of_one(part)
-        if times * one > _GROUP_LARGEST:
+        epsilon = of_one(part)
+        if times * epsilon > _GROUP_LARGEST:
             return False
-        growth = math.expm1(times * one) / math.expm1(one) if one else float(times)
+        # At epsilon 0 every term of the sum is 1.
+        growth = float(times)
+        if epsilon:
+            growth = math.expm1(times * epsilon) / math.expm1(epsilon)
         return part * growth <= delta
 
-    above = delta  # which is too much, as times > 1
+    # All of delta is too much for one change, as times > 1. From a fair part it is divided until it
+    # fits, and then as much as fits is sought between the two.
+    above = delta
     part = delta / times
     while not fits(part):
-        above, part = part, part / 4
+        above = part
+        part = part / 4
         if part < _GROUP_LEAST:
             return math.inf
     for _ in range(_HALVINGS):
@@ -227,7 +293,7 @@ def _one_after_the_other(of_one: Callable[[float], float], times: int, delta: fl
 
 
 def epsilon(events: Iterable[Event], delta: float) -> float:
-    """The epsilon that ``events`` cost together, adaptively one after the other.
+    """Return the epsilon that ``events`` cost together, adaptively one after the other.
 
     Args:
         events: what was released; the order does not matter.
@@ -258,21 +324,22 @@ def epsilon(events: Iterable[Event], delta: float) -> float:
 
 
 def of_one_person(ledgers: Iterable[Iterable[Event]]) -> list[Event]:
-    """All that is released about one person, whose data lies at every owner of these ledgers.
+    """Return all that is released about one person, whose data lies at every owner of the ledgers.
 
     A release that two parties make together is in both of their ledgers, and counts once.
     """
-    own: list[Event] = []
+    single: list[Event] = []
     joint: Counter[Event] = Counter()
     for ledger in ledgers:
         events = list(ledger)
-        own += [event for event in events if not event.joint]
+        single += [event for event in events if not event.joint]
+        # The larger count of both: one ledger may have the same joint release several times.
         joint |= Counter(event for event in events if event.joint)
-    return own + list(joint.elements())
+    return single + list(joint.elements())
 
 
 def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> float:
-    """The largest epsilon towards one of two or more parties, which all hold the same people.
+    """Return the largest epsilon towards one of two or more parties that hold the same people.
 
     For it no row comes or goes, and values of one can differ at all other parties.
 
@@ -283,19 +350,25 @@ def epsilon_to_parties(ledgers: Iterable[Iterable[Event]], delta: float) -> floa
     A replaced row is also one that goes and one that comes, so what the ledgers say of two such
     changes one after the other holds, and the smaller of both bounds is taken.
     """
-    own = [list(events) for events in ledgers]
-    others = [of_one_person(own[:k] + own[k + 1 :]) for k in range(len(own))]
-    return max(_of_replaced(seen, delta) for seen in others)
+    by_party = [list(events) for events in ledgers]
+    # A party sees what all others release; its own values are no news to it.
+    views = [
+        of_one_person(by_party[:observer] + by_party[observer + 1 :])
+        for observer in range(len(by_party))
+    ]
+    return max(_of_replaced(events, delta) for events in views)
 
 
 def _of_replaced(events: Sequence[Event], delta: float) -> float:
-    """The epsilon of a replaced row, by releases that are priced for added and removed ones."""
+    """Return the epsilon of a replaced row, by releases priced for added and removed ones."""
     changed = Tally(replaced for event in events for replaced in _changed(event))
-    return min(changed.epsilon(delta), Tally(events).epsilon_of_several(2, delta))
+    as_replaced = changed.epsilon(delta)
+    as_two_changes = Tally(events).epsilon_of_several(2, delta)
+    return min(as_replaced, as_two_changes)
 
 
 def epsilon_at_parties(ledgers: Iterable[Iterable[Event]], parties: int, delta: float) -> float:
-    """The epsilon of a unit that has rows at several parties, which hold different rows.
+    """Return the epsilon of a unit that has rows at several parties, which hold different rows.
 
     A ledger prices what its owner releases of the unit's rows there. A masked sum is in the ledger
     of every party that adds to it, and moves by what all of them add.
@@ -359,14 +432,16 @@ def most_of_several(epsilon: float, times: int, delta: float, order: int) -> flo
 
 
 def _changed(event: Event) -> tuple[Event, ...]:
-    """What a release is priced as where values of a row change."""
+    """Return what a release is priced as where values of a row change."""
+    # A row leaves one cell and enters another: two counts.
     if event.step is None:
         return event, event
-    return (msgspec.structs.replace(event, replace_one=True, order=msgspec.UNSET),)
+    replaced = msgspec.structs.replace(event, replace_one=True, order=msgspec.UNSET)
+    return (replaced,)
 
 
 def rho(events: Iterable[Event]) -> float:
-    """Total zCDP of ``events``; a pure epsilon counts epsilon^2 / 2, no privacy is infinite.
+    """Add up the zCDP of ``events``; a pure epsilon counts epsilon^2 / 2, no privacy is infinite.
 
     Example:
         >>> from siloweave.privacy.events import Gaussian, Laplace
@@ -377,7 +452,7 @@ def rho(events: Iterable[Event]) -> float:
 
 
 def epsilon_of_rho(total: float, delta: float) -> float:
-    """What a ledger reads when its events total ``total`` zCDP and are not all pure."""
+    """Return what a ledger reads when its events total ``total`` zCDP and are not all pure."""
     if total == 0 or math.isinf(total):
         return total
     return round_up(_from_rho(_units(total) / _UNIT, delta))
@@ -385,40 +460,46 @@ def epsilon_of_rho(total: float, delta: float) -> float:
 
 @lru_cache(maxsize=1)
 def _orders() -> tuple[float, ...]:
-    """Renyi orders: alpha - 1 in equal ratios of 1.05 from 0.0102 to a million."""
-    step = math.log(1e6 / 0.0102) / (_ORDERS - 1)
-    return tuple(1 + 0.0102 * math.exp(step * index) for index in range(_ORDERS))
+    """Return Renyi orders: alpha - 1 in equal ratios of 1.05 from 0.0102 to a million."""
+    log_ratio = math.log(_LAST_STEP / _FIRST_STEP) / (_ORDERS - 1)
+    steps = (_FIRST_STEP * math.exp(log_ratio * index) for index in range(_ORDERS))
+    return tuple(1 + step for step in steps)
 
 
 @lru_cache(maxsize=65536)
 def _from_rho(total: float, delta: float, up_to: float = math.inf) -> float:
+    """Return epsilon at ``delta`` of zCDP that holds at Renyi orders up to a largest one."""
+    # Imported here, as it takes seconds and most commands read no ledger.
     import dp_accounting as dpa
 
-    accountant = dpa.rdp.RdpAccountant([order for order in _orders() if order <= up_to])
+    orders = [order for order in _orders() if order <= up_to]
+    accountant = dpa.rdp.RdpAccountant(orders)
     accountant.compose(dpa.ZCDpEvent(total))
     return float(accountant.get_epsilon(delta))
 
 
 @lru_cache(maxsize=1024)
 def _from_pld(kinds: tuple[tuple[BaseEvent, int], ...], delta: float) -> float:
+    """Return epsilon by privacy loss distributions; infinite where an event has none."""
     if math.fsum(event.pure * count for event, count in kinds) > _PLD_LARGEST:
         return math.inf
     import dp_accounting as dpa
 
     accountant = dpa.pld.PLDAccountant()
     for event, count in kinds:
-        one = event.dp_event()
-        if not accountant.supports(one):
+        single = event.dp_event()
+        if not accountant.supports(single):
             return math.inf
-        accountant.compose(one, count)
+        accountant.compose(single, count)
     return float(accountant.get_epsilon(delta))
 
 
-def _whole(steps: dict[sampled.SampledStep, int], replaced: bool) -> sampled.Whole:
-    """Steps for added or for replaced rows, as they are read at whole orders."""
-    total: dict[tuple[float, float, float], int] = {}
+def _whole(steps: dict[sampled.SampledStep, int], *, replaced: bool) -> sampled.Whole:
+    """Return steps for added or for replaced rows, as they are read at whole orders."""
+    counts: dict[tuple[float, float, float], int] = {}
     for step, count in steps.items():
         if step.replaced is replaced:
             kind = (step.multiplier, step.excess, step.rate)
-            total[kind] = total.get(kind, 0) + count
-    return tuple(sorted(total.items()))
+            counts[kind] = counts.get(kind, 0) + count
+    # Sorted, so that the order in which steps were charged changes no digit.
+    return tuple(sorted(counts.items()))

@@ -80,6 +80,7 @@ _NO_REPLACEMENT = (
 
 def _check_whole(owner: str, name: str, value: object) -> None:
     """Raise BudgetError for what is no whole number of at least 1."""
+    # To Python, True is the whole number 1.
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BudgetError(
             f"{owner}: {name} = {value!r} must be a whole number of at least 1, for example 5."
@@ -151,7 +152,10 @@ class Budget(msgspec.Struct, frozen=True):
     def _check_rows(self) -> None:
         """Refuse numbers of rows and of parties that do not fit the unit."""
         _check_whole("Budget", "parties_per_unit", self.parties_per_unit)
+
+        # A row is one row, at one party.
         if self.unit == ROW:
+            # The one place where a frozen budget is changed: nobody has it yet.
             if self.rows_per_unit is None:
                 msgspec.structs.force_setattr(self, "rows_per_unit", 1)
             _check_whole("Budget", "rows_per_unit", self.rows_per_unit)
@@ -162,6 +166,8 @@ class Budget(msgspec.Struct, frozen=True):
                         "or set unit to the id column that names whose row it is."
                     )
             return
+
+        # A person's rows have to be bounded: every sensitivity is a multiple of their number.
         if self.rows_per_unit is None:
             raise BudgetError(
                 f"Budget: rows_per_unit is missing, and unit = {self.unit!r} is not a row. Give "
@@ -182,7 +188,8 @@ class Budget(msgspec.Struct, frozen=True):
     @property
     def neighbours(self) -> Neighbours:
         """What every sensitivity is a function of: the relation, and the rows of one unit."""
-        assert self.rows_per_unit is not None  # checked when it was made
+        # `_check_rows` replaced None, or refused it.
+        assert self.rows_per_unit is not None
         return Neighbours(self.relation, self.rows_per_unit)
 
     @property
@@ -197,7 +204,7 @@ class Budget(msgspec.Struct, frozen=True):
         return f"a {self.unit!r}{rows} under {str(self.relation)!r}"
 
     def protects_alike(self, other: Budget) -> bool:
-        """Whether costs under both are of the same neighbours, so that they add up."""
+        """Return whether costs under both are of the same neighbours, so that they add up."""
         return (self.unit, self.neighbours) == (other.unit, other.neighbours)
 
     @property
@@ -241,7 +248,7 @@ def _of(neighbours: Neighbours, function: str) -> Neighbours:
 
 
 def marginal_sensitivity(neighbours: Neighbours, *, norm: Literal["l1", "l2"]) -> float:
-    """How far one unit moves a vector of counts in which every row falls into one cell.
+    """Return how far one unit moves a vector of counts in which every row falls into one cell.
 
     Args:
         neighbours: the relation, and how many rows one unit has at most.
@@ -263,19 +270,24 @@ def marginal_sensitivity(neighbours: Neighbours, *, norm: Literal["l1", "l2"]) -
         raise InputError(f"marginal_sensitivity: norm = {norm!r} must be 'l1' or 'l2'.")
     if not _of(neighbours, "marginal_sensitivity").replaces:
         return float(neighbours.rows)
+    # A replaced row leaves one cell and enters another: the vector moves by -1 and by 1.
     return 2.0 if norm == "l1" else math.sqrt(2.0)
 
 
 def size_sensitivity(neighbours: Neighbours) -> float:
-    """How far one unit moves the number of rows: k for add/remove of k rows, 0 for replace-one.
+    """Return how far one unit moves the number of rows.
+
+    That is k for add/remove of k rows, and 0 for replace-one.
 
     **Guarantee**: exact. Under replace-one the number of rows is public by definition.
     """
-    return 0.0 if _of(neighbours, "size_sensitivity").replaces else float(neighbours.rows)
+    if _of(neighbours, "size_sensitivity").replaces:
+        return 0.0
+    return float(neighbours.rows)
 
 
 def l1_score_sensitivity(neighbours: Neighbours) -> float:
-    """How far one unit moves the L1 distance between a count table and a fixed vector.
+    """Return how far one unit moves the L1 distance between a count table and a fixed vector.
 
     Returns:
         Rows: k for add/remove of k rows, 2 for replace-one.
@@ -284,11 +296,12 @@ def l1_score_sensitivity(neighbours: Neighbours) -> float:
     not hold when the vector is scaled by the private number of rows (then up to 2 for each row that
     is added or removed), nor for counts divided by it.
     """
+    # The distance moves by at most as much as the table does (triangle inequality).
     return marginal_sensitivity(neighbours, norm="l1")
 
 
 def r_score_sensitivity(neighbours: Neighbours) -> float:
-    """How far one unit moves an R-score, (n / 2) ||P_ij - P_i x P_j||_1 in whole rows.
+    """Return how far one unit moves an R-score, (n / 2) ||P_ij - P_i x P_j||_1 in whole rows.
 
     Returns:
         Rows: 2 k for add/remove of k rows, 3 for replace-one; `statistics.marginals.r_score`
@@ -312,31 +325,47 @@ def r_score_sensitivity(neighbours: Neighbours) -> float:
     for k rows by k rows (1, 1). The published 2 (as 2 / n of a distance) is that of add/remove, and
     too small where a row is replaced.
     """
-    return 3.0 if _of(neighbours, "r_score_sensitivity").replaces else 2.0 * neighbours.rows
+    if _of(neighbours, "r_score_sensitivity").replaces:
+        return 3.0
+    return 2.0 * neighbours.rows
 
 
-_CLOSE = 1e-3  # relative; how much more noise than needed a calibrated step may have
-_CLOSEST = 1e-11  # relative; more than what a search for a root may be below it
-_WIDEST = 1e6  # noise multiplier; nothing is learned from less signal
-_SPARE = 1e-9  # relative part of rho kept back, so that adding up shares of it cannot overshoot
+# Relative; how much more noise than needed a calibrated step may have.
+_CLOSE = 1e-3
+# Relative; more than what a search for a root may be below it.
+_CLOSEST = 1e-11
+# Noise multiplier; nothing is learned from less signal.
+_WIDEST = 1e6
+# Noise multiplier below which no less noise is sought.
+_NARROWEST = 1e-3
+# Relative part of rho that is not spent, so that adding up shares of it cannot overshoot.
+_SPARE = 1e-9
 
 
 def rho_for(budget: Budget) -> float:
-    """The largest zCDP that a ledger reads as at most ``budget.epsilon`` at ``budget.delta``.
+    """Return the largest zCDP that a ledger reads as at most ``budget.epsilon`` at its delta.
 
     It is infinite for a budget without privacy; BudgetError if one is too small for any release.
 
     **Guarantee**: ``epsilon`` of any events with this total zCDP is never above
-    ``budget.epsilon``. One part in a billion is kept back for the rounding of sums.
+    ``budget.epsilon``. One part in a billion is not spent, for the rounding of sums.
     """
-    return math.inf if not budget.private else _rho_for(budget.epsilon, budget.delta)
+    if not budget.private:
+        return math.inf
+    return _rho_for(budget.epsilon, budget.delta)
 
 
 @lru_cache(maxsize=4096)
 def _rho_for(epsilon: float, delta: float) -> float:
-    low, high = 0.0, min(1.0, epsilon)
+    """Return the largest zCDP that reads as at most `epsilon`; BudgetError if that is 0."""
+    # Double, until `high` costs too much. `low` never does, so it is what is returned.
+    low = 0.0
+    high = min(1.0, epsilon)
     while epsilon_of_rho(high, delta) <= epsilon:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
+
+    # Halve the interval, to 12 digits where 60 times suffice for that.
     for _ in range(60):
         middle = (low + high) / 2
         if high - low <= 1e-12 * high or middle in (low, high):
@@ -354,14 +383,16 @@ def _rho_for(epsilon: float, delta: float) -> float:
 
 
 def enough_epsilon(budget: Budget, suffices: Callable[[Budget], bool]) -> float:
-    """An epsilon of two digits that suffices, about a tenth above the smallest at most."""
+    """Find an epsilon of two digits that suffices, about a tenth above the smallest at most."""
     epsilon = budget.epsilon
     while not suffices(msgspec.structs.replace(budget, epsilon=epsilon)):
         epsilon *= 1.05
+    # 5 percent more, as rounding to two digits may take as much away.
     return float(f"{1.05 * epsilon:.2g}")
 
 
-def _usable(name: str, rho: float) -> None:
+def _check_rho(name: str, rho: float) -> None:
+    """Raise InputError for a zCDP that no noise can be found for."""
     if not (math.isfinite(rho) and rho > 0):
         raise InputError(
             f"{name}: rho = {rho} must be finite and greater than 0. "
@@ -370,14 +401,17 @@ def _usable(name: str, rho: float) -> None:
 
 
 def gaussian_sigma(rho: float, sensitivity: float) -> float:
-    """The least discrete Gaussian noise that costs at most ``rho``: sensitivity / sqrt(2 rho).
+    """Return the least discrete Gaussian noise that costs at most ``rho``.
 
-    It is in the unit of the numbers released; ``sensitivity`` is that of the release, in L2.
+    That is sensitivity / sqrt(2 rho), from rho = sensitivity^2 / (2 sigma^2) (Canonne, Kamath and
+    Steinke 2020, Theorem 4). It is in the unit of the numbers released; ``sensitivity`` is that of
+    the release, in L2.
 
     **Guarantee**: ``Gaussian(sigma, sensitivity)`` is priced at no more than ``rho``.
     """
-    _usable("gaussian_sigma", rho)
+    _check_rho("gaussian_sigma", rho)
     sigma = sensitivity / math.sqrt(2 * rho)
+    # Rounding may leave it a last digit too small.
     while Gaussian(sigma=sigma, sensitivity=sensitivity).rho > rho:
         sigma = math.nextafter(sigma, math.inf)
     return sigma
@@ -387,67 +421,92 @@ def gaussian_sigma(rho: float, sensitivity: float) -> float:
 def share_sigma(
     rho: float, *, sensitivity: float, shares: int, tolerated: int, dimension: int
 ) -> float:
-    """The noise each party adds so that what remains without ``tolerated`` of them costs ``rho``.
+    """Return the noise of each party with which the rest, ``tolerated`` fewer, costs ``rho``.
 
     ``sensitivity`` is that of the sum, in L2, and ``dimension`` how many numbers it has. The noise
     is at least 1, so a generous ``rho`` is not used up entirely.
 
     **Guarantee**: ``SharedGaussian`` with these values is priced at no more than ``rho``.
     """
-    _usable("share_sigma", rho)
-    left = shares - tolerated
+    _check_rho("share_sigma", rho)
+    noisy_shares = shares - tolerated
     if not 0 <= tolerated < shares:
         raise InputError(
             f"share_sigma: tolerated = {tolerated} must be at least 0 and below shares = {shares}."
         )
-    low = max(1.0, sensitivity / math.sqrt(2 * rho * left))
-    if shared_rho(low, left, sensitivity, dimension) <= rho:
+
+    def costs_too_much(sigma: float) -> bool:
+        return shared_rho(sigma, noisy_shares, sensitivity, dimension) > rho
+
+    # Were the sum one Gaussian, this would be enough. Events refuse shares below 1.
+    low = max(1.0, sensitivity / math.sqrt(2 * rho * noisy_shares))
+    if not costs_too_much(low):
         return low
+
+    # It is none, so a little more is needed: in steps of a percent, then by halving.
     high = low
-    while shared_rho(high, left, sensitivity, dimension) > rho:
-        low, high = high, high * 1.01
+    while costs_too_much(high):
+        low = high
+        high = high * 1.01
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if shared_rho(middle, left, sensitivity, dimension) <= rho:
-            high = middle
-        else:
+        if costs_too_much(middle):
             low = middle
+        else:
+            high = middle
     return high
 
 
 def falls_to(cost: Callable[[float], float], target: float) -> float | None:
-    """A number whose cost is at most the target, where 0.1 percent less costs more; None above 1e6.
+    """Find a number whose cost is at most the target, where 0.1 percent less costs more.
 
-    The cost falls, nearly as a power: a line through two points on logarithmic axes is tried
-    first, between bounds that halve when it does not help. A reading takes a tenth of a second.
+    None where that would be above 1e6. The cost falls, nearly as a power: a line through two points
+    on logarithmic axes is tried first, between bounds that halve when it does not help. A reading
+    takes a tenth of a second.
     """
-    low = high = 1.0
+    # Bounds: `high` costs at most the target, and `low` more.
+    low = 1.0
+    high = 1.0
     while cost(high) > target:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
         if high > _WIDEST:
             return None
     while low >= high:
         low /= 2
         if cost(low) <= target:
             high = low
-        if high < 1e-3:
+        if high < _NARROWEST:
             return high
+
     while high > low * (1 + _CLOSE):
-        above, below = (math.log(max(cost(x) / target, 1e-300)) for x in (low, high))
-        part = above / (above - below) if math.isfinite(above) and above > below else 0.5
-        base, width = low, math.log(high / low)
-        for share in (part + 0.3 * _CLOSE / width, part - 0.3 * _CLOSE / width, 0.5):
+        # Where the line between both bounds meets the target, as a part of the way between them.
+        above = math.log(max(cost(low) / target, 1e-300))
+        below = math.log(max(cost(high) / target, 1e-300))
+        has_line = math.isfinite(above) and above > below
+        part = above / (above - below) if has_line else 0.5
+
+        # A little beyond that point and a little before it: if both fall on their own side, the
+        # bounds are close. The middle is tried only where that did not halve them.
+        base = low
+        width = math.log(high / low)
+        margin = 0.3 * _CLOSE / width
+        for share in (part + margin, part - margin, 0.5):
             middle = base * math.exp(width * share)
-            done = share == 0.5 and high < low * math.exp(width / 2)
-            if not done and low < middle < high:
-                low, high = (low, middle) if cost(middle) <= target else (middle, high)
+            is_halved = share == 0.5 and high < low * math.exp(width / 2)
+            if is_halved or not low < middle < high:
+                continue
+            if cost(middle) <= target:
+                high = middle
+            else:
+                low = middle
     return high
 
 
 def mu_of_separation(separation: float) -> float:
-    """The mu of Gaussian differential privacy whose trade-off curve has this separation.
+    """Return the mu of Gaussian differential privacy whose trade-off curve has this separation.
 
     The curve meets the diagonal at a = Phi(-mu/2), and separation = sqrt(2) abs(a - 1/2) (Dong,
     Roth and Su, "Gaussian Differential Privacy", 2022, for the curve).
@@ -457,13 +516,14 @@ def mu_of_separation(separation: float) -> float:
             f"mu_of_separation: separation = {separation} must lie between 0 (perfect privacy) "
             "and 0.7071 (none)."
         )
-    return -2 * NormalDist().inv_cdf(0.5 - separation / math.sqrt(2))
+    meeting_point = 0.5 - separation / math.sqrt(2)
+    return -2 * NormalDist().inv_cdf(meeting_point)
 
 
 def budget_of_separation(
     separation: float, delta: float, *, relation: Relation = Relation.ADD_REMOVE
 ) -> Budget:
-    """The budget whose epsilon a Gaussian mechanism of this separation has at ``delta``.
+    """Return the budget whose epsilon a Gaussian mechanism of this separation has at ``delta``.
 
     Separation 0.1, 0.15 and 0.2 are how Zhu et al. ("Quantifying and Mitigating Privacy Risks for
     Tabular Generative Models", 2024) state budgets. This is the exchange rate: mu of
@@ -483,14 +543,17 @@ def budget_of_separation(
         >>> [round(budget_of_separation(s, 1e-5).epsilon, 2) for s in (0.1, 0.15, 0.2)]
         [1.37, 2.16, 3.03]
     """
-    return Budget(gdp_epsilon(mu_of_separation(separation), delta), delta, relation=relation)
+    epsilon = gdp_epsilon(mu_of_separation(separation), delta)
+    return Budget(epsilon, delta, relation=relation)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """The epsilon at ``delta`` of mu-Gaussian differential privacy.
+    """Return the epsilon at ``delta`` of mu-Gaussian differential privacy.
 
     **Guarantee**: exact up to rounding, which is upwards.
     """
     from dp_accounting import get_epsilon_gaussian
 
-    return round_up(get_epsilon_gaussian(1 / mu, delta) * (1 + _CLOSEST))
+    # mu is the sensitivity over sigma. The root that is sought may come out a little too small.
+    epsilon = get_epsilon_gaussian(1 / mu, delta)
+    return round_up(epsilon * (1 + _CLOSEST))

@@ -45,14 +45,26 @@ from siloweave.errors import BudgetError
 
 Masses = npt.NDArray[np.float64]
 
-_FIRST = 5e-4  # of the grid of orders, above 1
-_RATIO = 1.06  # of two neighbours in it, of the distance from 1
-_FLOATS = 1e-9  # relative; more than floats lose here, also of the widest noise
-_BLOCKS = 2**12  # of neighbouring numbers, at least, where noise is wider than that
+# The grid of orders: its first point lies this far above 1.
+_FIRST = 5e-4
+# Every point of the grid is this many times as far from 1 as the point before it.
+_RATIO = 1.06
+# Relative; more than floats lose in this file, also where noise is widest.
+_FLOATS = 1e-9
+# Noise of more numbers than twice this is taken together in at least so many blocks.
+_BLOCKS = 2**12
+# Numbers of copies that are tried, fewest first. Each is even, so that half of the sum of all
+# weights is whole.
 _COPIES = (8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 72, 80, 96, 128)
-_ORDERS = 1.5  # times the order that a budget is read at
-_TRIES, _STEP, _WIDER = 12, 1.0005, 1.1  # of a width; smallest and largest step to the next
-_CLOSE = 1.015  # of rho, to that of a Gaussian of the same variance
+# Coins are priced up to this many times the order that a budget is read at.
+_ORDERS = 1.5
+# Tries to find a width, and the smallest and the largest step from one to the next.
+_TRIES = 12
+_STEP = 1.0005
+_WIDER = 1.1
+# A variance this close to that of the Gaussian ends the search for coins: 1.5 percent of it are
+# three quarters of a percent of the standard deviation.
+_CLOSE = 1.015
 MOST_SIGMA = 2.0**15
 """Widest noise of coins: its masses are computed one by one."""
 
@@ -83,34 +95,43 @@ class Coins(NamedTuple):
     @property
     def sigma(self) -> float:
         """Standard deviation of the noise."""
-        return sqrt(self.copies * sum(w * w for w in self.weights)) / 2
+        # A fair coin of weight w has the variance w^2 / 4.
+        squares = sum(w * w for w in self.weights)
+        return sqrt(self.copies * squares) / 2
 
 
 def largest_order_for(rho: float, delta: float) -> int:
-    """Up to which Renyi order coins are priced: half above the one that a budget is read at."""
-    return max(4, ceil(_ORDERS * (1 + sqrt(log(1 / delta) / rho))))
+    """Return the largest Renyi order that coins are priced at.
+
+    A Gaussian of this rho is read at about 1 + sqrt(log(1 / delta) / rho), where rho alpha +
+    log(1 / delta) / (alpha - 1) is smallest. Coins are priced up to half above it.
+    """
+    best_order = 1 + sqrt(log(1 / delta) / rho)
+    return max(4, ceil(_ORDERS * best_order))
 
 
 @lru_cache(maxsize=64)
 def masses(coins: Coins) -> Masses:
-    """Probability of every number from -half to half.
+    """Return the probability of every number from -half to half.
 
     Example:
         >>> masses(Coins((1,), 2)).tolist()
         [0.25, 0.5, 0.25]
     """
-    found = np.ones(1)
+    # Small weights come first, while the list of numbers is still short.
+    probabilities = np.ones(1)
     for weight in sorted(coins.weights * coins.copies):
-        moved = np.zeros(len(found) + weight)
-        moved[: len(found)] = found / 2
-        moved[weight:] += found / 2
-        found = moved
-    return found
+        count = len(probabilities)
+        tossed = np.zeros(count + weight)
+        tossed[:count] = probabilities / 2
+        tossed[weight:] += probabilities / 2
+        probabilities = tossed
+    return probabilities
 
 
 @lru_cache(maxsize=4096)
 def cost_of(coins: Coins, largest_order: int, tail: float, moved: int = 1) -> CoinCost:
-    """What one number costs; see the top of this file.
+    """Return what one number costs; see the top of this file.
 
     Args:
         coins: The noise.
@@ -121,38 +142,61 @@ def cost_of(coins: Coins, largest_order: int, tail: float, moved: int = 1) -> Co
     """
     all_masses = masses(coins)
     below = np.cumsum(all_masses)
+
+    # At least `moved` numbers at each end: only one of two neighbours may be those.
     ends = max(moved, int(np.searchsorted(below, tail, side="right")))
-    if len(below) <= 2 * ends:
+    size = len(below)
+    if size <= 2 * ends:
         return CoinCost(np.inf, 1.0)
-    q = all_masses[ends : len(below) - ends + moved]
-    p = all_masses[ends - moved : len(below) - ends]
-    if len(p) < 2 or not (p.all() and q.all()):  # a gap shows which of two neighbours it is
+
+    # P is the noise moved upwards, Q the noise itself, both on the same numbers.
+    q = all_masses[ends : size - ends + moved]
+    p = all_masses[ends - moved : size - ends]
+    # A number that only one of two neighbours may be shows which of them it is.
+    if len(p) < 2 or not (p.all() and q.all()):
         return CoinCost(np.inf, 1.0)
     escape = min(1.0, float(2 * below[ends - 1]) * (1 + _FLOATS))
-    p, q = p / p.sum(), q / q.sum()
-    p, loss = _in_blocks(p, np.log(p) - np.log(q))
+
+    # Restricted to what is not left out, both are distributions again.
+    p = p / p.sum()
+    q = q / q.sum()
+    loss = np.log(p) - np.log(q)
+    p, loss = _in_blocks(p, loss)
+
+    # K and g of the top of this file, at alpha = 1 + step. D_alpha(P || Q) is the logarithm of the
+    # mean under P of exp((alpha - 1) loss), divided by alpha - 1.
     steps = np.geomspace(_FIRST, largest_order - 1, _points(largest_order))
     K = np.array([_log_mean(p, s * loss) for s in steps])
     g = steps * (steps + 1)
-    ratio = np.maximum(K[1:] / g[1:], K[:-1] / g[:-1])
-    between = ratio * (1 + np.diff(steps) ** 2 / (4 * g[:-1]))
-    rho = max(float(between.max()), float(K[0] / steps[0]))
+
+    # Between two points of the grid: r (1 + (b - a)^2 / (4 g(a))).
+    r = np.maximum(K[1:] / g[1:], K[:-1] / g[:-1])
+    between = r * (1 + np.diff(steps) ** 2 / (4 * g[:-1]))
+    # Below the first point: D_alpha is at most what it is there, and alpha at least 1.
+    below_first = float(K[0] / steps[0])
+    rho = max(float(between.max()), below_first)
     return CoinCost(rho * (1 + _FLOATS), escape)
 
 
 @lru_cache(maxsize=4096)
 def cost_of_rows(coins: Coins, largest_order: int, tail: float, rows: int) -> CoinCost:
-    """What a table costs in whose cells a person has up to so many rows; see the top of this file.
+    """Return what a table costs in whose cells a person has up to so many rows.
+
+    The top of this file has the proof.
 
     Example:
-        >>> one, five = (cost_of_rows(Coins((1, 2, 4, 8), 64), 16, 1e-9, k) for k in (1, 5))
-        >>> round(five.rho / one.rho, 1)
+        >>> once, five = (cost_of_rows(Coins((1, 2, 4, 8), 64), 16, 1e-9, k) for k in (1, 5))
+        >>> round(five.rho / once.rho, 1)
         25.6
     """
     by_move = [cost_of(coins, largest_order, tail, a) for a in range(1, rows + 1)]
-    rho, escape = [0.0], [0.0]
+
+    # The largest cost over all ways to write `total` as a sum, for every total up to `rows`: the
+    # last number of the sum is a, and the rest is the worst way to write total - a. Rho and escape
+    # may have different worst ways; each is bounded on its own.
+    rho = [0.0]
+    escape = [0.0]
     for total in range(1, rows + 1):
-        # The last of the numbers that sum up to `total` is a, and the rest is the worst for it.
         parts = range(1, total + 1)
         rho.append(max(by_move[a - 1].rho + rho[total - a] for a in parts))
         escape.append(max(by_move[a - 1].escape + escape[total - a] for a in parts))
@@ -160,32 +204,45 @@ def cost_of_rows(coins: Coins, largest_order: int, tail: float, rows: int) -> Co
 
 
 def _in_blocks(p: Masses, loss: Masses) -> tuple[Masses, Masses]:
-    """Fewer losses with their masses, under which no mean of exp(s loss) is smaller."""
-    if (size := len(p) // _BLOCKS) < 2:
+    """Return fewer losses with their masses, under which no mean of exp(s loss) is smaller."""
+    size = len(p) // _BLOCKS
+    if size < 2:
         return p, loss
+
     starts = np.arange(0, len(p), size)
-    mass, mean = np.add.reduceat(p, starts), np.add.reduceat(p * loss, starts)
-    least, most = np.minimum.reduceat(loss, starts), np.maximum.reduceat(loss, starts)
+    mass = np.add.reduceat(p, starts)
+    mean = np.add.reduceat(p * loss, starts)
+    least = np.minimum.reduceat(loss, starts)
+    most = np.maximum.reduceat(loss, starts)
+
+    # A block's mass goes to its least and its largest loss, so that its mean stays where it was:
+    # exp lies below its chord between the two, so no mean of exp gets smaller. One mean loss for a
+    # whole block would be too cheap.
     gap = most - least
-    above = np.divide(mean - mass * least, gap, out=mass.copy(), where=gap > 0).clip(0, mass)
+    above = np.divide(mean - mass * least, gap, out=mass.copy(), where=gap > 0)
+    above = above.clip(0, mass)
     return np.concatenate([mass - above, above]), np.concatenate([least, most])
 
 
 def _log_mean(p: Masses, exponents: Masses) -> float:
-    """Of exp of numbers with masses p; exact where it is near 0, too."""
+    """Return the logarithm of the mean of exp(exponents), with masses p."""
     largest = float(exponents.max())
+    # Wide noise at low orders has a mean of 1 + 1e-13: the 1 is left out, so that it does not round
+    # the rest away.
     if largest < 1:
         return log1p(p @ np.expm1(exponents))
+    # The largest exponent is taken out, so that exp does not overflow.
     return largest + log(p @ np.exp(exponents - largest))
 
 
 def _points(largest_order: int) -> int:
+    """Return how many points the grid of orders needs for the ratio `_RATIO` or less."""
     return int(np.log((largest_order - 1) / _FIRST) / np.log(_RATIO)) + 2
 
 
 @lru_cache(maxsize=4096)
 def coins_for(sigma: float, largest_order: int, tail: float, rows: int = 1) -> Coins:
-    """Few coins whose noise costs no more than Gaussian noise of `sigma`.
+    """Find few coins whose noise costs no more than Gaussian noise of `sigma`.
 
     That is rho <= rows^2 / (2 sigma^2), for a person of so many rows.
 
@@ -200,46 +257,68 @@ def coins_for(sigma: float, largest_order: int, tail: float, rows: int = 1) -> C
         >>> coins.number, round(coins.sigma / 95, 3)
         (84, 1.006)
     """
-    found = None
+    narrowest = None
     if 0 < sigma <= MOST_SIGMA:
         for copies in _COPIES:
-            made = _narrowest(sigma, copies, largest_order, tail, rows)
-            if made is not None and (found is None or made.sigma < found.sigma):
-                found = made
-            if found is not None and found.sigma**2 <= _CLOSE * sigma**2:
-                return found
-    if found is None:
+            candidate = _narrowest(sigma, copies, largest_order, tail, rows)
+            if candidate is not None and (narrowest is None or candidate.sigma < narrowest.sigma):
+                narrowest = candidate
+            # More copies mean more coins to toss, and could gain 1.5 percent of the variance.
+            if narrowest is not None and narrowest.sigma**2 <= _CLOSE * sigma**2:
+                return narrowest
+    if narrowest is None:
         raise BudgetError(
             f"noise of sigma = {sigma:g} at orders up to {largest_order} cannot be made of coins; "
             f"sigma must be above 0, at most {MOST_SIGMA:,.0f}, and not far below the order. Ask "
             "for more tables or fewer, or change the budget"
         )
-    return found
+    return narrowest
 
 
 def _narrowest(
     sigma: float, copies: int, largest_order: int, tail: float, rows: int
 ) -> Coins | None:
-    """About the narrowest noise of so many copies that costs no more; None where none is near."""
-    allowed, width, coins = rows**2 / (2 * sigma**2), sigma, None
+    """Find about the narrowest noise of so many copies that costs no more than the Gaussian.
+
+    None where no such noise is near.
+    """
+    # What Gaussian noise of this sigma costs where a number moves by `rows`.
+    allowed = rows**2 / (2 * sigma**2)
+    # Each of a person's numbers may escape at two ends, at most `rows` numbers in all.
+    allowed_escape = 2 * rows * tail * (1 + _FLOATS)
+
+    width = sigma
+    coins = None
     for _ in range(_TRIES):
-        while (wider := _of_width(width, copies)) == coins:
+        # Weights are whole, so a slightly larger width may give the same coins once more.
+        wider = _of_width(width, copies)
+        while wider == coins:
             width *= _STEP
+            wider = _of_width(width, copies)
         coins = wider
+
         cost = cost_of_rows(coins, largest_order, tail, rows)
-        escapes = cost.escape > 2 * rows * tail * (1 + _FLOATS)
+        escapes = cost.escape > allowed_escape
         if cost.rho <= allowed and not escapes:
             return coins
-        over = 1.0 if escapes else sqrt(cost.rho / allowed)
-        width = max(width * min(over, _WIDER), coins.sigma)
+
+        # Rho falls with about the square of the width.
+        factor = 1.0 if escapes else sqrt(cost.rho / allowed)
+        width = max(width * min(factor, _WIDER), coins.sigma)
     return None
 
 
 def _of_width(sigma: float, copies: int) -> Coins:
-    """1, 2, 4, ... and a rest, whose `copies` have about this standard deviation."""
-    left, weights = 4 * sigma**2 / copies, [1]
-    while 4 ** len(weights) <= left - weights[-1] ** 2:
-        left -= weights[-1] ** 2
+    """Return weights 1, 2, 4, ... and a rest, whose `copies` have about this standard deviation."""
+    # The squares of the weights have to add up to this: the noise has a quarter of it per copy.
+    squares = 4 * sigma**2 / copies
+    weights = [1]
+    while 4 ** len(weights) <= squares - weights[-1] ** 2:
+        squares -= weights[-1] ** 2
         weights.append(2 ** len(weights))
-    rest = round(sqrt(max(left - weights[-1] ** 2, 0.0)))
-    return Coins((*weights, rest) if rest else tuple(weights), copies)
+
+    # The last weight may be any whole number, so that the width need not be a power of 2.
+    rest = round(sqrt(max(squares - weights[-1] ** 2, 0.0)))
+    if rest:
+        weights.append(rest)
+    return Coins(tuple(weights), copies)

@@ -30,14 +30,28 @@ if TYPE_CHECKING:
 #: A Renyi order; unset for noise and rate that were fixed beforehand.
 _Order = int | msgspec.UnsetType
 
+# The largest of `sampled.WHOLE_ORDERS`.
 _LARGEST_ORDER = 2048
+# The largest order that a claim about coins may name.
 _LARGEST_COIN_ORDER = 2**20
-_LARGEST_HALF, _MOST_COINS = 2**20, 2**11  # of a number: their masses take half a second
+# The largest number that coins may come to, and the most coins: pricing one such number, mass by
+# mass, takes half a second.
+_LARGEST_HALF = 2**20
+_MOST_COINS = 2**11
+# The largest probability that a claim about coins may leave out; it comes out of delta.
 _LARGEST_TAIL = 2.0**-20
 
+# A tail bound is raised by this part, more than erfc may be off by.
+_ERFC_SLACK = 1e-12
+# The least float above 0: a tail that is smaller still is not 0.
+_LEAST_FLOAT = 5e-324
 
-_POSITIVE = {"sigma", "share_sigma", "sensitivity", "epsilon", "scale", "sampling_rate", "tail",
-             "total", "escape", "margin"}  # fmt: skip
+# Names of fields, of whatever event, that must be finite and above 0.
+_POSITIVE = {
+    "sigma", "share_sigma", "sensitivity", "epsilon", "scale", "sampling_rate", "tail", "total",
+    "escape", "margin",
+}  # fmt: skip
+# Names of fields that must be at least 1.
 _COUNTS = {"count", "shares", "dimension", "copies", "rows"}
 
 
@@ -58,14 +72,15 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse values that no event of any mechanism can have."""
         for name in self.__struct_fields__:
-            value, here = getattr(self, name), f"{type(self).__name__}: {name}"
+            value = getattr(self, name)
+            field = f"{type(self).__name__}: {name}"
             if name in _POSITIVE and not (math.isfinite(value) and value > 0):
                 raise InputError(
-                    f"{here} = {value} must be finite and greater than 0. "
+                    f"{field} = {value} must be finite and greater than 0. "
                     "A release without noise is a NonPrivate event."
                 )
             if name in _COUNTS and value < 1:
-                raise InputError(f"{here} = {value} must be at least 1.")
+                raise InputError(f"{field} = {value} must be at least 1.")
 
     @property
     def count(self) -> int:
@@ -122,7 +137,7 @@ class BaseEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return None
 
     def dp_event(self) -> "DpEvent":
-        """One release in the vocabulary of ``dp_accounting``; its zCDP by default.
+        """Return one release in the vocabulary of ``dp_accounting``; its zCDP by default.
 
         Where it is another event, which has a privacy loss distribution there, lists of events with
         a finite :attr:`pure` are also read by that distribution.
@@ -203,13 +218,14 @@ class SharedGaussian(BaseEvent, frozen=True, tag="shared_gaussian"):
     @property
     def rho(self) -> float:
         """That of the shares that remain, :func:`shared_rho`."""
-        left = self.shares - self.tolerated
-        return shared_rho(self.share_sigma, left, self.sensitivity, self.dimension)
+        noisy_shares = self.shares - self.tolerated
+        return shared_rho(self.share_sigma, noisy_shares, self.sensitivity, self.dimension)
 
     @property
     def sigma_total(self) -> float:
         """Standard deviation of the noise in the sum when ``tolerated`` shares are gone."""
-        return self.share_sigma * math.sqrt(self.shares - self.tolerated)
+        noisy_shares = self.shares - self.tolerated
+        return self.share_sigma * math.sqrt(noisy_shares)
 
 
 class Exponential(BaseEvent, frozen=True, tag="exponential"):
@@ -266,11 +282,13 @@ class Laplace(BaseEvent, frozen=True, tag="laplace"):
         return self.sensitivity / self.scale
 
     def dp_event(self) -> "DpEvent":
-        """Discrete Laplace noise, where the sensitivity is whole."""
+        """Return discrete Laplace noise, where the sensitivity is whole; else its zCDP."""
+        # The distribution there is that of integers a whole number apart.
         if not self.sensitivity.is_integer():
             return super().dp_event()
         from dp_accounting import dp_event
 
+        # Its parameter is the inverse of the scale.
         return dp_event.DiscreteLaplaceDpEvent(1 / self.scale, int(self.sensitivity))
 
 
@@ -346,8 +364,7 @@ class ThresholdGaussian(BaseEvent, frozen=True, tag="threshold_gaussian"):
         density over (k - 1, k), and the discrete normaliser is at least sigma sqrt(2 pi) (Canonne,
         Kamath and Steinke 2020, Proposition 25).
         """
-        tail = math.erfc((self.threshold - 2) / (self.sigma * math.sqrt(2))) / 2
-        return max(tail * (1 + 1e-12), 5e-324)
+        return _tail_bound(self.threshold - 2, self.sigma)
 
 
 class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian"):
@@ -400,11 +417,11 @@ class UnitThresholdGaussian(BaseEvent, frozen=True, tag="unit_threshold_gaussian
         **Guarantee**: g(a) is at most P(N(0, sigma^2) >= threshold - a - 1), for the reason in
         :class:`ThresholdGaussian`.
         """
-        width = self.sigma * math.sqrt(2)
-        shares = (
-            math.erfc((self.threshold - a - 1) / width) / 2 / a for a in range(1, self.rows + 1)
-        )
-        return min(1.0, max(self.rows * max(shares) * (1 + 1e-12), 5e-324))
+        # The largest g(a) / a over all numbers of rows of one value.
+        numbers = range(1, self.rows + 1)
+        worst = max(_normal_tail(self.threshold - a - 1, self.sigma) / a for a in numbers)
+        tail = self.rows * worst * (1 + _ERFC_SLACK)
+        return min(1.0, max(tail, _LEAST_FLOAT))
 
 
 class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian"):
@@ -464,7 +481,8 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
                 f"SampledSharedGaussian: order = {self.order} must be a whole number from 2 to "
                 f"{_LARGEST_ORDER}."
             )
-        _ = self.whole  # checks all else
+        # Making it checks the shares and their width.
+        _ = self.whole
 
     @property
     def rho(self) -> float:
@@ -473,9 +491,11 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
         (Joint quasi-convexity.) Far too much, and only what a list of zCDP needs; epsilon is read
         from :attr:`step`.
         """
-        left = self.shares - self.tolerated
-        moved = self.sensitivity * (2.0 if self.replace_one else 1.0)
-        return shared_rho(self.share_sigma, left, moved, self.dimension)
+        noisy_shares = self.shares - self.tolerated
+        # A replaced row is a removal and an addition, each of which moves by the sensitivity.
+        changes = 2.0 if self.replace_one else 1.0
+        distance = self.sensitivity * changes
+        return shared_rho(self.share_sigma, noisy_shares, distance, self.dimension)
 
     @property
     def step(self) -> SampledStep:
@@ -486,19 +506,25 @@ class SampledSharedGaussian(BaseEvent, frozen=True, tag="sampled_shared_gaussian
     def whole(self) -> SharedGaussian:
         """One step if every row were in it, for neighbours by adding or removing a row."""
         return SharedGaussian(
-            self.share_sigma, self.shares, self.tolerated, self.sensitivity, self.dimension,
-            self.count,
-        )  # fmt: skip
+            share_sigma=self.share_sigma,
+            shares=self.shares,
+            tolerated=self.tolerated,
+            sensitivity=self.sensitivity,
+            dimension=self.dimension,
+            count=self.count,
+        )
 
     @property
     def multiplier(self) -> float:
         """Noise that remains, in units of the sensitivity, rounded down."""
+        # Two roundings of floats, of at most 1.2e-16 each, are less than 1e-15.
         return self.whole.sigma_total / self.sensitivity * (1 - 1e-15)
 
     @property
     def excess(self) -> float:
         """How far the noise that remains is from one Gaussian, see `shared_excess`."""
-        return shared_excess(self.share_sigma, self.shares - self.tolerated) * self.dimension
+        noisy_shares = self.shares - self.tolerated
+        return shared_excess(self.share_sigma, noisy_shares) * self.dimension
 
 
 class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
@@ -531,16 +557,21 @@ class SharedCoins(BaseEvent, frozen=True, tag="shared_coins"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (least := min(self.weights, default=0)) < 1:
+        least = min(self.weights, default=0)
+        if least < 1:
             raise InputError(f"SharedCoins: weights = {least} must be at least 1.")
-        made = self.coins
-        if self.copies % 2 or made.half > _LARGEST_HALF or made.number > _MOST_COINS:
+        coins = self.coins
+        # An odd number of copies could have half of an odd sum, which is no whole number.
+        is_odd = self.copies % 2 == 1
+        is_costly = coins.half > _LARGEST_HALF or coins.number > _MOST_COINS
+        if is_odd or is_costly:
             raise InputError(
                 f"SharedCoins: copies = {self.copies} of weights = {self.weights} must be an even "
                 f"number, of at most {_MOST_COINS:,} coins, and all weights together at most "
                 f"{2 * _LARGEST_HALF:,}."
             )
-        if self.tail > _LARGEST_TAIL or not 2 <= self.largest_order <= _LARGEST_COIN_ORDER:
+        has_order = 2 <= self.largest_order <= _LARGEST_COIN_ORDER
+        if self.tail > _LARGEST_TAIL or not has_order:
             raise InputError(
                 f"SharedCoins: tail = {self.tail} must be at most {_LARGEST_TAIL}, and "
                 f"largest_order = {self.largest_order} from 2 to {_LARGEST_COIN_ORDER:,}."
@@ -620,8 +651,9 @@ class PaidAhead(BaseEvent, frozen=True, tag="paid_ahead"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        small = self.escape <= _LARGEST_TAIL and 2 <= self.largest_order <= _LARGEST_COIN_ORDER
-        if not small or self.moved not in (1, 2):
+        is_small = self.escape <= _LARGEST_TAIL
+        has_order = 2 <= self.largest_order <= _LARGEST_COIN_ORDER
+        if not (is_small and has_order) or self.moved not in (1, 2):
             raise InputError(
                 f"PaidAhead: escape = {self.escape} must be at most {_LARGEST_TAIL}, largest_order "
                 f"= {self.largest_order} from 2 to {_LARGEST_COIN_ORDER:,}, and moved = "
@@ -672,15 +704,12 @@ class UpperBound(BaseEvent, frozen=True, tag="upper_bound"):
     @property
     def rho(self) -> float:
         """As proven above, with the tail of :attr:`delta`."""
-        plain, escape = 1 / (2 * self.sigma**2), self.delta
-        t = math.sqrt(escape / plain)
-        return (1 + t) * (plain + 1.01 * escape / t)
+        return _rho_over_margin(1 / (2 * self.sigma**2), self.delta)
 
     @property
     def delta(self) -> float:
         """At most P(N(0, sigma^2) >= margin - 2), for the reason in :class:`ThresholdGaussian`."""
-        tail = math.erfc((self.margin - 2) / (self.sigma * math.sqrt(2))) / 2
-        return max(tail * (1 + 1e-12), 5e-324)
+        return _tail_bound(self.margin - 2, self.sigma)
 
 
 class UnitUpperBound(BaseEvent, frozen=True, tag="unit_upper_bound"):
@@ -705,7 +734,8 @@ class UnitUpperBound(BaseEvent, frozen=True, tag="unit_upper_bound"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.margin < (least := 8 * self.sigma + self.rows - 1):
+        least = 8 * self.sigma + self.rows - 1
+        if self.margin < least:
             raise InputError(
                 f"UnitUpperBound: margin = {self.margin} must be at least 8 sigma + rows - 1 = "
                 f"{least}. With less, the number itself would show too often."
@@ -714,15 +744,12 @@ class UnitUpperBound(BaseEvent, frozen=True, tag="unit_upper_bound"):
     @property
     def rho(self) -> float:
         """As proven for :class:`UpperBound`, with the tail of :attr:`delta`."""
-        plain, escape = self.rows**2 / (2 * self.sigma**2), self.delta
-        t = math.sqrt(escape / plain)
-        return (1 + t) * (plain + 1.01 * escape / t)
+        return _rho_over_margin(self.rows**2 / (2 * self.sigma**2), self.delta)
 
     @property
     def delta(self) -> float:
         """At most P(N(0, sigma^2) >= margin - rows - 1), as in :class:`ThresholdGaussian`."""
-        tail = math.erfc((self.margin - self.rows - 1) / (self.sigma * math.sqrt(2))) / 2
-        return max(tail * (1 + 1e-12), 5e-324)
+        return _tail_bound(self.margin - self.rows - 1, self.sigma)
 
 
 class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
@@ -741,7 +768,7 @@ class NonPrivate(BaseEvent, frozen=True, tag="non_private"):
             raise InputError("NonPrivate: reason = '' must say why there is no protection.")
 
     def dp_event(self) -> "DpEvent":
-        """The event that costs infinity there too."""
+        """Return the event that costs infinity there too."""
         from dp_accounting import NonPrivateDpEvent
 
         return NonPrivateDpEvent()
@@ -773,12 +800,12 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: BaseEvent) -> bytes:
-    """One event as JSON, the same bytes for equal events."""
+    """Return an event as JSON, the same bytes for equal events."""
     return msgspec.json.encode(event)
 
 
 def decode(data: bytes | str) -> Event:
-    """The event that JSON describes; LedgerError if a part is unknown or out of bounds."""
+    """Return the event that JSON describes; LedgerError if a part is unknown or out of bounds."""
     try:
         return _decoder.decode(data)
     except UNREADABLE as error:
@@ -788,9 +815,32 @@ def decode(data: bytes | str) -> Event:
         ) from error
 
 
+def _normal_tail(distance: float, sigma: float) -> float:
+    """Return P(N(0, sigma^2) >= distance)."""
+    return math.erfc(distance / (sigma * math.sqrt(2))) / 2
+
+
+def _tail_bound(distance: float, sigma: float) -> float:
+    """Return an upper bound of P(N(0, sigma^2) >= distance), which is never 0."""
+    tail = _normal_tail(distance, sigma)
+    return max(tail * (1 + _ERFC_SLACK), _LEAST_FLOAT)
+
+
+def _rho_over_margin(rho: float, escape: float) -> float:
+    """Return the zCDP of noise over a margin, as :class:`UpperBound` proves it.
+
+    Args:
+        rho: That of the noise alone.
+        escape: Probability of what both neighbours leave out.
+    """
+    # With t = sqrt(escape / rho): (1 + t) (rho + 1.01 escape / t) at all orders.
+    t = math.sqrt(escape / rho)
+    return (1 + t) * (rho + 1.01 * escape / t)
+
+
 @lru_cache(maxsize=4096)
 def shared_excess(share_sigma: float, shares: int) -> float:
-    """The tau of :func:`shared_rho`, of one number: bounds how far a sum is from one Gaussian.
+    """Return the tau of :func:`shared_rho`, of one number: how far a sum is from one Gaussian.
 
     The logarithm of the ratio of the mass of a sum of n discrete Gaussians of parameter s to that
     of one discrete Gaussian of parameter sqrt(n) s lies everywhere within 5 sum_{k=1}^{n-1} exp(-2
@@ -804,13 +854,15 @@ def shared_excess(share_sigma: float, shares: int) -> float:
 
     **Guarantee**: an upper bound of that logarithm, twice as large as proven.
     """
-    squared = (math.pi * share_sigma) ** 2 * 2
-    return 10 * math.fsum(math.exp(-squared * k / (k + 1)) for k in range(1, shares))
+    # 2 pi^2 s^2 of the exponent, and 10 = 2 * 5 of the sum.
+    exponent = (math.pi * share_sigma) ** 2 * 2
+    terms = (math.exp(-exponent * k / (k + 1)) for k in range(1, shares))
+    return 10 * math.fsum(terms)
 
 
 @lru_cache(maxsize=4096)
 def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: int) -> float:
-    """Concentrated privacy (zCDP) of a sum of discrete Gaussians.
+    """Return the concentrated privacy (zCDP) of a sum of discrete Gaussians.
 
     Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning
     with Secure Aggregation" (2021), Proposition 14: at every order alpha the Renyi divergence is
@@ -824,11 +876,13 @@ def shared_rho(share_sigma: float, shares: int, sensitivity: float, dimension: i
     """
     tau = shared_excess(share_sigma, shares)
     ratio = sensitivity / (math.sqrt(shares) * share_sigma)
-    return min(ratio**2 / 2 + tau * dimension, (ratio + tau * math.sqrt(dimension)) ** 2 / 2)
+    first = ratio**2 / 2 + tau * dimension
+    second = (ratio + tau * math.sqrt(dimension)) ** 2 / 2
+    return min(first, second)
 
 
 def known(event: Event) -> Event:
-    """The event; LedgerError if it is something else, which is never priced."""
+    """Return the event; LedgerError if it is something else, which is never priced."""
     if isinstance(event, BaseEvent):
         return event
     raise LedgerError(
@@ -838,6 +892,8 @@ def known(event: Event) -> Event:
 
 
 def order_of(event: Event) -> int | None:
-    """The Renyi order at which alone a list with this event may be read; mostly None."""
+    """Return the Renyi order at which alone a list with this event may be read; mostly None."""
     order = known(event).order
-    return order if isinstance(order, int) else None
+    if not isinstance(order, int):
+        return None
+    return order

@@ -49,10 +49,17 @@ Array = jax.Array
 Floats = NDArray[np.float64]
 _Loss = Callable[[Any, Any, Array], Array]
 
-CHUNK = 256  # rows of a compiled program; larger batches take several turns
-_MARGIN = 1e-4  # relative, of squared norms; far above float32's rounding of sums of squares
-_LOST = 2.0**-23  # relative, what a sum of floats may lose with each number that it adds up
-_TINY = 1.2e-38  # squares below it are lost; every number is taken for at least its root
+# Rows of a compiled program; larger batches take several turns.
+CHUNK = 256
+# Relative, of squared norms; far above float32's rounding of sums of squares.
+_MARGIN = 1e-4
+# Relative, what a sum of floats may lose with each number that it adds up: float32 keeps 24 bits.
+_LOST = 2.0**-23
+# Just above the least normal float32, 2^-126: squares below it are lost, so every number is taken
+# for at least its root.
+_TINY = 1.2e-38
+# Least norm that a clip is divided by, so that a gradient of 0 is not divided by 0. Its scale is 1.
+_LEAST_NORM = 1e-30
 
 
 class _Call(NamedTuple):
@@ -65,10 +72,13 @@ class _Call(NamedTuple):
 
 
 class _Tapped:
-    """Stands in for a dense layer, adds the next tap, and keeps what went in."""
+    """Stands in for a dense layer: adds the next tap to its output and records its input."""
 
     def __init__(self, layer: Any, index: int, calls: list[_Call], taps: Any) -> None:
-        self._layer, self._index, self._calls, self._taps = layer, index, calls, taps
+        self._layer = layer
+        self._index = index
+        self._calls = calls
+        self._taps = taps
 
     @property
     def weight(self) -> Any:
@@ -80,14 +90,21 @@ class _Tapped:
         return jax.eval_shape(lambda: self._layer.bias)
 
     def __call__(self, x: Array, *_: Any, **__: Any) -> Array:
-        return self._noted(x, self._layer(x), back=False)
+        output = self._layer(x)
+        return self._record(x, output, back=False)
 
     def transposed(self, d: Array) -> Array:
-        return self._noted(d, self._layer.transposed(d), back=True)
+        output = self._layer.transposed(d)
+        return self._record(d, output, back=True)
 
-    def _noted(self, inputs: Array, output: Array, *, back: bool) -> Array:
+    def _record(self, inputs: Array, output: Array, *, back: bool) -> Array:
+        """Record a call, and return its output with the tap of this call added."""
+        number = len(self._calls)
         self._calls.append(_Call(self._index, inputs, output.shape, back))
-        return output if self._taps is None else output + self._taps[len(self._calls) - 1]
+        if self._taps is None:
+            return output
+        tapped: Array = output + self._taps[number]
+        return tapped
 
 
 class _Parts:
@@ -105,16 +122,19 @@ class _Parts:
                 f"clipped sums: layer = {layer.__name__}, but the model has no such layer. Give "
                 "the type of its dense layers."
             )
-        for found in self.dense:
-            known = 1 if found.bias is None else 2
-            if len(jax.tree.leaves(eqx.filter(found, eqx.is_inexact_array))) != known:
+
+        # An array that is neither weight nor bias would be trained, yet in no norm.
+        for dense_layer in self.dense:
+            expected = 1 if dense_layer.bias is None else 2
+            arrays = jax.tree.leaves(eqx.filter(dense_layer, eqx.is_inexact_array))
+            if len(arrays) != expected:
                 raise InputError(
                     f"clipped sums: a {layer.__name__} holds more arrays than weight and bias; "
                     "book-keeping would miss them. Use layers that hold nothing else."
                 )
 
     def tapped(self, rest: Sequence[Any], calls: list[_Call], taps: Any) -> Any:
-        """The model with tapped layers and other arrays as given."""
+        """Return the model with tapped layers, and `rest` as its other arrays."""
         leaves = list(self.leaves)
         for number, place in enumerate(self.places):
             leaves[place] = _Tapped(self.leaves[place], number, calls, taps)
@@ -148,7 +168,7 @@ def factors(
     loss: _Loss, model: Any, rows: Any, mask: Array, *, clip: float | Array, key: Array, layer: Any,
     rows_per_unit: int = 1,
 ) -> Factors:  # fmt: skip
-    """What the clipped sum is made of.
+    """Return what the clipped sum is made of: every unit's gradient as factors, and its scale.
 
     Args:
         loss: Loss of one row, a number.
@@ -169,109 +189,165 @@ def factors(
     parts = _Parts(model, layer)
     keys = jax.random.split(key, mask.shape[0])
 
-    def one(taps: Any, rest: Any, row: Any, key: Array) -> tuple[Array, Any]:
+    # Pass 1: which layers run for one row, in which order, and how large their outputs are.
+    used, shapes = _calls(loss, parts, rows, keys)
+    taps = [jnp.zeros(shape) for shape in shapes]
+
+    def tapped_loss(taps: Any, rest: Any, row: Any, key: Array) -> tuple[Array, Any]:
         calls: list[_Call] = []
         value = loss(parts.tapped(rest, calls, taps), row, key)
         return value, [call.inputs for call in calls]
 
-    def backward(row: Any, key: Array) -> Any:
-        return jax.grad(one, argnums=(0, 1), has_aux=True)(taps, parts.rest, row, key)
+    def row_gradients(row: Any, key: Array) -> Any:
+        differentiated = jax.grad(tapped_loss, argnums=(0, 1), has_aux=True)
+        return differentiated(taps, parts.rest, row, key)
 
-    used, shapes = _calls(loss, parts, rows, keys)
-    taps = [jnp.zeros(shape) for shape in shapes]
+    # Pass 2: the gradient at every tap, and every layer's inputs. Rows are mapped, not batched, so
+    # that none can reach another row's gradient.
     try:
-        (deltas, rest), inputs = jax.vmap(backward)(rows, keys)
+        (deltas, rest), inputs = jax.vmap(row_gradients)(rows, keys)
     except jax.errors.UnexpectedTracerError as error:
         raise InputError(
             "clipped sums: a dense layer runs inside another gradient or loop of the loss (a "
             "gradient penalty?), where book-keeping cannot follow. Write the inner gradient out in "
             "calls of the layers, as models.gan_networks.layered_losses does."
         ) from error
-    gathered = [_gather(i, used, inputs, deltas, x) for i, x in enumerate(parts.dense)]
+    gathered = [
+        _gather(number, used, inputs, deltas, dense_layer)
+        for number, dense_layer in enumerate(parts.dense)
+    ]
     others = list(rest)
+
+    # A unit's rows are put together before the norm is taken: it is the sum of their gradients that
+    # is clipped, and not each of them.
     if rows_per_unit > 1:
         gathered = [
-            (_together(x, mask, rows_per_unit), _together(d, mask, rows_per_unit))
+            (_by_unit(x, mask, rows_per_unit), _by_unit(d, mask, rows_per_unit))
             for x, d in gathered
         ]
-        others = [_added_up(x, mask, rows_per_unit) for x in others]
+        others = [_unit_sums(x, mask, rows_per_unit) for x in others]
         mask = mask.reshape(-1, rows_per_unit).any(axis=1)
-    squares = [*(_square(x, d) for x, d in gathered), *(_flat(x) for x in others)]
-    norms, scale = _scale(sum(squares), mask, clip)
+
+    # One norm over all parameters together.
+    layer_squares = [_square(x, d) for x, d in gathered]
+    other_squares = [_flat_square(x) for x in others]
+    squares = sum([*layer_squares, *other_squares])
+    norms, scale = _scale(squares, mask, clip)
     return Factors(gathered, others, scale, norms)
 
 
-def _together(x: Array, mask: Array, rows: int) -> Array:
-    """Calls of a unit's rows as calls of the unit; 0 for rows that do not count."""
+def _by_unit(x: Array, mask: Array, rows: int) -> Array:
+    """Return calls of a unit's rows as calls of the unit; 0 for rows that do not count."""
     counted = jnp.where(mask[:, None, None], x, 0.0)
     batch, calls, width = counted.shape
     return counted.reshape(batch // rows, rows * calls, width)
 
 
-def _added_up(x: Array, mask: Array, rows: int) -> Array:
-    """The sum of a unit's rows' gradients for an array outside of dense layers."""
-    counted = jnp.where(mask.reshape(-1, *[1] * (x.ndim - 1)), x, 0.0)
+def _unit_sums(x: Array, mask: Array, rows: int) -> Array:
+    """Add up the gradients of a unit's rows, for an array outside of dense layers."""
+    counts = mask.reshape(-1, *[1] * (x.ndim - 1))
+    counted = jnp.where(counts, x, 0.0)
     return counted.reshape(-1, rows, *x.shape[1:]).sum(axis=1)
 
 
 def _calls(
     loss: _Loss, parts: _Parts, rows: Any, keys: Array
 ) -> tuple[list[tuple[int, bool]], list[tuple[int, ...]]]:
-    """Which layers run for a row, in order, whether backwards, and the shapes of their outputs."""
+    """Return which layers run for a row, in order, whether backwards, and their outputs' shapes."""
     calls: list[_Call] = []
 
     def trace(row: Any, key: Array) -> Array:
         return loss(parts.tapped(parts.rest, calls, None), row, key)
 
-    value = jax.eval_shape(trace, *jax.tree.map(lambda x: x[0], (rows, keys)))
+    # Traced for one row, and nothing is computed. All rows run the same layers, as the loss is
+    # mapped over them.
+    first_row, first_key = jax.tree.map(lambda x: x[0], (rows, keys))
+    value = jax.eval_shape(trace, first_row, first_key)
     if value.shape != ():
         raise InputError(f"loss: gives shape {value.shape} for one row; it must be one number.")
-    return [(call.layer, call.back) for call in calls], [call.shape for call in calls]
+    used = [(call.layer, call.back) for call in calls]
+    shapes = [call.shape for call in calls]
+    return used, shapes
 
 
 def _gather(
     index: int, used: list[tuple[int, bool]], inputs: Any, deltas: Any, layer: Any
 ) -> tuple[Array, Array]:
-    """All calls of a layer, as `Factors` has them."""
-    mine = [(i, back) for i, (number, back) in enumerate(used) if number == index]
-    biased = layer.bias is not None
-    if not mine:  # it never ran: its gradient is 0
-        fan_in, fan_out = layer.weight.shape[:: -1 if isinstance(layer, eqx.nn.Linear) else 1]
+    """Return the inputs and output gradients of all calls of a layer, as `Factors` has them."""
+    own_calls = [(i, back) for i, (number, back) in enumerate(used) if number == index]
+    has_bias = layer.bias is not None
+
+    # A layer that never ran has a gradient of 0.
+    if not own_calls:
+        fan_in, fan_out = layer.weight.shape
+        if isinstance(layer, eqx.nn.Linear):
+            fan_in, fan_out = fan_out, fan_in
         batch = jax.tree.leaves(deltas)[0].shape[0] if deltas else 1
-        return jnp.zeros((batch, 1, fan_in + biased)), jnp.zeros((batch, 1, fan_out))
-    xs, ds = [], []
-    for i, back in mine:
-        x, d = (y.reshape(y.shape[0], -1, y.shape[-1]) for y in (inputs[i], deltas[i]))
-        x, d = (d, x) if back else (x, d)
-        xs.append(jnp.pad(x, ((0, 0), (0, 0), (0, int(biased))), constant_values=float(not back)))
-        ds.append(d)
-    return jnp.concatenate(xs, 1), jnp.concatenate(ds, 1)
+        x = jnp.zeros((batch, 1, fan_in + has_bias))
+        d = jnp.zeros((batch, 1, fan_out))
+        return x, d
+
+    all_inputs = []
+    all_deltas = []
+    for i, back in own_calls:
+        x = _flat_calls(inputs[i])
+        d = _flat_calls(deltas[i])
+        # Backwards, d W^T: what went in has the width of the outputs, and the gradient there that
+        # of the inputs. The gradient for W is the same outer product with both exchanged.
+        if back:
+            x, d = d, x
+        # The gradient of a bias is that of the output, as if it were a weight of an input 1. A call
+        # backwards does not use the bias.
+        last = 0.0 if back else 1.0
+        padding = ((0, 0), (0, 0), (0, int(has_bias)))
+        all_inputs.append(jnp.pad(x, padding, constant_values=last))
+        all_deltas.append(d)
+    return jnp.concatenate(all_inputs, 1), jnp.concatenate(all_deltas, 1)
+
+
+def _flat_calls(x: Array) -> Array:
+    """Return an array (rows, ..., width) as (rows, calls, width)."""
+    return x.reshape(x.shape[0], -1, x.shape[-1])
 
 
 def _square(x: Array, d: Array) -> Array:
-    """(units,), squared norms of the layer's gradients, or a little above."""
-    energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]  # (units, calls)
+    """Return the squared norms of the layer's gradients, or a little more; (units,)."""
+    # (units, calls): squared lengths of inputs and of output gradients, one call at a time.
+    energy_x = jnp.sum(x * x, -1) + _TINY * x.shape[-1]
     energy_d = jnp.sum(d * d, -1) + _TINY * d.shape[-1]
+
+    # Of one call the gradient is one outer product, whose norm is the product of both norms
+    # (Goodfellow 2015).
     if x.shape[1] == 1:
         return (energy_d * energy_x)[:, 0]
-    between = jnp.einsum("bti,bsi->bts", x, x, precision="highest")
+
+    # Of several calls: the sum over all pairs t, s of (x_t . x_s)(d_t . d_s).
+    inputs = jnp.einsum("bti,bsi->bts", x, x, precision="highest")
     deltas = jnp.einsum("bto,bso->bts", d, d, precision="highest")
-    slack = energy_x.sum(1) * energy_d.sum(1)  # what cancels may hide rounding of this size
-    # As many products as pairs of calls are added up, so many calls need a wider margin.
+
+    # Terms may cancel and leave only their rounding, which is a part of this size (Cauchy and
+    # Schwarz, see `summed`). As many products as pairs of calls are added up, so many calls need a
+    # wider margin.
+    slack = energy_x.sum(1) * energy_d.sum(1)
     margin = max(_MARGIN, _LOST * x.shape[1] ** 2)
-    return jnp.maximum(jnp.sum(between * deltas, (1, 2)), 0.0) + margin * slack
+    squares = jnp.sum(inputs * deltas, (1, 2))
+    return jnp.maximum(squares, 0.0) + margin * slack
 
 
-def _flat(x: Array) -> Array:
-    return jnp.sum(x.reshape(x.shape[0], -1) ** 2, -1) + _TINY * (x.size // x.shape[0])
+def _flat_square(x: Array) -> Array:
+    """Return the squared norms of gradients (units, ...) of one array, or a little more."""
+    squares = jnp.sum(x.reshape(x.shape[0], -1) ** 2, -1)
+    return squares + _TINY * (x.size // x.shape[0])
 
 
 def _scale(squares: Any, mask: Array, clip: float | Array) -> tuple[Array, Array]:
-    """Norms, and what every unit's gradient is multiplied with; 0 for one that does not count."""
+    """Return norms, and the factor of every unit's gradient; 0 for a unit that does not count."""
     norms = jnp.sqrt(squares * (1 + _MARGIN))
-    good = mask & jnp.isfinite(norms)
-    scale = jnp.minimum(1.0, clip / jnp.maximum(norms, 1e-30))
-    return jnp.where(good, norms, 0.0), jnp.where(good, scale, 0.0)
+    # A gradient that is not finite cannot be clipped, so such a unit does not count. That is a
+    # function of this unit alone.
+    counts = mask & jnp.isfinite(norms)
+    scale = jnp.minimum(1.0, clip / jnp.maximum(norms, _LEAST_NORM))
+    return jnp.where(counts, norms, 0.0), jnp.where(counts, scale, 0.0)
 
 
 def drawn(units: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
@@ -280,22 +356,33 @@ def drawn(units: int, rate: float, *, entropy: Entropy) -> NDArray[np.int64]:
     **Guarantee**: exact Poisson sampling at `rate` rounded down to a multiple of 2^-64. Where a
     unit is a person, all her rows come with one coin.
     """
+    # At rate 1 the threshold would be 2^64, which no 64-bit word holds.
     if rate >= 1:
         return np.arange(units)
+
+    # A word below the threshold has the probability threshold / 2^64; int() rounds it down, so no
+    # unit is drawn more often than was paid for.
+    threshold = np.uint64(int(rate * 2.0**64))
     words = np.frombuffer(entropy.bytes(8 * units), dtype="<u8")
-    return np.flatnonzero(words < np.uint64(int(rate * 2.0**64)))
+    return np.flatnonzero(words < threshold)
 
 
 def flat_size(model: Any) -> int:
-    """How many numbers of a model are trained."""
-    return sum(x.size for x in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
+    """Count the numbers of a model that are trained."""
+    trained = eqx.filter(model, eqx.is_inexact_array)
+    return sum(x.size for x in jax.tree.leaves(trained))
 
 
 def unflattened(flat: Floats, model: Any) -> Any:
-    """A gradient in the order of `summed`, as a tree shaped as the model; float32."""
-    leaves, structure = jax.tree.flatten(eqx.filter(model, eqx.is_inexact_array))
-    pieces = np.split(flat.astype(np.float32), np.cumsum([x.size for x in leaves])[:-1])
-    shaped = [jnp.asarray(x.reshape(y.shape)) for x, y in zip(pieces, leaves, strict=True)]
+    """Return a gradient in the order of `summed` as a tree shaped as the model; float32."""
+    trained = eqx.filter(model, eqx.is_inexact_array)
+    leaves, structure = jax.tree.flatten(trained)
+    ends = np.cumsum([x.size for x in leaves])
+    pieces = np.split(flat.astype(np.float32), ends[:-1])
+    shaped = []
+    for piece, leaf in zip(pieces, leaves, strict=True):
+        array = jnp.asarray(piece.reshape(leaf.shape))
+        shaped.append(array)
     return jax.tree.unflatten(structure, shaped)
 
 
@@ -346,22 +433,38 @@ def summed(
     """
     total = np.zeros(flat_size(model))
     order = _order_of(model, layer)
-    members = np.atleast_2d(picked.T).T  # (units, k), of which k is 1 for single rows
+
+    # (units, k); single rows have k = 1.
+    members = np.atleast_2d(picked.T).T
     rows_per_unit = members.shape[1]
     units_per_chunk = max(1, CHUNK // rows_per_unit)
+
     for start in range(0, len(members), units_per_chunk):
+        # Every chunk has the same shape, so that the program is compiled once; -1 is no row.
         part = members[start : start + units_per_chunk]
         places = np.full((units_per_chunk, rows_per_unit), -1, np.int32)
         places[: len(part)] = part
         flat_places = places.ravel()
-        taken = jax.tree.map(lambda x, at=flat_places: np.asarray(x)[np.maximum(at, 0)], rows)
         mask = jnp.asarray(flat_places >= 0)
+        # Row 0 stands where there is no row; the mask keeps it out of norms and sums.
+        chunk_rows = _rows_at(rows, np.maximum(flat_places, 0))
+
+        # A key of its own for every chunk, from the party's entropy alone.
         words = np.frombuffer(entropy.bytes(8), dtype="<u4")
         key = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
-        found = _compiled(loss, model, taken, mask, jnp.float32(clip), key, layer, rows_per_unit)
-        with jax.enable_x64(True):  # for this thread, and these products alone
-            total = _added(total, found.dense, found.rest, found.scale, order=order)
+        chunk = _compiled(
+            loss, model, chunk_rows, mask, jnp.float32(clip), key, layer, rows_per_unit
+        )
+
+        # 64 bits for this thread, and for these products alone: networks stay in 32 bits.
+        with jax.enable_x64(True):
+            total = _added(total, chunk.dense, chunk.rest, chunk.scale, order=order)
     return np.array(total)
+
+
+def _rows_at(rows: Any, places: NDArray[np.int32]) -> Any:
+    """Return the rows of a pytree of arrays that are at these places."""
+    return jax.tree.map(lambda x: np.asarray(x)[places], rows)
 
 
 @eqx.filter_jit
@@ -369,6 +472,7 @@ def _compiled(
     loss: Any, model: Any, rows: Any, mask: Array, clip: Array, key: Array, layer: type,
     rows_per_unit: int = 1,
 ) -> Factors:  # fmt: skip
+    """Return `factors`, compiled once for a loss, a model's shapes and a type of layers."""
     return factors(
         loss, model, rows, mask, clip=clip, key=key, layer=layer, rows_per_unit=rows_per_unit
     )
@@ -387,45 +491,65 @@ class _Node(NamedTuple):
 
 
 def _order_of(model: Any, layer: type) -> tuple[_Node, ...]:
-    found = []
+    """Return the dense layers and the other trained arrays of a model, in the order of its leaves.
+
+    The flat sum has that order, and so have the leaves that `unflattened` fills.
+    """
+    nodes = []
     for node in jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, layer)):
         if isinstance(node, layer):
             names = {id(getattr(node, name, None)): name for name in ("weight", "bias")}
-            own = tuple(names[id(leaf)] for leaf in jax.tree.leaves(node) if id(leaf) in names)
-            found.append(_Node(own, isinstance(node, eqx.nn.Linear)))
+            leaves = jax.tree.leaves(node)
+            fields = tuple(names[id(leaf)] for leaf in leaves if id(leaf) in names)
+            nodes.append(_Node(fields, isinstance(node, eqx.nn.Linear)))
         elif eqx.is_inexact_array(node):
-            found.append(_Node())
-    return tuple(found)
+            nodes.append(_Node())
+    return tuple(nodes)
 
 
 @partial(jax.jit, static_argnames="order")
 def _added(total: Array, dense: Any, rest: Any, scale: Array, *, order: tuple[_Node, ...]) -> Array:
-    """The sum so far and the clipped sum of a chunk, its leaves one after the other; 64-bit."""
-    layers, arrays = iter(dense), iter(rest)
+    """Add the clipped sum of a chunk to the sum so far, leaf after leaf; in 64 bits."""
+    layers = iter(dense)
+    arrays = iter(rest)
     pieces: list[Array] = []
     for node in order:
         if node.fields:
-            made = _product(next(layers), scale, node)
-            pieces += [made[name].ravel() for name in node.fields]
+            sums = _product(next(layers), scale, node)
+            pieces += [sums[name].ravel() for name in node.fields]
         else:
-            pieces.append(jnp.tensordot(_wide(scale), _kept(next(arrays), scale), 1).ravel())
+            weights = _wide(scale)
+            gradients = _where_counted(next(arrays), scale)
+            pieces.append(jnp.tensordot(weights, gradients, 1).ravel())
     return total + jnp.concatenate(pieces)
 
 
-def _product(found: tuple[Array, Array], scale: Array, node: _Node) -> dict[str, Array]:
-    """Of one dense layer."""
-    x, d = found
-    inputs, slopes = _kept(x, scale), _kept(d, scale) * _wide(scale)[:, None, None]
-    flat_x, flat_d = (one.reshape(-1, one.shape[-1]) for one in (inputs, slopes))
-    whole = jnp.matmul(flat_x.T, flat_d, precision="highest")
+def _product(pair: tuple[Array, Array], scale: Array, node: _Node) -> dict[str, Array]:
+    """Return the clipped sums for weight and bias of one dense layer, from its `Factors`."""
+    x, d = pair
+    # Only one of both factors is scaled, as the gradient is their product.
+    inputs = _where_counted(x, scale)
+    deltas = _where_counted(d, scale) * _wide(scale)[:, None, None]
+
+    # One matrix product adds up all calls of all units (book-keeping: Bu et al. 2023).
+    flat_inputs = inputs.reshape(-1, inputs.shape[-1])
+    flat_deltas = deltas.reshape(-1, deltas.shape[-1])
+    whole = jnp.matmul(flat_inputs.T, flat_deltas, precision="highest")
+
+    # Where there is a bias, its 1 has the last place of the inputs.
     weight = whole[:-1] if "bias" in node.fields else whole
-    return {"weight": weight.T if node.turned else weight, "bias": whole[-1]}
+    if node.turned:
+        weight = weight.T
+    return {"weight": weight, "bias": whole[-1]}
 
 
 def _wide(x: Array) -> Array:
+    """Return an array in 64 bits."""
     return x.astype(jnp.float64)
 
 
-def _kept(x: Array, scale: Array) -> Array:
-    """What belongs to units that count, in 64 bits; 0 elsewhere, where it may be infinite."""
-    return jnp.where(scale.reshape(-1, *[1] * (x.ndim - 1)) > 0, _wide(x), 0.0)
+def _where_counted(x: Array, scale: Array) -> Array:
+    """Return in 64 bits what belongs to units that count; 0 elsewhere, where it may be infinite."""
+    # A product with a scale of 0 would not do: 0 times infinity is not a number.
+    counts = scale.reshape(-1, *[1] * (x.ndim - 1)) > 0
+    return jnp.where(counts, _wide(x), 0.0)

@@ -19,7 +19,8 @@ except ImportError:  # not on Windows; a lock file stands in
 
 _log = logging.getLogger("siloweave")
 
-_LOOK_S = 0.05  # between two looks at a file that another process has open
+# Seconds between two tries to lock a file that another process has open.
+_RETRY_S = 0.05
 
 NEW = ".new"
 """How the name of a file ends that is still being written."""
@@ -38,7 +39,7 @@ class Lines(NamedTuple):
 
 
 def read_lines(path: Path, *, follows: Follows) -> Lines:
-    """The lines of a file, when its last write may have been cut short by a crash.
+    """Return the lines of a file, when its last write may have been cut short by a crash.
 
     A write that was cut short leaves the beginning of one line, perhaps followed by zero bytes.
     Such a line was never acknowledged and is left out. If all of it is there and only the newline
@@ -53,12 +54,17 @@ def read_lines(path: Path, *, follows: Follows) -> Lines:
             f"{path}: cannot be read ({error.strerror}). See that this user may read it"
         ) from error
     size = sum(len(line) + 1 for line in lines)
+    # The file ends with a newline: the last write was completed.
     if not tail:
         return Lines(lines, size, "")
+
+    # A file system may make a file longer before it writes the bytes, which are then zero. Every
+    # line is a JSON object, so a whole one ends with a brace.
     written = tail.rstrip(b"\0")
     whole = written[: written.rfind(b"}") + 1]
     if not whole or not follows(lines, whole):
         return Lines(lines, size, f"{len(tail)} bytes of a line that was never acknowledged")
+    # A whole line with something behind it is nothing that a crash leaves: someone wrote there.
     if whole != written:
         raise LedgerError(
             f"{path}, line {len(lines) + 1}: was edited at its end. Put back the file from the "
@@ -88,9 +94,10 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._take_lock()
-            new = not path.exists()
+            is_new = not path.exists()
             self._descriptor = self._open()
-            if new:
+            # Else a crash of the machine could leave the lines on disk, and no name for them.
+            if is_new:
                 sync_folder(path.parent)
         except OSError as error:
             self.close()
@@ -105,8 +112,12 @@ class Journal:
         return self._descriptor >= 0
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o600)
+        """Open the file, locked where the system can; return its descriptor."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        # Windows alone has the first and lacks the second.
+        flags |= getattr(os, "O_BINARY", 0)
+        flags |= getattr(os, "O_CLOEXEC", 0)
+        descriptor = os.open(self.path, flags, 0o600)
         if fcntl is not None:
             try:
                 self._flock(descriptor)
@@ -133,7 +144,7 @@ class Journal:
         """Sleep a little, where there is time left to wait; else raise what is being handled."""
         if time.monotonic() >= self._until:
             raise
-        time.sleep(_LOOK_S)
+        time.sleep(_RETRY_S)
 
     def _lock_file(self, lock: Path) -> None:
         """Make the lock file; FileExistsError if another process has it for too long."""
@@ -146,6 +157,7 @@ class Journal:
                 return
 
     def _take_lock(self) -> None:
+        """Make a lock file, where open files cannot be locked."""
         if fcntl is not None:
             return
         lock = self.path.with_name(self.path.name + ".lock")
@@ -158,22 +170,26 @@ class Journal:
         self._lock = lock
 
     def recover(self, *, follows: Follows) -> Lines:
-        """All lines, after repairing an end that was being written during a crash."""
-        found = read_lines(self.path, follows=follows)
-        if found.note:
-            os.ftruncate(self._descriptor, found.size)
-            self._write(b"\n" * (sum(len(line) + 1 for line in found.lines) - found.size))
-            _log.warning("%s: repaired %s", self.path, found.note)
-        return found
+        """Return all lines, after repairing an end that was being written during a crash."""
+        content = read_lines(self.path, follows=follows)
+        if content.note:
+            os.ftruncate(self._descriptor, content.size)
+            # What is missing is nothing, or the newline of a last line that is whole.
+            whole_size = sum(len(line) + 1 for line in content.lines)
+            self._write(b"\n" * (whole_size - content.size))
+            _log.warning("%s: repaired %s", self.path, content.note)
+        return content
 
     def append(self, line: bytes) -> None:
         """Write one line and force it to disk; where that fails, raise LedgerError and close."""
-        before = os.fstat(self._descriptor).st_size
+        size_before = os.fstat(self._descriptor).st_size
         try:
             self._write(line + b"\n")
         except OSError as error:
-            with suppress(OSError):  # else `recover` cuts it off
-                os.ftruncate(self._descriptor, before)
+            # What was written of the line is cut off; where that fails too, `recover` does it.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, size_before)
+            # Closed, so that nothing is written behind a line that may not be whole.
             self.close()
             raise LedgerError(
                 f"{self.path}: could not be written ({error.strerror}). Nothing was released. Free "
@@ -181,13 +197,18 @@ class Journal:
             ) from error
 
     def _write(self, data: bytes) -> None:
+        """Write all bytes and force them to disk."""
+        # The system may write less than it was given.
         while data:
-            data = data[os.write(self._descriptor, data) :]
+            count = os.write(self._descriptor, data)
+            data = data[count:]
         os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Let others write the file."""
-        descriptor, self._descriptor = self._descriptor, -1
+        # Forgotten first: closed twice, a descriptor may be another file's by then.
+        descriptor = self._descriptor
+        self._descriptor = -1
         if descriptor >= 0:
             os.close(descriptor)
         if self._lock is not None:
@@ -196,7 +217,7 @@ class Journal:
 
 
 def for_its_owner(path: str, flags: int) -> int:
-    """An `opener` of `open`: a new file is readable for its owner alone (mode 0600)."""
+    """Open a file, as an `opener` of `open`; a new one is readable for its owner alone (0600)."""
     return os.open(path, flags, 0o600)
 
 
@@ -217,22 +238,29 @@ def write_whole(
     Several processes may write one that is not private at once. OSError, which names the file, if
     it fails; what was written is removed then.
     """
+    # Files that are not private may be written by several processes: each has a name of its own.
     name = path.name if private else f".{path.name}.{os.getpid()}"
     temporary = path.with_name(name + NEW)
+    mode = 0o600 if private else 0o666
     # Where the folder is open, names are looked up in it.
     source = str(temporary) if within is None else temporary.name
 
     def opened(_: str, flags: int) -> int:
-        return os.open(source, flags, 0o600 if private else 0o666, dir_fd=within)
+        return os.open(source, flags, mode, dir_fd=within)
 
     try:
+        # A process that was killed may have left one; "x" refuses a file that is there, so that
+        # nothing is written through a link.
         with suppress(FileNotFoundError):
             os.unlink(source, dir_fd=within)
         with naming_file(path), open(temporary, "xb", opener=opened) as file:
-            if shared:  # before there is anything to read; what the umask says does not count
+            # Before there is anything to read; by its descriptor, as the umask would take the
+            # group's right away from a new file.
+            if shared:
                 os.fchmod(file.fileno(), 0o660)
             file.write(data)
             file.flush()
+            # The bytes are on disk before the name shows them.
             if forced:
                 os.fsync(file.fileno())
         if within is None:
@@ -243,6 +271,8 @@ def write_whole(
         with suppress(OSError):
             os.unlink(source, dir_fd=within)
         raise
+
+    # The name itself is in the folder, which is forced to disk as well, where the system can.
     if not forced:
         return
     with suppress(OSError):

@@ -66,8 +66,11 @@ KEY_FILE = "party.key"
 """What the file with a party's private key is called."""
 LEDGER_FILE = "ledger.jsonl"
 """What a party's ledger is called."""
+# Version of the format that this file writes and reads.
 VERSION = 2
-_UNSIGNED = 1  # the version before, whose lines carried no signatures
+# The version before, whose lines carried no signatures.
+_UNSIGNED = 1
+# What signatures of lines are for; `_bound` puts it before every message.
 _PURPOSE = b"siloweave ledger line"
 _FORGED = (
     "its signature is not of the key in line 1. It was edited by someone who does not have the "
@@ -100,17 +103,18 @@ class Identity:
 
     @classmethod
     def create(cls) -> Self:
-        """A fresh key from the operating system's entropy."""
+        """Make a key from the operating system's entropy."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def seeded(cls, seed: bytes) -> Self:
-        """A key that whoever knows the seed has, too: for tests with seeded noise alone."""
-        return cls(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed).digest()))
+        """Make a key that whoever knows the seed has, too: for tests with seeded noise alone."""
+        private_bytes = hashlib.sha256(seed).digest()
+        return cls(Ed25519PrivateKey.from_private_bytes(private_bytes))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The key in a file.
+        """Read the key in a file.
 
         Raises:
             InputError: The file is missing, is damaged, or can be read by other users.
@@ -118,15 +122,17 @@ class Identity:
         place = Path(path)
         try:
             with place.open("rb") as file:
-                mode, text = os.fstat(file.fileno()).st_mode, file.read()
+                # The mode of the file that is open, whatever has its name by then.
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                text = file.read()
         except OSError as error:
             raise InputError(
                 f"{place}: the party's key cannot be read ({error.strerror}). Put the file back "
                 "from a backup."
             ) from error
-        if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        if os.name == "posix" and mode & 0o077:
             raise InputError(
-                f"{place}: other users may read the party's key (mode {stat.S_IMODE(mode):04o}, "
+                f"{place}: other users may read the party's key (mode {mode:04o}, "
                 f"must be 0600). If nobody else has read it, run: chmod 600 {quote(str(place))}"
             )
         try:
@@ -144,7 +150,7 @@ class Identity:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str]) -> Self:
-        """The key in a file, which is made with mode 0600 if it is not there.
+        """Read the key in a file, which is made with mode 0600 if it is not there.
 
         Where two processes make the file at the same time, both get the key that is in it.
         InputError as of `load`, or if it cannot be written.
@@ -161,7 +167,9 @@ class Identity:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             journal.write_whole(temporary, text)
-            with suppress(FileExistsError):  # another process was first, and its key is the one
+            # A link, and no rename, which would replace the key of a process that was first: that
+            # process may have signed with it.
+            with suppress(FileExistsError):
                 os.link(temporary, path)
             journal.sync_folder(path.parent)
         except OSError as error:
@@ -176,16 +184,17 @@ class Identity:
     def sign(self, purpose: bytes, message: bytes) -> bytes:
         """Sign a message for one purpose, such as ``b"siloweave mask key"``, of 1 to 255 bytes.
 
-        The 64 bytes are always the same for the same arguments; InputError for another purpose.
+        The 64 bytes are always the same for the same arguments; InputError for a purpose of another
+        length.
         """
         return self._key.sign(_bound(purpose, message))
 
 
 def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether a signature of 64 bytes, for this purpose, was made with the private key of `public`.
+    """Return whether a signature, for this purpose, was made with the private key of `public`.
 
-    False also where the key or the signature is malformed; InputError for a purpose that `sign`
-    refuses.
+    It has 64 bytes. False also where the key or the signature is malformed; InputError for a
+    purpose that `sign` refuses.
     """
     signed = _bound(purpose, message)
     try:
@@ -196,7 +205,7 @@ def verify(public: bytes, purpose: bytes, message: bytes, signature: bytes) -> b
 
 
 def spelled_key(public: bytes) -> str:
-    """A public key as people compare it, and as JSON holds it: base64."""
+    """Return a public key as people compare it, and as JSON holds it: base64."""
     return b64encode(public).decode()
 
 
@@ -210,21 +219,23 @@ def fingerprint(public: bytes) -> str:
         >>> fingerprint(bytes(32))
         '6bcc 8476 7e28 c80b 3737 2417 94f1 e0ed'
     """
-    digest = hashlib.blake2b(public, digest_size=16, person=b"siloweave key").hexdigest()
-    return " ".join(digest[place : place + 4] for place in range(0, len(digest), 4))
+    digest = hashlib.blake2b(public, digest_size=16, person=b"siloweave key")
+    digits = digest.hexdigest()
+    return " ".join(digits[place : place + 4] for place in range(0, len(digits), 4))
 
 
 def _bound(purpose: bytes, message: bytes) -> bytes:
-    """Purpose and message as one text, from which both can be read in one way only."""
+    """Join purpose and message to one text, from which both can be read in one way only."""
     if not 1 <= len(purpose) <= 255:
         raise InputError(
             f"purpose = {purpose!r} has {len(purpose)} bytes; a signature's purpose has 1 to 255."
         )
+    # Without the length, "ab" with "c" and "a" with "bc" would be the same text.
     return len(purpose).to_bytes(1, "big") + purpose + message
 
 
 class _Format(msgspec.Struct, frozen=True):
-    """What the first line of every version begins with."""
+    """The field that the first line of every version has."""
 
     siloweave_ledger: int
 
@@ -275,29 +286,33 @@ _headers: msgspec.json.Decoder[Header] = msgspec.json.Decoder(Header)
 
 
 def _digest(line: bytes) -> str:
+    """Return the hash of a line."""
     return hashlib.blake2b(line, digest_size=32, person=b"siloweave ledger").hexdigest()
 
 
 def _seal(entry: Entry) -> Entry:
+    """Return an entry with the hash of its other fields, not signed yet."""
     bare = msgspec.structs.replace(entry, hash="", signature=b"")
     return msgspec.structs.replace(entry, hash=_digest(_encoder.encode(bare)))
 
 
 def _signed(line: Header | Entry) -> bytes:
-    """What the signature in a line is of: the hash of what else stands there."""
+    """Return what the signature in a line is of: the hash of everything else in that line."""
     if isinstance(line, Entry):
         return line.hash.encode()
-    return _digest(_encoder.encode(msgspec.structs.replace(line, signature=b""))).encode()
+    bare = msgspec.structs.replace(line, signature=b"")
+    return _digest(_encoder.encode(bare)).encode()
 
 
 def _sign(line: _Signed, identity: Identity) -> tuple[_Signed, bytes]:
-    """A line with its owner's signature, and its bytes."""
+    """Return a line with its owner's signature, and its bytes."""
     signature = identity.sign(_PURPOSE, _signed(line))
     line = msgspec.structs.replace(line, signature=signature)
     return line, _encoder.encode(line)
 
 
 def _is_signed(line: Header | Entry, key: bytes) -> bool:
+    """Return whether the signature in a line was made with the private key of `key`."""
     return verify(key, _PURPOSE, _signed(line), line.signature)
 
 
@@ -306,16 +321,18 @@ def check_chain(entries: Sequence[Entry], head: str) -> None:
 
     LedgerError, with its number, for a line that does not fit its hash, or what follows it.
     """
-    following = [*(entry.previous for entry in entries[1:]), head]
-    for number, (entry, after) in enumerate(zip(entries, following, strict=False)):
+    # Every entry contains the hash of the line before it; that of the last line is `head`.
+    hashes = [*(entry.previous for entry in entries[1:]), head]
+    for number, (entry, line_hash) in enumerate(zip(entries, hashes, strict=False)):
         fits = entry.index == number and _seal(entry) == entry
-        if not fits or _digest(_encoder.encode(entry)) != after:
+        if not fits or _digest(_encoder.encode(entry)) != line_hash:
             raise LedgerError(f"entry {number} was edited, or a line after it was removed or moved")
 
 
 def written(header: bytes, entries: Iterable[Entry]) -> bytes:
-    """A ledger's file, as its owner has it, from its first line and its entries."""
-    return b"".join(line + b"\n" for line in (header, *map(_encoder.encode, entries)))
+    """Return a ledger's file, as its owner has it, from its first line and its entries."""
+    lines = [header, *map(_encoder.encode, entries)]
+    return b"".join(line + b"\n" for line in lines)
 
 
 class Ledger:
@@ -370,24 +387,40 @@ class Ledger:
         self._file = file
 
     def _start(self, path: Path | None) -> None:
-        self._path, self._recovered, self._head, self._key = path, "", "", b""
+        """Set everything to what it is before the first line."""
+        self._path = path
+        self._recovered = ""
+        # The first line, the hash of the last one, and the public key of both.
         self._first = b""
-        self.identity: Identity | None = None  # None for a ledger that is only read
+        self._head = ""
+        self._key = b""
+        # None for a ledger that is only read.
+        self.identity: Identity | None = None
+
         self._guard = threading.Lock()
         self._list: list[Entry] = []
         self._keys: dict[tuple[str, str], Entry] = {}
-        self._tally: Tally | None = None  # from the first entry on whose cost is finite
-        self._fitting, self._refused = 0, 0  # steps like the last entry's: known to fit, and not to
+        # None until the first entry whose cost is finite.
+        self._tally: Tally | None = None
+        # Numbers of steps like the last entry's that are known to fit, and not to fit; 0 for none.
+        self._fitting = 0
+        self._refused = 0
 
     def _new_header(self, identity: Identity) -> bytes:
-        self.identity, self._key = identity, identity.public
-        self._first = _sign(Header(VERSION, self.owner, _now(), self._key), identity)[1]
+        """Return a first line that this identity signed, from now on that of the ledger."""
+        self.identity = identity
+        self._key = identity.public
+        header = Header(VERSION, self.owner, _now(), self._key)
+        _, self._first = _sign(header, identity)
         return self._first
 
     def _load(self, file: journal.Journal, identity: Identity | None) -> None:
+        """Read a file and check it; begin it where it is empty."""
         lines, _, self._recovered = file.recover(follows=self._follows)
         if identity is None:
             place = file.path.with_name(KEY_FILE)
+            # A ledger with lines has a key already. If that is gone, a new one must not take its
+            # place: the error says that it is to be put back.
             identity = Identity.load(place) if lines else Identity.load_or_create(place)
         if not lines:
             lines = [self._new_header(identity)]
@@ -396,20 +429,30 @@ class Ledger:
         self.identity = identity
 
     def _follows(self, lines: list[bytes], line: bytes) -> bool:
-        """Whether a line is whole, unedited, and follows the lines before it."""
+        """Return whether a line is whole, unedited, and follows the lines before it."""
         assert self._path is not None
-        key = _read_header(lines[0], self._path).key if lines else b""
+        if not lines:
+            return _is_first_line(line)
+        key = _read_header(lines[0], self._path).key
         try:
-            if not lines:
-                header = _headers.decode(line)
-                return _is_signed(header, header.key)
             entry = _entries.decode(line)
         except UNREADABLE:
             return False
-        fits = entry.previous == _digest(lines[-1]) and _encoder.encode(_seal(entry)) == line
-        return fits and _is_signed(entry, key)
+        follows = entry.previous == _digest(lines[-1])
+        is_unedited = _encoder.encode(_seal(entry)) == line
+        return follows and is_unedited and _is_signed(entry, key)
 
     def _replay(self, lines: list[bytes], path: Path, key: bytes | None) -> None:
+        """Check all lines, one after the other, and count what they cost.
+
+        Args:
+            lines: All lines of the file, at least one.
+            path: The file, for errors.
+            key: The public key that has to be the owner's; any if None.
+
+        Raises:
+            LedgerError: A line does not fit, with its number.
+        """
         header = _read_header(lines[0], path)
         if self.owner and header.owner != self.owner:
             raise LedgerError(
@@ -422,8 +465,11 @@ class Ledger:
                 f"{header.owner!r} is {fingerprint(key)}. Someone else wrote the ledger anew, or "
                 "the key was replaced. Put back both files from the last backup."
             )
-        self.owner, self._key, self._first = header.owner, header.key, lines[0]
+        self.owner = header.owner
+        self._key = header.key
+        self._first = lines[0]
         self._head = _digest(lines[0])
+
         for number, line in enumerate(lines[1:], start=2):
             entry = _read_entry(line, number, path)
             if (entry.index, entry.previous) != (len(self._list), self._head):
@@ -435,7 +481,10 @@ class Ledger:
                 raise LedgerError(
                     f"{path}, line {number}: run {entry.run!r}, step {entry.step!r} is there twice."
                 )
-            self._keep(entry, line)
+            self._append(entry, line)
+
+        # After the chain: the last signature covers all lines only if every line has the hash of
+        # the one before it.
         self._check_signatures([header, *self._list], path)
 
     def _check_signatures(self, lines: Sequence[Header | Entry], path: Path) -> None:
@@ -444,16 +493,24 @@ class Ledger:
         The last signature covers every line before it, so one is enough; the others are there for
         when the file ends earlier. Where it does not fit, the first one that does not is named.
         """
-        if not _is_signed(lines[-1], self._key):
-            bad = next(n for n, one in enumerate(lines, 1) if not _is_signed(one, self._key))
-            raise LedgerError(f"{path}, line {bad}: {_FORGED}")
+        if _is_signed(lines[-1], self._key):
+            return
+        forged = next(
+            number for number, line in enumerate(lines, start=1) if not _is_signed(line, self._key)
+        )
+        raise LedgerError(f"{path}, line {forged}: {_FORGED}")
 
-    def _keep(self, entry: Entry, line: bytes) -> None:
+    def _append(self, entry: Entry, line: bytes) -> None:
+        """Count an entry that is on disk, or only in memory, as the last one."""
         self._head = _digest(line)
         self._list.append(entry)
         self._keys[entry.run, entry.step] = entry
+
+        # What `_steps_fit` found out holds only while steps of one kind follow each other.
         if len(self._list) < 2 or not _same_steps(entry.event, self._list[-2].event):
-            self._fitting = self._refused = 0
+            self._fitting = 0
+            self._refused = 0
+
         if self._tally is not None:
             self._tally.add(entry.event)
         elif math.isfinite(entry.event.rho):
@@ -461,7 +518,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, key: bytes | None = None) -> Self:
-        """A ledger file, checked, to look at; it cannot be charged.
+        """Read a ledger file and check it; what is returned cannot be charged.
 
         Args:
             path: the file.
@@ -471,13 +528,17 @@ class Ledger:
         Raises:
             LedgerError: the file is missing, was changed, or is signed with another key.
         """
+        place = Path(path)
+        # Not by `__init__`, which opens the file for writing. An owner of "" is any.
         ledger = cls.__new__(cls)
-        ledger.owner, ledger.limit, ledger._file = "", None, None
-        ledger._start(Path(path))
-        lines, _, ledger._recovered = journal.read_lines(Path(path), follows=ledger._follows)
+        ledger.owner = ""
+        ledger.limit = None
+        ledger._file = None
+        ledger._start(place)
+        lines, _, ledger._recovered = journal.read_lines(place, follows=ledger._follows)
         if not lines:
             raise LedgerError(f"{path}: is empty. Give the path of a ledger file.")
-        ledger._replay(lines, Path(path), key)
+        ledger._replay(lines, place, key)
         return ledger
 
     def charge(self, event: Event, *, run: str, step: str, what: str, to: str) -> Entry:
@@ -502,35 +563,67 @@ class Ledger:
         moment; what is in the ledger may not have been released. The total never passes ``limit``.
         """
         with self._guard:
-            known = self._keys.get((run, step))
-            if known is not None:
-                return _same(known, event, to)
-            closed = self.path is not None and (self._file is None or not self._file.is_open)
-            if closed or self.identity is None:
+            # A retry: it was paid for, so it is neither paid for nor drawn again.
+            earlier = self._keys.get((run, step))
+            if earlier is not None:
+                return _same(earlier, event, to)
+
+            has_file = self._file is not None and self._file.is_open
+            is_closed = self.path is not None and not has_file
+            if is_closed or self.identity is None:
                 raise LedgerError(
                     f"{self.path}: the ledger is closed or read-only. Open it with Ledger()."
                 )
-            self._afford(event)
-            entry = _seal(Entry(len(self._list), _now(), run, step, what, to, event, self._head))
-            entry, line = _sign(entry, self.identity)
+
+            # Step 1 of a release: check the budget. Nothing is written for what it refuses.
+            self._check_limit(event)
+
+            # Step 2: append and force to disk. Only then does the caller draw noise, so that a
+            # crash in between costs a payment for nothing, never a release that nobody paid for.
+            bare = Entry(
+                index=len(self._list),
+                time=_now(),
+                run=run,
+                step=step,
+                what=what,
+                to=to,
+                event=event,
+                previous=self._head,
+            )
+            entry, line = _sign(_seal(bare), self.identity)
             if self._file is not None:
                 self._file.append(line)
-            self._keep(entry, line)
+
+            # Counted after the write: where that fails, the entry is not in the ledger.
+            self._append(entry, line)
             return entry
 
-    def _afford(self, event: Event) -> None:
-        boundless = self.limit is None or not self.limit.private
-        if boundless and self._tally is None and not math.isfinite(known(event).rho):
-            return  # the total is infinite, and may be
-        asked = self._total.copy()
-        asked.add(event)
+    def _check_limit(self, event: Event) -> None:
+        """Raise BudgetError if the total with one more event would pass the limit."""
+        # No bound, and no finite cost to add up so far: the total is infinite, and may be.
+        is_boundless = self.limit is None or not self.limit.private
+        is_infinite = not math.isfinite(known(event).rho)
+        if is_boundless and is_infinite and self._tally is None:
+            return
+
+        # Added even where there is no limit: an unknown event is refused here.
+        total = self._total.copy()
+        total.add(event)
         if self.limit is None:
             return
-        if not asked.orders and asked.delta == 0 and asked.rho <= rho_for(self.limit):
-            return  # the reading of zCDP is within the limit, and no reading is larger
-        if self._list and _same_steps(event, self._list[-1].event) and self._steps_fit(event):
+
+        # The reading of zCDP is within the limit, and no reading is larger.
+        has_rho = not total.orders and total.delta == 0
+        if has_rho and total.rho <= rho_for(self.limit):
             return
-        after = asked.epsilon(self.limit.delta)
+
+        # More steps like the last ones, of which more than these were seen to fit.
+        are_more = bool(self._list) and _same_steps(event, self._list[-1].event)
+        if are_more and self._steps_fit(event):
+            return
+
+        # The reading itself, which takes a tenth of a second.
+        after = total.epsilon(self.limit.delta)
         if after <= self.limit.epsilon:
             return
         raise BudgetError(
@@ -546,21 +639,25 @@ class Ledger:
         return Tally(self.events) if self._tally is None else self._tally
 
     def _steps_fit(self, event: Event) -> bool:
-        """Whether more steps like the last ones are known to fit, or many more of them do.
+        """Return whether more steps like the last ones are known to fit, or many more of them do.
 
         A reading takes a tenth of a second, and a training in rounds pays at every message. What
         holds for many steps holds for their beginning, which is post-processing of them; so twice
         as many are tried first, and then ever fewer.
         """
-        wanted = self._total.steps(event) + event.count
-        while wanted > self._fitting:
-            ahead = (wanted + self._refused) // 2 if self._refused else 2 * wanted
-            if ahead <= wanted:
+        assert self.limit is not None
+        needed = self._total.steps(event) + event.count
+        while needed > self._fitting:
+            # Twice as many at first; halfway to a number that was refused from then on.
+            ahead = (needed + self._refused) // 2 if self._refused else 2 * needed
+            if ahead <= needed:
                 return False
-            asked = self._total.copy()
-            asked.add(msgspec.structs.replace(event, count=ahead - wanted + event.count))
-            assert self.limit is not None
-            if asked.epsilon(self.limit.delta) <= self.limit.epsilon:
+
+            count = ahead - needed + event.count
+            more_steps = msgspec.structs.replace(event, count=count)
+            total = self._total.copy()
+            total.add(more_steps)
+            if total.epsilon(self.limit.delta) <= self.limit.epsilon:
                 self._fitting = ahead
             else:
                 self._refused = ahead
@@ -612,7 +709,7 @@ class Ledger:
         return self._total.rho
 
     def epsilon(self, delta: float | None = None) -> float:
-        """Epsilon of everything in the ledger at ``delta`` (default: the limit's), rounded up."""
+        """Return epsilon of all entries at ``delta`` (default: the limit's), rounded up."""
         if delta is None:
             if self.limit is None:
                 raise InputError("Ledger.epsilon: delta is needed for a ledger without a limit.")
@@ -625,20 +722,23 @@ class Ledger:
         Raises:
             LedgerError: the file was changed since, or an entry is gone.
         """
-        here = {entry.hash for entry in self._list}
+        own_hashes = [entry.hash for entry in self._list]
         if self.path is not None:
             with self._guard:
                 fresh = Ledger.read(self.path, key=self.key)
-            mine = [entry.hash for entry in self._list]
-            if [entry.hash for entry in fresh.entries][: len(mine)] != mine:
+            file_hashes = [entry.hash for entry in fresh.entries]
+            # The file may have more entries, which were charged since this ledger was read.
+            if file_hashes[: len(own_hashes)] != own_hashes:
                 raise LedgerError(
                     f"{self.path}: was replaced or cut while it was open. Put back the file from "
                     "the last backup."
                 )
-        for wanted in hashes:
-            if wanted not in here:
+
+        present = set(own_hashes)
+        for entry_hash in hashes:
+            if entry_hash not in present:
                 raise LedgerError(
-                    f"ledger of {self.owner!r}: the entry with hash {wanted[:16]} is gone. "
+                    f"ledger of {self.owner!r}: the entry with hash {entry_hash[:16]} is gone. "
                     "The end was cut off, or an old copy was put back."
                 )
 
@@ -655,27 +755,43 @@ class Ledger:
 
 
 def _now() -> str:
+    """Return the time as entries have it: UTC, ISO 8601, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _same_steps(one: Event, other: Event) -> bool:
-    """Whether both are steps on samples that differ in their number at most."""
-    if one.step is None:
+def _same_steps(event: Event, earlier: Event) -> bool:
+    """Return whether both are steps on samples that differ in their number at most."""
+    if event.step is None:
         return False
-    return msgspec.structs.replace(one, count=other.count) == other
+    return msgspec.structs.replace(event, count=earlier.count) == earlier
 
 
-def _same(known: Entry, event: Event, to: str) -> Entry:
-    if known.event == event and known.to == to:
-        return known
+def _same(earlier: Entry, event: Event, to: str) -> Entry:
+    """Return the entry of a step that is charged again; LedgerError if it is not the same release.
+
+    Else one payment could be used for two releases.
+    """
+    if earlier.event == event and earlier.to == to:
+        return earlier
     raise LedgerError(
-        f"charge: run {known.run!r}, step {known.step!r} was charged as {known.event} to "
-        f"{known.to!r}; now it asks for {event} to {to!r}. Give every release a step of its own."
+        f"charge: run {earlier.run!r}, step {earlier.step!r} was charged as {earlier.event} to "
+        f"{earlier.to!r}; now it asks for {event} to {to!r}. Give every release a step of its own."
     )
 
 
-def _read_header(line: bytes, path: Path) -> Header:
+def _is_first_line(line: bytes) -> bool:
+    """Return whether a line is a whole header that is signed with the key in it."""
     try:
+        header = _headers.decode(line)
+    except UNREADABLE:
+        return False
+    return _is_signed(header, header.key)
+
+
+def _read_header(line: bytes, path: Path) -> Header:
+    """Return the first line, checked; LedgerError if it is not one that this version reads."""
+    try:
+        # The version first: another one may have other fields.
         version = msgspec.json.decode(line, type=_Format).siloweave_ledger
         header = _headers.decode(line) if version == VERSION else None
     except UNREADABLE as error:
@@ -692,12 +808,14 @@ def _read_header(line: bytes, path: Path) -> Header:
             f"{path}, line 1: version {version} of the format is not known; this "
             f"version of siloweave reads {VERSION}."
         )
+    # Bytes that read alike but are written differently (spaces, order) have another hash.
     if _encoder.encode(header) != line or not _is_signed(header, header.key):
         raise LedgerError(f"{path}, line 1: {_FORGED}")
     return header
 
 
 def _read_entry(line: bytes, number: int, path: Path) -> Entry:
+    """Return the entry of a line, checked against its own hash; LedgerError if it was edited."""
     try:
         entry = _entries.decode(line)
     except UNREADABLE as error:

@@ -46,24 +46,38 @@ Whole = tuple[tuple[tuple[float, float, float], int], ...]
 CHOICE = 9 / 8
 #: Renyi orders at which noise of integers is read.
 WHOLE_ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 384, 512, 768, 1024, 2048)
-_SLACK = 1e-11  # of the logarithm of a moment; what its sum of floats may lose, and far more
+# Of the logarithm of a moment; what its sum of floats may lose, and far more.
+_SLACK = 1e-11
+
+# The search of `_removed_and_added` for a part of delta.
+_MOST_TRIES = 200
+_FINE_STEP = 0.9
+_COARSE_STEP = 0.5
+# Epsilons above this one take coarse steps: there the part that suffices is far below 1.
+_COARSE_FROM = 3
+# An epsilon above this one is never accepted; exp overflows at 709.
+_LARGEST_EPSILON = 600
 
 
-def _twice(at: Callable[[float], float], delta: float) -> float:
-    """Epsilon of a removal and an addition, each of which costs ``at`` of its delta."""
-    best, share = math.inf, 0.5
-    for _ in range(200):  # the largest part of delta, within a factor 0.9, that suffices
-        once = at(delta * share)
-        if once < 600 and share * (1 + math.exp(once)) <= 1:
-            best = 2 * once
-            break
-        share *= 0.9 if once < 3 else 0.5
-    return best
+def _removed_and_added(epsilon_at: Callable[[float], float], delta: float) -> float:
+    """Return the epsilon of a removal and an addition, each of which costs ``epsilon_at`` a delta.
+
+    If one of them is (e, d), both are (2 e, d (1 + e^e)). So the epsilon is twice that of the
+    largest part of delta, within a factor 0.9, with which d (1 + e^e) does not exceed delta. It is
+    infinite if no part is.
+    """
+    share = 0.5
+    for _ in range(_MOST_TRIES):
+        epsilon = epsilon_at(delta * share)
+        if epsilon < _LARGEST_EPSILON and share * (1 + math.exp(epsilon)) <= 1:
+            return 2 * epsilon
+        share *= _FINE_STEP if epsilon < _COARSE_FROM else _COARSE_STEP
+    return math.inf
 
 
 @lru_cache(maxsize=1024)
 def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]:
-    """Renyi divergences of one step under shared discrete noise, at the whole orders used here.
+    """Return the Renyi divergences of one step under shared discrete noise, at `WHOLE_ORDERS`.
 
     Let Y be a vector of independent discrete Gaussians of parameter s, v a vector of integers no
     longer than s / ``multiplier``, and L(x) = P(Y = x - v) / P(Y = x). For whole k the k-th moment
@@ -96,51 +110,70 @@ def step_rdp(multiplier: float, excess: float, rate: float) -> tuple[float, ...]
 
 @lru_cache(maxsize=16384)
 def rdp_at(multiplier: float, excess: float, rate: float, order: int) -> float:
-    """The divergence of `step_rdp` at one whole order; of one Gaussian where ``excess`` is 0."""
+    """Return the divergence of `step_rdp` at one whole order.
+
+    That is of one Gaussian where ``excess`` is 0.
+    """
     ratio = 0.5 / multiplier**2
-    plain = min(order * ratio, _sampled_moment(order, ratio, rate) / (order - 1))
-    return (plain + _SLACK) * (1 + _SLACK) + excess * (2 * order + 1) / (order - 1)
+    # A mixture is no further apart than its parts, so sampling never costs more than no sampling.
+    unsampled = order * ratio
+    sampled = _sampled_moment(order, ratio, rate) / (order - 1)
+    one_gaussian = min(unsampled, sampled)
+    # From one Gaussian to shares: exp((2 alpha + 1) excess) of the moment, see `step_rdp`.
+    shares = excess * (2 * order + 1) / (order - 1)
+    return (one_gaussian + _SLACK) * (1 + _SLACK) + shares
 
 
 @lru_cache(maxsize=512)
-def _ways(order: int) -> tuple[float, ...]:
-    """Logarithms of the binomial coefficients."""
+def _log_binomials(order: int) -> tuple[float, ...]:
+    """Return the logarithms of the binomial coefficients."""
     return tuple(math.log(math.comb(order, k)) for k in range(order + 1))
 
 
 def _sampled_moment(order: int, ratio: float, rate: float) -> float:
-    """log A of :func:`step_rdp`, as a sum of its terms' logarithms."""
+    """Return log A of :func:`step_rdp`, from the logarithms of its terms."""
+    # With everyone in the sample only the last term is not 0; log(1 - rate) has no value.
     if rate == 1:
         return order * (order - 1) * ratio
-    out, in_ = math.log1p(-rate), math.log(rate)
+
+    log_out = math.log1p(-rate)
+    log_in = math.log(rate)
     terms = [
-        ways + (order - k) * out + k * in_ + k * (k - 1) * ratio
-        for k, ways in enumerate(_ways(order))
+        log_binomial + (order - k) * log_out + k * log_in + k * (k - 1) * ratio
+        for k, log_binomial in enumerate(_log_binomials(order))
     ]
-    most = max(terms)
-    return most + math.log(math.fsum(math.exp(term - most) for term in terms))
+    # The largest term is taken out, so that exp does not overflow; fsum rounds only once.
+    largest = max(terms)
+    rest = math.fsum(math.exp(term - largest) for term in terms)
+    return largest + math.log(rest)
 
 
 @lru_cache(maxsize=4096)
 def from_whole_orders(rho: float, added: Whole, replaced: Whole, delta: float) -> float:
-    """Epsilon at ``delta`` of ``rho`` zCDP and steps, by Renyi divergences of whole orders.
+    """Return epsilon at ``delta`` of ``rho`` zCDP and steps, by divergences of whole orders.
 
     Steps are for neighbours by adding or removing a row, or by replacing one; ``delta`` is halved
     where both are there.
 
     **Guarantee**: an upper bound; the divergences of `step_rdp` add up.
     """
-    here, there = _summed(rho, added), _summed(0.0, replaced)
+    once = _summed(rho, added)
     if not replaced:
-        return _converted(here, delta)
+        return _epsilon_of(once, delta)
+
+    change = _summed(0.0, replaced)
+
+    def change_epsilon(part: float) -> float:
+        return _epsilon_of(change, part)
+
     if not (added or rho):
-        return _twice(lambda part: _converted(there, part), delta)
+        return _removed_and_added(change_epsilon, delta)
     half = delta / 2
-    return _converted(here, half) + _twice(lambda part: _converted(there, part), half)
+    return _epsilon_of(once, half) + _removed_and_added(change_epsilon, half)
 
 
 def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
-    """Epsilon at ``delta`` of ``rho`` zCDP and of steps, read at one Renyi order.
+    """Return epsilon at ``delta`` of ``rho`` zCDP and of steps, read at one Renyi order.
 
     **Guarantee**: let noise, rate and number of steps follow from all that was released before.
     At an order fixed beforehand the divergences, each given what came before it, add up, whatever
@@ -151,22 +184,33 @@ def at_order(order: int, rho: float, steps: Whole, delta: float) -> float:
     moment: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
     Proposition 12.
     """
-    total = rho * order + sum(count * rdp_at(*kind, order) for kind, count in steps)
+    of_steps = sum(count * rdp_at(*kind, order) for kind, count in steps)
+    divergence = rho * order + of_steps
     allowed = delta / CHOICE
+    # A delta so small that dividing it leaves 0.
     if allowed <= 0:
         return math.inf
-    return max(0.0, total + math.log1p(-1 / order) - math.log(allowed * order) / (order - 1))
+    # Proposition 12, with alpha the order: D + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1).
+    of_delta = math.log(allowed * order) / (order - 1)
+    # The other terms may add up to less than 0, which no epsilon is.
+    return max(0.0, divergence + math.log1p(-1 / order) - of_delta)
 
 
 def _summed(rho: float, steps: Whole) -> list[float]:
-    """Divergences of ``rho`` zCDP and of all steps, at the whole orders."""
-    total = [rho * order for order in WHOLE_ORDERS]
+    """Add up the divergences of ``rho`` zCDP and of all steps, at the whole orders."""
+    totals = [rho * order for order in WHOLE_ORDERS]
     for kind, count in steps:
-        total = [a + count * b for a, b in zip(total, step_rdp(*kind), strict=True)]
-    return total
+        divergences = step_rdp(*kind)
+        totals = [a + count * b for a, b in zip(totals, divergences, strict=True)]
+    return totals
 
 
-def _converted(total: list[float], delta: float) -> float:
+def _epsilon_of(divergences: list[float], delta: float) -> float:
+    """Return the least epsilon that divergences at the whole orders give; infinite at delta 0."""
+    # Imported here, as it takes seconds and most commands read no ledger.
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
-    return float(compute_epsilon(WHOLE_ORDERS, total, delta)[0]) if delta > 0 else math.inf
+    if delta <= 0:
+        return math.inf
+    epsilon, _ = compute_epsilon(WHOLE_ORDERS, divergences, delta)
+    return float(epsilon)

@@ -47,18 +47,28 @@ from siloweave.privacy.sampled import WHOLE_ORDERS, at_order
 #: The least and the largest clip: within them squares of norms stay within 32-bit floats.
 CLIPS = (1e-6, 1e6)
 
-#: The widest noise of a share: the most that a table holds, so that a draw is below 2^20.
+#: The widest noise of a share: the most that a table holds, so that a draw is below 2^20. A table
+#: ends at 13 sigma and has 2^20 entries at most (mechanisms.py).
 WIDEST = 80_000.0
 #: The most levels; finer ones gain nothing and leave sums less room.
 FINEST = 2**18
 
-_ARITHMETIC = 2.0**-10  # of the clip, see the head
-_RATE = 1 / 16  # a batch of 1024 out of 16,384 rows; decision 0014 has what other rates pay
-_DROWNED = 1e6  # noise multiplier that shows what releases before the steps cost by themselves
+# Part of a clip, for the arithmetic that leads to a sum; the head of this file says what it covers.
+_ARITHMETIC = 2.0**-10
+# Reference sampling rate: a batch of 1024 out of 16,384 rows; decision 0014 has what other rates
+# pay.
+_RATE = 1 / 16
+# Noise multiplier with which steps cost next to nothing, so that what is left is the price of the
+# releases before them.
+_DROWNED = 1e6
+# Relative; more than floats lose between a width of noise and its multiplier.
+_ROUNDING = 1e-12
+# Relative; a width above `WIDEST` by less than this is rounding, not another width.
+_WIDTH_SLACK = 1e-9
 
 
 def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | None:
-    """The order at which a training is read whose rate follows from a noisy number of rows.
+    """Return the order at which a training is read whose rate follows from a noisy number of rows.
 
     It is a whole one, for the events of all steps; None where neighbours have the same number of
     rows, so that its noisy value has the same distribution on both: all readings hold there for
@@ -70,57 +80,68 @@ def order_for(budget: Budget, *, steps: int, others: Sequence[Event]) -> int | N
     """
     if steps < 1:
         raise InputError(f"order_for: steps = {steps} must be at least 1.")
+    # Under replaced rows the noisy number of rows distinguishes no neighbours: no order is needed.
     if budget.relation is Relation.REPLACE_ONE:
         return None
-    spent = Tally(others)
-    return _best(budget.epsilon, budget.delta - spent.delta, steps, spent.rho)
+    paid = Tally(others)
+    return _best(budget.epsilon, budget.delta - paid.delta, steps, paid.rho)
 
 
 @lru_cache(maxsize=256)
 def _best(epsilon: float, delta: float, steps: int, rho: float) -> int:
-    """The order with which steps at the reference rate need the least noise."""
+    """Return the order with which steps at the reference rate need the least noise."""
 
     def readings(multiplier: float) -> list[float]:
-        paid = (((multiplier, 0.0, _RATE), steps),)
-        return [at_order(order, rho, paid, delta) for order in WHOLE_ORDERS]
+        price = (((multiplier, 0.0, _RATE), steps),)
+        return [at_order(order, rho, price, delta) for order in WHOLE_ORDERS]
 
-    least = falls_to(lambda multiplier: min(readings(multiplier)), epsilon)
-    found = readings(least or _DROWNED)
-    best: int = WHOLE_ORDERS[found.index(min(found))]
+    def least_reading(multiplier: float) -> float:
+        return min(readings(multiplier))
+
+    # Where no noise is enough, the order that suits the releases before the steps: a plan for such
+    # a budget is refused later, with the reason.
+    multiplier = falls_to(least_reading, epsilon) or _DROWNED
+    by_order = readings(multiplier)
+    best: int = WHOLE_ORDERS[by_order.index(min(by_order))]
     return best
 
 
 def moved(levels: int, dimension: int) -> float:
-    """How far a unit moves `quantised`, with so many units to one clip, in L2 at most.
+    """Return how far a unit moves `quantised`, with so many levels to one clip, in L2 at most.
 
     **Guarantee**: see the head of this module.
     """
+    # The clip, the arithmetic that led to the sum, and rounding: half a level for each number of
+    # both vectors.
     return levels * (1 + _ARITHMETIC) + sqrt(dimension)
 
 
 def span(parties: int) -> int:
-    """The largest integer of a party, so that sums and noise of all stay within 32 bits.
+    """Return the largest integer of a party, so that sums and noise of all stay within 32 bits.
 
     Noise from a table is below 2^20. InputError if so many parties leave nothing.
     """
-    left = 2**31 // parties - LARGEST_TABLE - 2
-    if left < 2 * LARGEST_TABLE:
+    # A party has an equal part of 2^31, and its noise comes out of that part.
+    room = 2**31 // parties - LARGEST_TABLE - 2
+    if room < 2 * LARGEST_TABLE:
         raise InputError(
             f"masked sums of gradients hold at most {2**31 // (3 * LARGEST_TABLE + 2)} parties, "
             f"and {parties} were named. Put small parties together."
         )
-    return left
+    return room
 
 
 def quantised(
     total: NDArray[np.float64], *, clip: float, levels: int, parties: int
 ) -> NDArray[np.int64]:
-    """A clipped sum, finite, in whole units of clip / levels; integers of all parties are added up.
+    """Return a finite clipped sum in whole units of clip / levels; parties' integers are added up.
 
     **Guarantee**: moves by at most `moved(levels, dimension)`, see the head of this module.
     """
     bound = span(parties)
-    return np.clip(np.rint(total * (levels / clip)), -bound, bound).astype(np.int64)
+    # Rounded first, then cut off: both bring no two numbers further apart than `moved` says.
+    units = np.rint(total * (levels / clip))
+    return np.clip(units, -bound, bound).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -149,7 +170,7 @@ def plan_steps(
     others: Sequence[Event] = (),
     order: int | None = None,
 ) -> SharedSteps:
-    """The least noise with which ``steps`` masked steps on Poisson samples cost the budget.
+    """Find the least noise with which ``steps`` masked steps on Poisson samples cost the budget.
 
     Args:
         budget: the promise; its relation decides how steps are priced.
@@ -173,30 +194,48 @@ def plan_steps(
     multiplier, or below, at every order at once, and that one keeps to the budget: so all readings
     hold, without an order.
     """
-    left, read_at = shares - tolerated, UNSET if order is None else order
+    noisy_shares = shares - tolerated
+    read_at = UNSET if order is None else order
 
     def event(levels: int, sigma: float) -> SampledSharedGaussian:
-        replaced, far = budget.relation is Relation.REPLACE_ONE, moved(levels, dimension)
         return SampledSharedGaussian(
-            sigma, shares, tolerated, far, dimension, rate, replaced, steps, read_at
+            share_sigma=sigma,
+            shares=shares,
+            tolerated=tolerated,
+            sensitivity=moved(levels, dimension),
+            dimension=dimension,
+            sampling_rate=rate,
+            replace_one=budget.relation is Relation.REPLACE_ONE,
+            count=steps,
+            order=read_at,
         )
 
     def fitted(multiplier: float) -> tuple[int, float]:
-        room = WIDEST * sqrt(left) / multiplier - sqrt(dimension)
+        # As many levels as the widest noise allows at this multiplier: `moved` and the noise of the
+        # remaining shares, solved for levels.
+        room = WIDEST * sqrt(noisy_shares) / multiplier - sqrt(dimension)
         levels = max(1, min(FINEST, floor(room / (1 + _ARITHMETIC))))
-        sigma = multiplier * moved(levels, dimension) / sqrt(left) * (1 + 1e-12)
+
+        sigma = multiplier * moved(levels, dimension) / sqrt(noisy_shares) * (1 + _ROUNDING)
         # One width for all plans where there is a choice: one table serves them.
-        return levels, max(1.0, sigma if levels in (1, FINEST) else max(sigma, WIDEST))
+        if levels not in (1, FINEST):
+            sigma = max(sigma, WIDEST)
+        # An event of shares below 1 is refused: their sum is too far from a Gaussian.
+        return levels, max(1.0, sigma)
 
     def cost(multiplier: float) -> float:
-        return epsilon([*others, event(*fitted(multiplier))], budget.delta)
+        levels, sigma = fitted(multiplier)
+        return epsilon([*others, event(levels, sigma)], budget.delta)
 
-    found = falls_to(cost, budget.epsilon)
-    levels, sigma = fitted(found) if found is not None else (0, 0.0)
-    if found is None or sigma > WIDEST * (1 + 1e-9) or levels < sqrt(dimension):
+    multiplier = falls_to(cost, budget.epsilon)
+    levels, sigma = (0, 0.0) if multiplier is None else fitted(multiplier)
+
+    # Levels below sqrt(dimension) would move less by a clip than by rounding.
+    is_drowned = sigma > WIDEST * (1 + _WIDTH_SLACK) or levels < sqrt(dimension)
+    if multiplier is None or is_drowned:
         raise BudgetError(
             f"epsilon = {budget.epsilon} at delta = {budget.delta} is too small for {steps} "
             f"steps of {dimension:,} numbers: the noise would drown the grid that they are "
             "rounded to. Take fewer steps, smaller networks, or a larger epsilon."
         )
-    return SharedSteps(levels, sigma, found)
+    return SharedSteps(levels, sigma, multiplier)

@@ -43,7 +43,8 @@ from siloweave.privacy.mechanisms import Entropy
 
 LARGEST = 65
 """The largest geometric number: a word of 64 bits is 0, or starts with up to 63 zeros."""
-_GRID = 1e-3  # nats; losses are spread over neighbouring points, so the error is of second order
+# Nats; losses are spread over neighbouring points, so the error is of second order.
+_GRID = 1e-3
 
 Sketches = NDArray[np.uint8]
 """Shape (repetitions, values of all attributes one after the other)."""
@@ -75,33 +76,44 @@ class SketchNoise:
     def published(
         cls, epsilon: float, delta: float, *, repetitions: int, attributes: int
     ) -> SketchNoise:
-        """What Theorem 2 takes for enough: epsilon / (4 sqrt(t d ln(1/delta))) a sketch."""
-        return cls(epsilon / (4 * math.sqrt(repetitions * attributes * math.log(1 / delta))))
+        """Return the noise that Theorem 2 takes for enough: epsilon / (4 sqrt(t d ln(1/delta))).
+
+        That is the epsilon of one sketch of t repetitions and d attributes.
+        """
+        root = math.sqrt(repetitions * attributes * math.log(1 / delta))
+        return cls(epsilon / (4 * root))
 
     @property
     def phantoms(self) -> int:
         """Geometric numbers that stand for rows which are not there."""
+        # k_p = ceil(1 / (e^epsilon' - 1)) of Algorithm 2.
         return math.ceil(1 / math.expm1(self.epsilon))
 
     @property
     def floor(self) -> int:
         """The least value of a sketch."""
+        # alpha_min = ceil(log_(1 + gamma) (1 / (1 - e^-epsilon'))) of Algorithm 2, gamma = 1.
         return math.ceil(-math.log2(-math.expm1(-self.epsilon)))
 
     @cached_property
     def _thresholds(self) -> NDArray[np.uint64]:
-        """floor(2^64 P[largest phantom <= m]) for m = 1..64."""
+        """The numbers floor(2^64 P[largest phantom <= m]) for m = 1..64."""
+        # One phantom is at most m with probability 1 - 2^-m, and all are independent.
         exact = Context(prec=60)
         below = [Decimal(2**m - 1) / 2**m for m in range(1, LARGEST)]
-        return np.array([int(exact.power(p, self.phantoms) * 2**64) for p in below], np.uint64)
+        # The operators round to the 28 digits of the thread's context. With a million phantoms at
+        # most (epsilon >= 1e-6) that moves a threshold by one unit at most.
+        thresholds = [int(exact.power(p, self.phantoms) * 2**64) for p in below]
+        return np.array(thresholds, np.uint64)
 
     def draw(self, size: int, *, entropy: Entropy) -> Sketches:
-        """Sketches of no rows: the larger of the largest phantom and the floor.
+        """Draw sketches of no rows: the larger of the largest phantom and the floor.
 
         By inversion of 64-bit words; each is within total variation distance 2^-57 of its exact
         distribution.
         """
         words = np.frombuffer(entropy.bytes(8 * size), dtype="<u8")
+        # As many thresholds as are at most the word lie below the largest phantom.
         largest = np.searchsorted(self._thresholds, words, side="right") + 1
         return np.maximum(largest, self.floor).astype(np.uint8)
 
@@ -109,7 +121,7 @@ class SketchNoise:
 def encode_rows(
     columns: Sequence[NDArray[Any]], sizes: Sequence[int], *, key: bytes, repetitions: int
 ) -> Sketches:
-    """The largest geometric number over the rows of each value; 0 for a value that no row has.
+    """Return the largest geometric number over the rows of each value; 0 where no row has it.
 
     Args:
         columns: Codes of each attribute, one per row; row i is the same person at every party.
@@ -120,28 +132,45 @@ def encode_rows(
     The largest number belongs to the least word, so only least words are looked for: in rows
     sorted by value, all attributes side by side.
     """
-    found = np.full((repetitions, sum(sizes)), 2**64 - 1, dtype=np.uint64)
+    least_words = np.full((repetitions, sum(sizes)), 2**64 - 1, dtype=np.uint64)
     rows = len(columns[0])
     if not rows:
-        return np.zeros(found.shape, dtype=np.uint8)
+        return np.zeros(least_words.shape, dtype=np.uint8)
+
+    # Rows of one value lie side by side: `order` lists the rows by value, attribute after
+    # attribute, and `first` is where every value that occurs begins.
     pairs = zip(columns, sizes, strict=True)
-    counts = np.concatenate([np.bincount(column, minlength=size) for column, size in pairs])
-    where = np.flatnonzero(counts)
-    first = (np.cumsum(counts) - counts)[where]
-    order = np.concatenate([np.argsort(column, kind="stable") for column in columns])
-    zeros, gathered = bytes(8 * rows), np.empty(order.size, dtype=np.uint64)
+    column_counts = [np.bincount(column, minlength=size) for column, size in pairs]
+    column_orders = [np.argsort(column, kind="stable") for column in columns]
+    counts = np.concatenate(column_counts)
+    order = np.concatenate(column_orders)
+    present = np.flatnonzero(counts)
+    first = (np.cumsum(counts) - counts)[present]
+
+    zeros = bytes(8 * rows)
+    words = np.empty(order.size, dtype=np.uint64)
     for h in range(repetitions):
+        # The first half has the block counter, from 0; the second the number of the stream.
         nonce = bytes(8) + h.to_bytes(8, "little")
-        stream = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor().update(zeros)
-        np.take(np.frombuffer(stream, dtype="<u8"), order, out=gathered, mode="clip")
-        found[h, where] = np.minimum.reduceat(gathered, first)
-    return (LARGEST - _bit_lengths(found)).astype(np.uint8) * (counts > 0)
+        cipher = Cipher(algorithms.ChaCha20(key, nonce), mode=None)
+        stream = np.frombuffer(cipher.encryptor().update(zeros), dtype="<u8")
+        np.take(stream, order, out=words, mode="clip")
+        least_words[h, present] = np.minimum.reduceat(words, first)
+
+    # A word that starts with z zeros is the geometric number z + 1; 0 starts with 64.
+    numbers = LARGEST - _bit_lengths(least_words)
+    return numbers.astype(np.uint8) * (counts > 0)
 
 
 def _bit_lengths(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many bits each word has without leading zeros; halves of a word are exact in floats."""
-    high, low = (words >> np.uint64(32)).astype(float), (words & np.uint64(2**32 - 1)).astype(float)
-    lengths: NDArray[np.int64] = np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1])
+    """Return how many bits each word has without leading zeros."""
+    # Halves of a word are exact in floats, whose exponent is the number of bits; a whole word would
+    # be rounded.
+    high = (words >> np.uint64(32)).astype(float)
+    low = (words & np.uint64(2**32 - 1)).astype(float)
+    high_bits = np.frexp(high)[1]
+    low_bits = np.frexp(low)[1]
+    lengths: NDArray[np.int64] = np.where(high > 0, 32 + high_bits, low_bits)
     return lengths
 
 
@@ -150,7 +179,9 @@ def _bit_lengths(words: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def sketch_epsilon(noise: SketchNoise, *, repetitions: int, attributes: int, delta: float) -> float:
-    """The least epsilon for which the sketches are (epsilon, delta)-DP, rows added or removed.
+    """Return the least epsilon for which the sketches are (epsilon, delta)-DP.
+
+    Neighbours are those by adding or removing a row.
 
     **Guarantee**: an upper bound, and exact but for the grid of losses; see the file's proof.
 
@@ -159,44 +190,70 @@ def sketch_epsilon(noise: SketchNoise, *, repetitions: int, attributes: int, del
         >>> 15 < sketch_epsilon(noise, repetitions=2000, attributes=4, delta=1 / 21_574) < 25
         True
     """
-    both = _composed(noise, repetitions, attributes)
-    return max(float(one.get_epsilon_for_delta(delta)) for one in both)
+    added, removed = _composed(noise, repetitions, attributes)
+    epsilon_added = float(added.get_epsilon_for_delta(delta))
+    epsilon_removed = float(removed.get_epsilon_for_delta(delta))
+    return max(epsilon_added, epsilon_removed)
 
 
 def losses(noise: SketchNoise, attributes: int) -> tuple[NDArray[np.float64], ...]:
-    """All cases (m, s) of one repetition: losses, and logarithms of their masses without the row.
+    """Return losses of all cases (m, s) of one repetition, and their log masses without the row.
 
-    The loss is ln P[with the row] - ln P[without].
+    The loss is ln P[with the row] - ln P[without]; (m, s), F and g are those of the file's proof.
     """
     m = np.arange(noise.floor, LARGEST + 1, dtype=float)
-    log_f = noise.phantoms * np.log1p(-(2.0**-m))
-    log_f[-1] = 0.0
-    log_g = np.concatenate([log_f[:1], log_f[1:] + np.log(-np.expm1(log_f[:-1] - log_f[1:]))])
     s = np.arange(1, attributes + 1, dtype=float)[:, None]
-    chosen = np.array([[math.log(math.comb(attributes, k))] for k in range(1, attributes + 1)])
+
+    # F(m) = (1 - 2^-m)^phantoms, but 1 at the largest number, which stands for all above it; and
+    # g(m) = F(m) - F(m - 1), but F at the floor, which stands for all below it.
+    log_F = noise.phantoms * np.log1p(-(2.0**-m))
+    log_F[-1] = 0.0
+    # log(F(m) - F(m - 1)) = log F(m) + log(1 - F(m - 1) / F(m)).
+    log_ratios = log_F[:-1] - log_F[1:]
+    log_steps = log_F[1:] + np.log(-np.expm1(log_ratios))
+    log_g = np.concatenate([log_F[:1], log_steps])
+
+    # P[Z < m] + P[Z = m] (F(m) / g(m))^s. P[Z = 65] is that of Z = 64: both are 2^-64.
     log_equal = -np.minimum(m, LARGEST - 1) * math.log(2)
-    loss = np.logaddexp(np.log1p(-(2.0 ** (1 - m))), log_equal + s * (log_f - log_g))
-    with np.errstate(divide="ignore", invalid="ignore"):  # none is above the largest
-        log_above = (attributes - s) * np.log(-np.expm1(log_f))
-    mass = chosen + s * log_g + np.where(s < attributes, log_above, 0.0)
+    log_below = np.log1p(-(2.0 ** (1 - m)))
+    loss = np.logaddexp(log_below, log_equal + s * (log_F - log_g))
+
+    # C(d, s) g(m)^s (1 - F(m))^(d - s). Above the largest number nothing is left: log 0.
+    choices = [math.comb(attributes, k) for k in range(1, attributes + 1)]
+    log_choices = np.array([[math.log(count)] for count in choices])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_above = (attributes - s) * np.log(-np.expm1(log_F))
+    mass = log_choices + s * log_g + np.where(s < attributes, log_above, 0.0)
+
+    # Cases of mass 0 have no loss.
     possible = np.isfinite(mass)
     return loss[possible], mass[possible]
 
 
 @lru_cache(maxsize=16)
 def _composed(noise: SketchNoise, repetitions: int, attributes: int) -> tuple[Any, Any]:
-    """Loss distributions of all repetitions: of a row that is added, and of one removed."""
+    """Return loss distributions of all repetitions: of a row that is added, and of one removed."""
     loss, mass = losses(noise, attributes)
-    added, removed = _discrete(loss, np.exp(mass + loss)), _discrete(-loss, np.exp(mass))
+    # The loss is weighted with the masses of the side that the rows are on: with the row, those
+    # are e^loss times as large; without it, the loss has the other sign.
+    added = _discrete(loss, np.exp(mass + loss))
+    removed = _discrete(-loss, np.exp(mass))
     return added.self_compose(repetitions), removed.self_compose(repetitions)
 
 
 def _discrete(loss: NDArray[np.float64], weights: NDArray[np.float64]) -> Any:
-    """A pessimistic distribution on a grid whose points enclose every loss (Connect-the-Dots)."""
+    """Return a pessimistic distribution on a grid whose points enclose every loss.
+
+    The method is Connect-the-Dots of `dp_accounting`, which joins the deltas at the points.
+    """
     from dp_accounting.pld.pld_pmf import create_pmf_pessimistic_connect_dots
 
-    at = loss / _GRID
-    points = np.unique(np.concatenate([np.floor(at) - 1, np.ceil(at)])).astype(np.int64)
+    positions = loss / _GRID
+    neighbours = np.concatenate([np.floor(positions) - 1, np.ceil(positions)])
+    points = np.unique(neighbours).astype(np.int64)
+
+    # Delta at an epsilon is the mean of max(0, 1 - e^(epsilon - loss)). It never grows with
+    # epsilon; the running minimum takes rounding away that says otherwise.
     excess = -np.expm1(np.minimum(points[:, None] * _GRID - loss[None, :], 0.0))
     deltas = np.minimum.accumulate(np.minimum(excess @ weights, 1.0))
     return create_pmf_pessimistic_connect_dots(_GRID, points, deltas)

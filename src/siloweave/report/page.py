@@ -37,31 +37,50 @@ LEDGER_ROWS = 1200
 """Ledger lines printed on one page, over all parties."""
 COLUMNS = 80
 """Columns drawn one by one."""
-LOST, LINKS = 0.3, 6
-"""A link of two columns is lost if that much of its strength is; so many are listed."""
+LOST = 0.3
+"""A link of two columns is lost if that much of its strength is."""
+LINKS = 6
+"""Lost links listed, and invented ones."""
 INVENTED = 0.15
 """A link is invented if its strength is larger by so much than in the real rows."""
 
-_RULE = "constraint"  # the kind of a fact that is of several columns
+# The kind of a fact that is of several columns.
+_RULE = "constraint"
+# Columns named in a warning about facts that nobody paid for.
+_NAMED = 6
+# Columns that give synthetic rows away, as many as the page has bars for.
+_DISTINGUISHING = 12
+# Relative; what adding up a ledger's floats may put above the allowed epsilon.
+_ROUNDING = 1e-9
+# False alarms of the attacker whose best result is printed: 1%.
+_FALSE_ALARMS = 0.01
 
 
 def _page(name: str, **values: Any) -> str:
     """Fill a template: escaping everything, refusing unknown names."""
-    import jinja2  # late: only a page needs it
+    # Imported here: only a page needs it.
+    import jinja2
 
     folder = resources.files("siloweave.report")
+
+    def text_of(file: str) -> str:
+        return folder.joinpath(file).read_text("utf-8")
+
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda file: folder.joinpath(file).read_text("utf-8")),
+        loader=jinja2.FunctionLoader(text_of),
     )
     filters = ("epsilon", "relation", "whom", "small", "count", "size", "percent", "overhead")
     environment.filters.update({name: getattr(words, name) for name in filters})
-    values["css"] = folder.joinpath("style.css").read_text("utf-8")
+    values["css"] = text_of("style.css")
     template = environment.get_template(name)
-    return template.render(terms=words.terms_in(template.render(terms=[], **values)), **values)
+
+    # Once without terms, to see which ones the page uses, and once with their meanings.
+    page = template.render(terms=[], **values)
+    return template.render(terms=words.terms_in(page), **values)
 
 
 # The report of a run
@@ -98,8 +117,15 @@ def render(
                 "risks are measured on real rows, so they are for the owner's copy: leave risks "
                 'out, or give audience="owner"'
             )
+        # From here on there is nothing of the owner that the public copy could show.
         record = record.public()
-    verdict, owner = _verdict(record), record.owner
+
+    verdict = _verdict(record)
+    owner = record.owner
+    is_undeclared = verdict is words.UNDECLARED
+    training = ""
+    if owner and len(owner.training) > 1:
+        training = plots.training_curve(owner.training)
     return _page(
         "template.html",
         r=record,
@@ -110,8 +136,8 @@ def render(
         reasons=_reasons(record, verdict),
         plain=_plain(record),
         risks=_risks(risks) if risks else None,
-        undeclared=_undeclared(record) if verdict is words.UNDECLARED else [],
-        counted=_counted(record),
+        undeclared=_undeclared(record) if is_undeclared else [],
+        counted=_undeclared_counts(record),
         simulated=record.simulated and record.method.split != "central",
         warnings=_warnings(record),
         facts=_facts(record),
@@ -120,7 +146,7 @@ def render(
         table=_table(record.synthetic, owner),
         pairs=_pairs(record.synthetic, owner),
         costs=_costs(record.parties),
-        training=plots.training_curve(owner.training) if owner and len(owner.training) > 1 else "",
+        training=training,
         phases=_phases(record),
         how=words.HOW,
         trust=words.TRUST[record.method.trust],
@@ -128,63 +154,74 @@ def render(
 
 
 def _verdict(record: Record) -> words.Verdict:
-    """The headline: the method's label, unless this run undercuts it."""
-    claimed = record.method.guarantee
+    """Return the headline: the method's label, unless this run undercuts it."""
+    claim = record.method.guarantee
     if not record.private:
-        return words.PARTIAL_ONLY if claimed == "partial" else words.NOT_PRIVATE
-    if claimed == "dp" and _overspent(record):
+        return words.PARTIAL_ONLY if claim == "partial" else words.NOT_PRIVATE
+    if claim == "dp" and _overspent(record):
         return words.OVERSPENT
-    if claimed == "dp" and _undeclared(record):
+    if claim == "dp" and _undeclared(record):
         return words.UNDECLARED
-    if claimed == "dp" and _reservations(record):
+    if claim == "dp" and _reservations(record):
         return words.RESERVED
-    return words.VERDICTS[claimed]
+    return words.VERDICTS[claim]
 
 
 def _reservations(record: Record) -> list[str]:
-    """What weakens a bound that holds, other than a schema from rows."""
-    spent, delta, found = record.epsilon_spent, record.budget.delta, []
+    """Return what weakens a bound that holds, other than a schema from rows."""
+    spent = record.epsilon_spent
+    delta = record.budget.delta
+    reservations = []
     if spent > words.LARGE_EPSILON:
-        found.append(f"ε = {words.epsilon(spent)} is so large that the bound promises little.")
+        reservations.append(
+            f"ε = {words.epsilon(spent)} is so large that the bound promises little."
+        )
     if delta > words.LARGE_DELTA:
-        found.append(
+        reservations.append(
             f"δ = {words.small(delta)} is large: the bound leaves out a probability of "
             f"{words.one_in(delta)} for every {_whom(record)}."
         )
     if record.alignment:
-        found.append("Who is in the common table was found by comparing ids. No ε covers that.")
-    return found
+        reservations.append(
+            "Who is in the common table was found by comparing ids. No ε covers that."
+        )
+    return reservations
 
 
 def _reasons(record: Record, verdict: words.Verdict) -> list[tuple[str, str]]:
-    """Why the badge has its colour: the tone of each reason, and the reason."""
+    """Return why the badge has its colour: the tone of each reason, and the reason."""
     if verdict.tone == "bad" or record.method.guarantee != "dp":
-        given = [record.not_private_reason] if record.not_private_reason else []
-        return [(verdict.tone, text) for text in (verdict.meaning, *given)]
-    spent, allowed = words.epsilon(record.epsilon_spent), words.epsilon(record.budget.epsilon)
+        texts = [verdict.meaning]
+        if record.not_private_reason:
+            texts.append(record.not_private_reason)
+        return [(verdict.tone, text) for text in texts]
+
+    spent = words.epsilon(record.epsilon_spent)
+    allowed = words.epsilon(record.budget.epsilon)
     good = [
         "Everything computed from rows that left a party is in its ledger.",
         f"Recomputed from the ledgers, ε is {spent} of {allowed} allowed.",
         "The noise came from the operating system, not from a seed.",
     ]
     amber = _reservations(record)
+
     if _undeclared(record):
         amber = ["ε does not cover what the schema says of the columns above.", *amber]
+    elif any(fact.how == "paid" for fact in record.schema_facts):
+        good.append("What of the schema came from rows was paid for.")
     elif record.schema_facts:
-        paid = any(fact.how == "paid" for fact in record.schema_facts)
-        some = "What of the schema came from rows was paid for."
-        good.append(some if paid else "The schema was declared: nothing in it came from rows.")
+        good.append("The schema was declared: nothing in it came from rows.")
     return [("good", text) for text in good] + [("caution", text) for text in amber]
 
 
 def _plain(record: Record) -> list[tuple[str, str]]:
-    """What an officer asks first, and the answers, in plain words."""
+    """Return what an officer asks first, and the answers, in plain words."""
     spent = record.epsilon_spent
-    sound = record.private and record.method.guarantee == "dp" and math.isfinite(spent)
-    what = _what(record)
-    if not sound:
+    is_sound = record.private and record.method.guarantee == "dp" and math.isfinite(spent)
+    table = _described_table(record)
+    if not is_sound:
         use = (
-            f"{what} Use them only as the real rows may be used, and give them only to those who "
+            f"{table} Use them only as the real rows may be used, and give them only to those who "
             "may see the real rows, for instance to write and test programs."
         )
         learnt = (
@@ -193,7 +230,7 @@ def _plain(record: Record) -> list[tuple[str, str]]:
         )
         return [("What may it be used for?", use), ("What could an attacker learn?", learnt)]
     use = (
-        f"{what} They may be used for counts and averages of large groups, for how columns go "
+        f"{table} They may be used for counts and averages of large groups, for how columns go "
         "together, for teaching, and to write and test programs and first models. Check on the "
         "real rows whatever matters: noise hides small groups, and links that were not measured "
         "are missing. No row is a fact about a person."
@@ -206,20 +243,25 @@ def _plain(record: Record) -> list[tuple[str, str]]:
     ]
 
 
-def _what(record: Record) -> str:
+def _described_table(record: Record) -> str:
+    """Describe the synthetic table: how many rows, and from whose."""
     parties = len(record.parties)
-    whose = "one party" if parties == 1 else f"{words.count(parties)} parties"
+    owners = "one party" if parties == 1 else f"{words.count(parties)} parties"
     rows = words.count(record.synthetic.num_rows)
-    drawn = f"{rows} synthetic rows, drawn from a model that {record.method.name} fitted to the "
-    return f"{drawn}rows of {whose}. They stand for nobody."
+    return (
+        f"{rows} synthetic rows, drawn from a model that {record.method.name} fitted to the "
+        f"rows of {owners}. They stand for nobody."
+    )
 
 
 def _learnt(record: Record) -> str:
-    unit, budget = _whom(record), record.budget
-    best = words.at_most(words.attacker_power(0.01, record.epsilon_spent, budget.delta))
-    covered = "Of what ε covers: someone" if _undeclared(record) else "Someone"
+    """Describe what the best attacker could learn of one unit."""
+    unit = _whom(record)
+    power = words.attacker_power(_FALSE_ALARMS, record.epsilon_spent, record.budget.delta)
+    best = words.at_most(power)
+    someone = "Of what ε covers: someone" if _undeclared(record) else "Someone"
     return (
-        f"{covered} who knows all other rows, and sees all that was released, may ask whether one "
+        f"{someone} who knows all other rows, and sees all that was released, may ask whether one "
         f"{unit} was used. An attack that wrongly accuses 1% of those that were not finds at most "
         f"{best} of those that were; guessing finds 1%. What holds for many people can be learnt, "
         "and applied to anyone, in the table or not."
@@ -227,201 +269,256 @@ def _learnt(record: Record) -> str:
 
 
 def _bound(record: Record) -> str:
-    unit, spent = record.budget.unit, record.epsilon_spent
-    whom = _whom(record)
-    other = "with another one instead" if "replace" in record.budget.relation else "without it"
+    """Describe what epsilon and delta bound, as a factor and a probability."""
+    budget = record.budget
+    spent = record.epsilon_spent
+    unit = _whom(record)
+    neighbour = "with another one instead" if "replace" in budget.relation else "without it"
     return (
-        f"Whatever was released is at most {words.factor(spent)} times as likely with a {whom} as "
-        f"{other} (e to the power of ε = {words.epsilon(spent)}), apart from a probability of "
-        f"{words.one_in(record.budget.delta)} (δ). A factor of 1 would mean that the {unit} made "
+        f"Whatever was released is at most {words.factor(spent)} times as likely with a {unit} as "
+        f"{neighbour} (e to the power of ε = {words.epsilon(spent)}), apart from a probability of "
+        f"{words.one_in(budget.delta)} (δ). A factor of 1 would mean that the {budget.unit} made "
         "no difference."
     )
 
 
 def _whom(record: Record) -> str:
-    """One of those that ε protects."""
+    """Return one of those that ε protects, in words."""
     return words.whom(record.budget.unit, record.budget.rows_per_unit)
 
 
 def _protected(record: Record) -> str:
-    unit, several = record.budget.unit, len(record.parties) > 1 and record.method.split == "rows"
+    """Describe who is protected, and what holds for someone with two rows."""
+    unit = record.budget.unit
+    has_several = len(record.parties) > 1 and record.method.split == "rows"
     if unit != "row" and record.budget.rows_per_unit is not None:
-        return _protected_unit(record, several=several)
-    two, delta = words.of_rows(record.epsilon_spent, record.budget.delta, 2)
-    whom = "One row, and a row is not a person."
+        return _protected_unit(record, has_several=has_several)
+
+    protected = "One row, and a row is not a person."
     if unit != "row":
-        whom = f"One {unit}: the study says that a row stands for one {unit}; nothing checked it."
-    return (
-        f"{whom} For someone with two rows{', wherever they are' if several else ''}, ε is "
-        f"{words.epsilon(two)} and δ {words.one_in(delta)}."
-    )
-
-
-def _protected_unit(record: Record, *, several: bool) -> str:
-    """Who is protected where all rows with one id are."""
-    unit, most = record.budget.unit, record.budget.rows_per_unit
-    whom = (
-        f"One {unit} with all its rows that took part, {most} at most: before anything was "
-        "counted, each party left out the others."
-    )
-    if not several:
-        return whom
-    at_parties, parties = record.epsilon_at_parties, record.budget.parties_per_unit
-    if at_parties is None:
-        return (
-            f"{whom} That is of the rows at one party. The study says that no {unit} has rows at "
-            "two parties; nothing checked it."
+        protected = (
+            f"One {unit}: the study says that a row stands for one {unit}; nothing checked it."
         )
+    wherever = ", wherever they are" if has_several else ""
+    epsilon, delta = words.of_rows(record.epsilon_spent, record.budget.delta, 2)
     return (
-        f"{whom} That is of the rows at one party. For a {unit} with rows at up to "
-        f"{min(parties, len(record.parties))} parties, ε is {words.epsilon(at_parties)}."
+        f"{protected} For someone with two rows{wherever}, ε is "
+        f"{words.epsilon(epsilon)} and δ {words.one_in(delta)}."
     )
+
+
+def _protected_unit(record: Record, *, has_several: bool) -> str:
+    """Describe who is protected where all rows with one id are."""
+    unit = record.budget.unit
+    protected = (
+        f"One {unit} with all its rows that took part, {record.budget.rows_per_unit} at most: "
+        "before anything was counted, each party left out the others."
+    )
+    if not has_several:
+        return protected
+
+    epsilon = record.epsilon_at_parties
+    if epsilon is None:
+        return (
+            f"{protected} That is of the rows at one party. The study says that no {unit} has rows "
+            "at two parties; nothing checked it."
+        )
+    parties = min(record.budget.parties_per_unit, len(record.parties))
+    return (
+        f"{protected} That is of the rows at one party. For a {unit} with rows at up to "
+        f"{parties} parties, ε is {words.epsilon(epsilon)}."
+    )
+
+
+def _comparable(record: Record) -> tuple[Association, Association] | None:
+    """Return the synthetic and the real associations, if links can be compared on this page.
+
+    Where synthetic columns stay with their parties, their links are not listed.
+    """
+    synthetic = record.synthetic.association
+    real = record.owner.association if record.owner else None
+    if synthetic is None or real is None or record.synthetic.kept:
+        return None
+    if synthetic.names != real.names:
+        return None
+    return synthetic, real
 
 
 def _lost_links(record: Record) -> list[str]:
-    """Pairs of columns that go together in the real rows, and no longer in the synthetic ones."""
-    ours, owner = record.synthetic.association, record.owner
-    theirs = owner.association if owner else None
-    if ours is None or theirs is None or ours.names != theirs.names or record.synthetic.kept:
+    """Return pairs of columns that go together in the real rows, and less in the synthetic ones."""
+    associations = _comparable(record)
+    if associations is None:
         return []
-    pairs = [
-        (one, two, mine, real)
-        for one, two, mine, real in plots.strongest_pairs(ours, theirs, len(ours.names) ** 2)
-        if real is not None and real - mine >= LOST
+    synthetic, _ = associations
+    pairs = plots.strongest_pairs(*associations, len(synthetic.names) ** 2)
+    sentences = [
+        f"{first} and {second} go together in the real rows ({in_real:.2f}), and "
+        f"{_not_or_less(in_synthetic, in_real)} in the synthetic ones ({in_synthetic:.2f})."
+        for first, second, in_synthetic, in_real in pairs
+        if in_real is not None and in_real - in_synthetic >= LOST
     ]
-    found = [
-        f"{one} and {two} go together in the real rows ({real:.2f}), and "
-        f"{'not' if mine < real / 10 else 'less'} in the synthetic ones ({mine:.2f})."
-        for one, two, mine, real in pairs[:LINKS]
-    ]
-    more = len(pairs) - LINKS
-    return [*found, f"{more} more pairs have lost their link."] if more > 0 else found
+    return _first_links(sentences, "pairs have lost their link.")
+
+
+def _not_or_less(weak: float, strong: float) -> str:
+    """Return how a weak link compares with a strong one."""
+    return "not" if weak < strong / 10 else "less"
+
+
+def _first_links(sentences: list[str], ending: str) -> list[str]:
+    """Return the first sentences about links, and one that counts the others."""
+    more = len(sentences) - LINKS
+    if more <= 0:
+        return sentences
+    return [*sentences[:LINKS], f"{more} more {ending}"]
 
 
 def _invented_links(record: Record) -> list[str]:
     """Return pairs of columns that go together in the synthetic rows more than in the real ones."""
-    synthetic, owner = record.synthetic.association, record.owner
-    real = owner.association if owner else None
-    if synthetic is None or real is None or synthetic.names != real.names:
+    associations = _comparable(record)
+    if associations is None:
         return []
-    if record.synthetic.kept:
-        return []
-    pairs = plots.strongest_pairs(synthetic, real, len(synthetic.names) ** 2)
+    synthetic, _ = associations
+    pairs = plots.strongest_pairs(*associations, len(synthetic.names) ** 2)
     sentences = [
-        f"{first} and {second} go together in the synthetic rows ({drawn:.2f}), and "
-        f"{'not' if known < drawn / 10 else 'less'} in the real ones ({known:.2f}): do not take "
+        f"{first} and {second} go together in the synthetic rows ({in_synthetic:.2f}), and "
+        f"{_not_or_less(in_real, in_synthetic)} in the real ones ({in_real:.2f}): do not take "
         "this link for a finding."
-        for first, second, drawn, known in pairs
-        if known is not None and drawn - known >= INVENTED
+        for first, second, in_synthetic, in_real in pairs
+        if in_real is not None and in_synthetic - in_real >= INVENTED
     ]
-    more = len(sentences) - LINKS
-    if more > 0:
-        return [*sentences[:LINKS], f"{more} more pairs have an invented link."]
-    return sentences
+    return _first_links(sentences, "pairs have an invented link.")
 
 
 def _undeclared(record: Record) -> list[str]:
-    """Columns, then constraints, of which something was taken from rows and paid by nobody."""
-    free = [f for f in record.schema_facts if f.how == "free"]
-    rules = [f.column.replace(", ", " + ") for f in free if f.kind == _RULE]
-    return [*dict.fromkeys(f.column for f in free if f.kind != _RULE), *rules]
+    """Return columns, then constraints, of which something came from rows and nobody paid."""
+    free = [fact for fact in record.schema_facts if fact.how == "free"]
+    # Several facts may be about one column.
+    columns = dict.fromkeys(fact.column for fact in free if fact.kind != _RULE)
+    rules = [fact.column.replace(", ", " + ") for fact in free if fact.kind == _RULE]
+    return [*columns, *rules]
 
 
-def _counted(record: Record) -> str:
-    """How many columns and constraints are undeclared, in words."""
-    free = [f for f in record.schema_facts if f.how == "free"]
-    columns = len({f.column for f in free if f.kind != _RULE})
-    rules = sum(f.kind == _RULE for f in free)
-    parts = [(columns, "column"), (rules, "constraint")]
-    return " and ".join(f"{n} {one}{'s' * (n != 1)}" for n, one in parts if n)
+def _undeclared_counts(record: Record) -> str:
+    """Return how many columns and constraints are undeclared, in words."""
+    free = [fact for fact in record.schema_facts if fact.how == "free"]
+    columns = len({fact.column for fact in free if fact.kind != _RULE})
+    rules = sum(fact.kind == _RULE for fact in free)
+    parts = []
+    if columns:
+        parts.append(f"{columns} column{'s' * (columns != 1)}")
+    if rules:
+        parts.append(f"{rules} constraint{'s' * (rules != 1)}")
+    return " and ".join(parts)
 
 
 def _overspent(record: Record) -> bool:
-    most = max([record.epsilon_spent, *(party.epsilon for party in record.parties)])
-    return most > record.budget.epsilon * (1 + 1e-9)
+    """Return whether a ledger costs more than the study allowed."""
+    epsilons = [party.epsilon for party in record.parties]
+    most = max([record.epsilon_spent, *epsilons])
+    return most > record.budget.epsilon * (1 + _ROUNDING)
 
 
 def _warnings(record: Record) -> list[str]:
-    """The record's warnings, and those that its own numbers give."""
-    found = [*_lost_links(record), *_invented_links(record), *record.warnings]
-    if free := _undeclared(record):
-        named = ", ".join(free[:6]) + (" …" if len(free) > 6 else "")
-        found.append(
-            f"Facts of {_counted(record)} were taken from the rows and paid by nobody "
-            f"({named}). ε does not cover them: declare them, or pay for them."
+    """Return the record's warnings, and those that its own numbers give."""
+    warnings = [*_lost_links(record), *_invented_links(record), *record.warnings]
+
+    undeclared = _undeclared(record)
+    if undeclared:
+        names = ", ".join(undeclared[:_NAMED])
+        if len(undeclared) > _NAMED:
+            names += " …"
+        warnings.append(
+            f"Facts of {_undeclared_counts(record)} were taken from the rows and paid by nobody "
+            f"({names}). ε does not cover them: declare them, or pay for them."
         )
+
     if record.method.guarantee == "none" and math.isinf(record.budget.epsilon):
-        found.append(
+        warnings.append(
             "Nothing that was released is protected, and the synthetic table may repeat real rows: "
             "pass it and this page on only to those who may see the rows."
         )
     elif math.isinf(record.epsilon_spent):
-        found.append("At least one release has no privacy cost that is finite: ε = ∞.")
+        warnings.append("At least one release has no privacy cost that is finite: ε = ∞.")
     elif _overspent(record):
-        found.append(
+        warnings.append(
             f"The ledgers cost ε = {words.epsilon(record.epsilon_spent)}, more than the allowed "
             f"{words.epsilon(record.budget.epsilon)}."
         )
-    return found
+    return warnings
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
-    """Tiles under the verdict."""
-    parties, aligned = record.parties, record.alignment
-    asked = max((party.messages for party in parties), default=0)
-    asked += max((party.messages for party in aligned), default=0)
-    moved = sum(party.bytes_sent + party.bytes_received for party in parties)
-    moved += sum(party.bytes_sent + party.bytes_received for party in aligned)
+    """Return the tiles under the verdict: what is counted, and how much of it."""
+    parties = record.parties
+    aligned = record.alignment
+    # A question goes to several parties at once, so the party that got most of them counts.
+    questions = max((party.messages for party in parties), default=0)
+    questions += max((party.messages for party in aligned), default=0)
+    wire = sum(party.bytes_sent + party.bytes_received for party in parties)
+    wire += sum(party.bytes_sent + party.bytes_received for party in aligned)
     releases = len(record.ledgers) + sum(party.releases for party in aligned)
+    seconds = sum(phase.seconds for phase in record.phases)
+    party_noun = "party" if len(parties) == 1 else "parties"
+    question_noun = "question asked" if questions == 1 else "questions asked"
     return [
-        ("party" if len(parties) == 1 else "parties", words.count(len(parties))),
-        ("question asked" if asked == 1 else "questions asked", words.count(asked)),
+        (party_noun, words.count(len(parties))),
+        (question_noun, words.count(questions)),
         ("releases", words.count(releases)),
-        ("on the wire", words.size(moved)),
-        ("time", duration(sum(phase.seconds for phase in record.phases))),
+        ("on the wire", words.size(wire)),
+        ("time", duration(seconds)),
         ("synthetic rows", words.count(record.synthetic.num_rows)),
     ]
 
 
 def _power(record: Record) -> dict[str, Any]:
-    """The best attack that ε and δ leave open, and the share of the allowed ε that is spent."""
-    spent, budget = record.epsilon_spent, record.budget
-    claimed = record.method.guarantee == "dp"
-    sound = claimed and record.private and math.isfinite(spent)
-    epsilon = spent if sound else math.inf
+    """Return the best attack that ε and δ leave open, and the spent share of the allowed ε."""
+    spent = record.epsilon_spent
+    budget = record.budget
+    claims = record.method.guarantee == "dp"
+    is_sound = claims and record.private and math.isfinite(spent)
+    epsilon = spent if is_sound else math.inf
+    power = words.attacker_power(_FALSE_ALARMS, epsilon, budget.delta)
     return {
         "svg": plots.power_curve(epsilon, budget.delta),
-        "sound": sound,
-        "broken": claimed and not sound,
-        "best": words.at_most(words.attacker_power(0.01, epsilon, budget.delta)),
+        "sound": is_sound,
+        "broken": claims and not is_sound,
+        "best": words.at_most(power),
         "unbounded": math.isinf(budget.epsilon),
         "share": 1.0 if math.isinf(spent) else min(1.0, spent / budget.epsilon),
     }
 
 
 def _ledger(record: Record) -> dict[str, Any]:
-    """Plot, summary per mechanism, and the tables of the most expensive parties."""
+    """Return a plot, a summary per mechanism, and the tables of the most expensive parties."""
     parties = plots.by_party(record.ledgers)
-    spent = {party.name: party.epsilon for party in record.parties}
-    order = sorted(parties, key=lambda name: -spent.get(name, 0.0))
-    chosen = list(parties) if len(parties) <= PARTIES else order[:PARTIES]
-    drawn = any(math.isfinite(row.cumulative_epsilon) for row in record.ledgers)
-    limit = max(LEDGER_ROWS // max(len(chosen), 1), 10)
-    curves = {tuple(row.cumulative_epsilon for row in rows) for rows in parties.values()}
-    tables = [
-        {
+    epsilons = {party.name: party.epsilon for party in record.parties}
+    by_cost = sorted(parties, key=lambda name: -epsilons.get(name, 0.0))
+    dearest = by_cost[0] if by_cost else ""
+
+    # All parties in their own order, or the most expensive ones.
+    names = list(parties) if len(parties) <= PARTIES else by_cost[:PARTIES]
+    limit = max(LEDGER_ROWS // max(len(names), 1), 10)
+    tables = []
+    for name in names:
+        rows = parties[name]
+        table = {
             "party": name,
-            "epsilon": spent.get(name, parties[name][-1].cumulative_epsilon),
-            "rows": parties[name][:limit],
-            "left_out": max(len(parties[name]) - limit, 0),
-            "count": len(parties[name]),
+            "epsilon": epsilons.get(name, rows[-1].cumulative_epsilon),
+            "rows": rows[:limit],
+            "left_out": max(len(rows) - limit, 0),
+            "count": len(rows),
         }
-        for name in chosen
-    ]
+        tables.append(table)
+
+    # Parties whose releases cost alike share one curve.
+    curves = {tuple(row.cumulative_epsilon for row in rows) for rows in parties.values()}
+    has_curve = any(math.isfinite(row.cumulative_epsilon) for row in record.ledgers)
+    svg = plots.staircase(record.ledgers, record.budget.epsilon) if has_curve else ""
     return {
-        "svg": plots.staircase(record.ledgers, record.budget.epsilon) if drawn else "",
-        "mechanisms": _mechanisms(record.ledgers, parties[order[0]] if order else []),
-        "dearest": order[0] if order else "",
+        "svg": svg,
+        "mechanisms": _mechanisms(record.ledgers, parties.get(dearest, [])),
+        "dearest": dearest,
         "tables": tables,
         "parties": len(parties),
         "dotted": len(curves) <= plots.MANY,
@@ -429,77 +526,92 @@ def _ledger(record: Record) -> dict[str, Any]:
 
 
 def _mechanisms(ledgers: Sequence[LedgerRow], dearest: Sequence[LedgerRow]) -> list[dict[str, Any]]:
-    """Releases per mechanism, and each one's share of the dearest party's ρ when all have one."""
+    """Count releases per mechanism, with its share of the dearest party's ρ if all have one."""
     total = sum(row.rho or 0.0 for row in dearest)
-    shared = all(row.rho is not None for row in dearest) and 0 < total < math.inf
+    has_shares = all(row.rho is not None for row in dearest) and 0 < total < math.inf
     summary = []
     for number, name in enumerate(plots.mechanisms(ledgers)):
-        spent = sum(row.rho or 0.0 for row in dearest if row.mechanism == name)
-        releases = sum(row.mechanism == name for row in ledgers)
-        share = spent / total if shared else None
-        summary.append({"name": name, "count": releases, "share": share, "at": min(number, 5)})
+        rho = sum(row.rho or 0.0 for row in dearest if row.mechanism == name)
+        mechanism = {
+            "name": name,
+            "count": sum(row.mechanism == name for row in ledgers),
+            "share": rho / total if has_shares else None,
+            "at": plots.colour_of(number),
+        }
+        summary.append(mechanism)
     return summary
 
 
 def _table(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any]:
-    """One chart per column."""
-    real = {m.column: m for m in owner.marginals} if owner else {}
+    """Return one chart per column."""
+    real_marginals = {marginal.column: marginal for marginal in owner.marginals} if owner else {}
     charts = []
     for marginal in synthetic.marginals[:COLUMNS]:
-        match = real.get(marginal.column)
-        if match and match.labels != marginal.labels:
-            match = None
+        # Other labels would be other bars.
+        real = real_marginals.get(marginal.column)
+        if real and real.labels != marginal.labels:
+            real = None
+        distance = real and plots.total_variation(marginal.proportions, real.proportions)
         chart = {
             "column": marginal.column,
             "kind": marginal.kind,
-            "svg": plots.distribution(marginal, match),
-            "tvd": match and plots.total_variation(marginal.proportions, match.proportions),
+            "svg": plots.distribution(marginal, real),
+            "tvd": distance,
         }
         charts.append(chart)
     return {"charts": charts, "left_out": max(len(synthetic.marginals) - COLUMNS, 0)}
 
 
 def _pairs(synthetic: PublicView, owner: OwnerView | None) -> dict[str, Any] | None:
-    """Heat maps and the list of pairs."""
-    ours = synthetic.association
-    if ours is None or len(ours.names) < 2:
+    """Return heat maps and the list of pairs; None where there is nothing to draw."""
+    association = synthetic.association
+    if association is None or len(association.names) < 2:
         return None
-    theirs = owner.association if owner else None
-    if theirs and theirs.names != ours.names:
-        theirs = None
+    real = owner.association if owner else None
+    if real and real.names != association.names:
+        real = None
+    columns = len(association.names)
     return {
-        "svg": plots.heat_maps(ours, theirs, synthetic.cliques),
-        "list": plots.strongest_pairs(ours, theirs),
-        "measure": ours.measure,
-        "compared": theirs is not None,
-        "dotted": bool(synthetic.cliques) and len(ours.names) <= plots.CELLS,
-        "left_out": max(len(ours.names) - plots.WIDEST, 0),
+        "svg": plots.heat_maps(association, real, synthetic.cliques),
+        "list": plots.strongest_pairs(association, real),
+        "measure": association.measure,
+        "compared": real is not None,
+        "dotted": bool(synthetic.cliques) and columns <= plots.CELLS,
+        "left_out": max(columns - plots.WIDEST, 0),
     }
 
 
 def _costs(parties: Sequence[PartyCost]) -> dict[str, Any]:
-    """The parties to list, what all of them add up to, and a plot where they are many."""
-    folded = len(parties) > PARTIES
-    dear = sorted(parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received))
+    """Return the parties to list, what all of them add up to, and a plot where they are many."""
+    is_folded = len(parties) > PARTIES
+    by_cost = sorted(parties, key=lambda p: (-p.epsilon, -p.bytes_sent - p.bytes_received))
+
     summary = {}
     for name in ("epsilon", "bytes_sent", "bytes_received", "messages"):
         values = [getattr(party, name) for party in parties] or [0]
-        found = {"min": min(values), "median": median(values), "max": max(values)}
-        summary[name] = {**found, "total": sum(values)}
+        summary[name] = {
+            "min": min(values),
+            "median": median(values),
+            "max": max(values),
+            "total": sum(values),
+        }
+    # Bars are shares of the largest; 0 bytes leave no bar.
+    most = max(summary[name]["max"] for name in ("bytes_sent", "bytes_received")) or 1
     return {
-        "svg": plots.byte_profile(parties) if folded else "",
-        "most": max(summary[name]["max"] for name in ("bytes_sent", "bytes_received")) or 1,
-        "folded": folded,
-        "listed": dear[:PARTIES] if folded else list(parties),
+        "svg": plots.byte_profile(parties) if is_folded else "",
+        "most": most,
+        "folded": is_folded,
+        "listed": by_cost[:PARTIES] if is_folded else list(parties),
         "summary": summary,
         "heads": any(party.ledger_head for party in parties),
     }
 
 
 def _phases(record: Record) -> list[tuple[str, float, float, str]]:
-    """Name, start, share of the time, and how long it took, phase by phase."""
+    """Return name, start, share of the time, and how long it took, phase by phase."""
     seconds = [phase.seconds for phase in record.phases]
-    total, starts = sum(seconds) or 1.0, accumulate(seconds, initial=0.0)
+    total = sum(seconds) or 1.0
+    starts = accumulate(seconds, initial=0.0)
     return [
         (phase.name, start / total, phase.seconds / total, duration(phase.seconds))
         for phase, start in zip(record.phases, starts, strict=False)
@@ -533,24 +645,27 @@ def render_comparison(
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return scores as the template shows them, by family."""
+    families = []
+    for family, parts in groupby(scores["parts"], key=lambda part: part["family"]):
+        with_strips = [{**part, "strip": words.has_room(part)} for part in parts]
+        families.append({"name": family, "parts": with_strips})
     return {
         "sentence": words.scored(scores["parts"]),
-        "families": [
-            {"name": family, "parts": [{**part, "strip": words.has_room(part)} for part in parts]}
-            for family, parts in groupby(scores["parts"], key=lambda part: part["family"])
-        ],
+        "families": families,
         "charts": [column_chart(column) for column in scores["columns"][:COLUMNS]],
         "more_columns": max(len(scores["columns"]) - COLUMNS, 0),
         "pairs": pairs_chart(scores["associations"]),
         "settings": scores["settings"],
         "not_measured": scores["not_measured"],
-        "distinguishing": scores["distinguishing"][:12],
+        "distinguishing": scores["distinguishing"][:_DISTINGUISHING],
     }
 
 
 def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:
-    """How one column of `Scores.columns`, as a dictionary, spreads in both tables, drawn."""
-    synthetic, real = (_marginal(column, side) for side in ("synthetic", "real"))
+    """Draw how one column of `Scores.columns`, as a dictionary, spreads in both tables."""
+    synthetic = _marginal(column, "synthetic")
+    real = _marginal(column, "real")
     return {
         "column": column["name"],
         "kind": column["kind"],
@@ -560,55 +675,76 @@ def column_chart(column: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _marginal(column: Mapping[str, Any], side: str) -> Marginal:
-    numeric, missing = column["kind"] == "numeric", any(share > 0 for share in column["missing"])
-    labels, shares = list(column["cells"]), list(column[side])
-    if numeric:
+    """Return one table's distribution of a column; missing values have the last label."""
+    is_numeric = column["kind"] == "numeric"
+    labels = list(column["cells"])
+    shares = list(column[side])
+    if is_numeric:
         labels = [f"{_number(a)} to {_number(b)}" for a, b in pairwise(column["edges"])]
-    if missing:
+
+    # Both tables have the label if one of them has such values: shares stand side by side.
+    real_missing, synthetic_missing = column["missing"]
+    has_missing = real_missing > 0 or synthetic_missing > 0
+    if has_missing:
         labels.append("missing")
-        shares.append(column["missing"][side == "synthetic"])
+        shares.append(synthetic_missing if side == "synthetic" else real_missing)
     return Marginal(
         column=column["name"],
         kind=column["kind"],
         labels=tuple(labels),
         proportions=tuple(shares),
-        ordered=numeric,
-        missing=missing,
-        logarithmic=numeric and _growing(column["edges"]),
+        ordered=is_numeric,
+        missing=has_missing,
+        logarithmic=is_numeric and _growing(column["edges"]),
     )
 
 
 def _growing(edges: Sequence[float]) -> bool:
-    """Whether cells, the first excepted, grow by a factor instead of being equally wide."""
+    """Return whether cells, the first excepted, grow by a factor instead of being equally wide."""
     widths = [b - a for a, b in pairwise(edges[1:])]
     return len(widths) > 2 and widths[-1] > 2 * widths[0]
 
 
 def _number(value: float) -> str:
+    """Return a number as an axis shows it: four digits, or thousands with separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def pairs_chart(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How columns go together in both tables, drawn; None for a single column."""
-    if len(found["names"]) < 2:
+def pairs_chart(associations: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Draw how columns go together in both tables; None for a single column."""
+    if len(associations["names"]) < 2:
         return None
-    ours, theirs = (
-        Association(
-            names=tuple(found["names"]),
-            values=tuple(tuple(abs(v) for v in row) for row in found[side]),
-            measure="strength of association",
-        )
-        for side in ("synthetic", "real")
+    synthetic = _association(associations, "synthetic")
+    real = _association(associations, "real")
+    return {
+        "svg": plots.heat_maps(synthetic, real),
+        "list": plots.strongest_pairs(synthetic, real),
+    }
+
+
+def _association(associations: Mapping[str, Any], side: str) -> Association:
+    """Return one table's associations without their signs, which not every measure has."""
+    return Association(
+        names=tuple(associations["names"]),
+        values=tuple(tuple(map(abs, row)) for row in associations[side]),
+        measure="strength of association",
     )
-    return {"svg": plots.heat_maps(ours, theirs), "list": plots.strongest_pairs(ours, theirs)}
 
 
 def _risks(risks: Mapping[str, Any]) -> dict[str, Any]:
-    curves = {m["attack"]: (m["roc"]["fpr"], m["roc"]["tpr"]) for m in risks["memberships"]}
-    closest, histogram = risks["closest"], ""
+    """Return what attacks found as the template shows it, the highest lower end first."""
+    curves = {}
+    for membership in risks["memberships"]:
+        roc = membership["roc"]
+        curves[membership["attack"]] = (roc["fpr"], roc["tpr"])
+
+    closest = risks["closest"]
+    histogram = ""
     if closest:
-        train, control = closest["to_train"], closest["to_control"]
+        train = closest["to_train"]
+        control = closest["to_control"]
         histogram = plots.distances(train["edges"], train["counts"], control["counts"])
+
     parts = sorted(risks["parts"], key=lambda part: (-part["low"], -part["risk"]))
     tone, sentence = words.found_by_attacks(risks)
     return {

@@ -15,6 +15,7 @@ import msgspec
 
 from siloweave.errors import InputError
 
+# Format of a record; one of another version is refused.
 VERSION = 4
 
 Guarantee = Literal["dp", "partial", "refuted", "none"]
@@ -325,13 +326,13 @@ class Record(_Plain, frozen=True, kw_only=True):
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        spent = [
+        epsilons = [
             self.epsilon_spent,
             self.epsilon_to_parties or 0.0,
             self.epsilon_at_parties or 0.0,
             *(party.epsilon for party in self.parties),
         ]
-        if any(math.isnan(epsilon) or epsilon < 0 for epsilon in spent):
+        if any(math.isnan(epsilon) or epsilon < 0 for epsilon in epsilons):
             raise InputError(
                 "epsilon_spent and every party's epsilon must be 0 or more; recompute them from "
                 "the ledgers, and use infinity for a release without privacy"
@@ -340,18 +341,19 @@ class Record(_Plain, frozen=True, kw_only=True):
             raise InputError("private=False needs not_private_reason: say why in one sentence")
 
     def public(self) -> Record:
-        """The same record without `owner`, and without synthetic columns that parties keep."""
+        """Return the record without `owner`, and without synthetic columns that parties keep."""
         view = self.synthetic
         if view.kept:
             view = PublicView(num_rows=view.num_rows, marginals=(), kept=True)
         return msgspec.structs.replace(self, owner=None, synthetic=view)
 
     def digest(self) -> str:
-        """Hex SHA-256 of the public record's JSON: the same on both copies of a page."""
-        return hashlib.sha256(self.public().to_json().encode()).hexdigest()
+        """Return the hex SHA-256 of the public record's JSON: the same on both copies of a page."""
+        text = self.public().to_json()
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> str:
-        """As JSON text; infinite and undefined numbers are the strings "inf" and "nan"."""
+        """Return JSON text; infinite and undefined numbers are the strings "inf" and "nan"."""
         return msgspec.json.encode(spelled(self)).decode()
 
     @staticmethod
@@ -363,14 +365,17 @@ class Record(_Plain, frozen=True, kw_only=True):
         """
         try:
             data = msgspec.json.decode(text)
-            found = data.get("version") if isinstance(data, dict) else None
-            if found != VERSION:
-                wrote = data.get("siloweave_version") if isinstance(data, dict) else None
+            # Whatever else is in the file, so that other versions and other files are named.
+            fields = data if isinstance(data, dict) else {}
+            version = fields.get("version")
+            if version != VERSION:
+                writer = fields.get("siloweave_version") or "(unnamed)"
                 raise InputError(
-                    f"record has version {found!r}, written by siloweave {wrote or '(unnamed)'}; "
+                    f"record has version {version!r}, written by siloweave {writer}; "
                     f"this siloweave reads version {VERSION}. Make the report with the siloweave "
                     "that made the run, or run the study again"
                 )
+            # Not strict: infinite numbers are strings in JSON.
             return msgspec.convert(data, Record, strict=False)
         except msgspec.MsgspecError as error:
             raise InputError(
@@ -380,13 +385,16 @@ class Record(_Plain, frozen=True, kw_only=True):
 
 
 def spelled(result: Any) -> Any:
-    """A result as plain values, with names for numbers that JSON lacks, such as infinity."""
+    """Return a result as plain values, with names for numbers that JSON lacks, such as infinity."""
+    return _spelled(msgspec.to_builtins(result))
 
-    def walk(value: Any) -> Any:
-        if isinstance(value, float) and not math.isfinite(value):
-            return repr(value)
-        if isinstance(value, dict):
-            return {name: walk(item) for name, item in value.items()}
-        return [walk(item) for item in value] if isinstance(value, list | tuple) else value
 
-    return walk(msgspec.to_builtins(result))
+def _spelled(value: Any) -> Any:
+    """Return a plain value, and all that is inside, with names for numbers that JSON lacks."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {name: _spelled(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(item) for item in value]
+    return value

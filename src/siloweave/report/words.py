@@ -78,64 +78,80 @@ TRUST = {
 
 TONES = {"good": "Green", "caution": "Amber", "bad": "Red"}
 
-LARGE_EPSILON, LARGE_DELTA = 10.0, 1e-4
-"""Above these a bound says little, whatever it is a bound of."""
+LARGE_EPSILON = 10.0
+"""Above this ε a bound says little, whatever it is a bound of."""
+LARGE_DELTA = 1e-4
+"""Above this δ likewise."""
 
 NO_ROOM = 0.02
 """A ceiling no further above its floor than this share of the larger leaves no room between."""
 
 HOW = {"declared": "declared", "paid": "paid for", "free": "from data, free"}
 
+# An ε whose power of e is no float: it overflows at 709.
+_NO_FACTOR = 700
+# Relative; what floats may lose, so that a number that is exact is not rounded up by it.
+_ROUNDING = 1e-12
+# Columns named in a sentence.
+_NAMED = 5
+
 
 def refusing(names: Sequence[str]) -> str:
-    """Say what it means that columns refuse a table, by choice, under a guarantee."""
-    shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    """Describe what it means that columns refuse a table, by choice, under a guarantee."""
+    listed = ", ".join(names[:_NAMED])
+    if len(names) > _NAMED:
+        listed += ", …"
     return (
-        f'{shown}: outside = "refuse" in the schema. That there is a run shows that no party has a '
-        "cell that does not fit there. One row may decide it, and ε does not cover it: declare a "
+        f'{listed}: outside = "refuse" in the schema. That there is a run shows that no party has '
+        "a cell that does not fit there. One row may decide it, and ε does not cover it: declare a "
         "fallback instead."
     )
 
 
 def epsilon(value: float) -> str:
-    """ε with three significant digits, rounded up so that the page never understates it.
+    """Return ε with three significant digits, rounded up: the page never understates it.
 
     The value is first read to 12 digits, so that 1 + 2e-16 prints as 1.
 
     >>> epsilon(0.99871), epsilon(1.0000000000000002), epsilon(float("inf"))
     ('0.999', '1', '∞')
     """
-    return "∞" if math.isinf(value) else f"{_up(value):g}"
+    if math.isinf(value):
+        return "∞"
+    return f"{_up(value):g}"
 
 
 def _up(value: float) -> float:
+    """Round a number up to three significant digits, after reading it to 12."""
     near = Context(prec=12).create_decimal_from_float(value)
-    return float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(near))
+    rounded = Context(prec=3, rounding=ROUND_CEILING).create_decimal(near)
+    return float(rounded)
 
 
 def relation(name: str) -> str:
-    """A neighbouring relation in words.
+    """Return a neighbouring relation in words.
 
     >>> relation("add_remove")
     'one added or removed'
     """
-    known = {"add_remove": "one added or removed", "replace_one": "one replaced"}
-    return known.get(name, name)
+    phrases = {"add_remove": "one added or removed", "replace_one": "one replaced"}
+    return phrases.get(name, name)
 
 
 def whom(unit: str, rows: int | None) -> str:
-    """What is protected; None for rows that nothing bounded, as in records of early versions.
+    """Return what is protected; None for rows that nothing bounded, as in early records.
 
     >>> whom("row", 1), whom("patient_id", 5), whom("patient_id", 1)
     ('row', 'patient_id with at most 5 rows', 'patient_id with at most 1 row')
     """
     if unit == "row" or rows is None:
         return unit
-    return f"{unit} with at most {rows} {'row' if rows == 1 else 'rows'}"
+    noun = "row" if rows == 1 else "rows"
+    return f"{unit} with at most {rows} {noun}"
 
 
 def small(value: float) -> str:
-    """A small number such as δ, rounded up as `epsilon` is.
+    """Return a small number such as δ, rounded up as `epsilon` is.
 
     >>> small(1e-5), small(3.711e-5)
     ('1e-5', '3.72e-5')
@@ -144,16 +160,18 @@ def small(value: float) -> str:
 
 
 def points(value: float) -> str:
-    """A share's error in percentage points, with two significant digits.
+    """Return a share's error in percentage points, with two significant digits.
 
     >>> points(0.01234), points(0.00005), points(0.0)
     ('1.2 %p', '0.005 %p', '0 %p')
     """
-    return f"{float(f'{100 * value:.2g}'):g} %p"
+    # Through a float, so that 0.005 is not printed as 5e-03.
+    rounded = float(f"{100 * value:.2g}")
+    return f"{rounded:g} %p"
 
 
 def count(value: float) -> str:
-    """A whole number with thin separators.
+    """Return a whole number with thin separators.
 
     >>> count(48842)
     '48,842'
@@ -162,7 +180,7 @@ def count(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in decimal units.
+    """Return bytes in decimal units.
 
     >>> size(512), size(61_440), size(3.2e9)
     ('512 B', '61.4 kB', '3.2 GB')
@@ -174,36 +192,41 @@ def size(value: float) -> str:
     return f"{value:.3g} TB"
 
 
-def overhead(found: Overhead) -> str:
-    """Where a coordinator's time went, in a few sentences."""
-    each = f"{1000 * found.sealing / max(found.messages, 1):.1f} ms a message"
-    waited = f"{duration(found.waiting / max(found.questions, 1))} a question"
+def overhead(spent: Overhead) -> str:
+    """Describe where a coordinator's time went, in a few sentences."""
+    sealing_ms = 1000 * spent.sealing / max(spent.messages, 1)
+    waiting_s = spent.waiting / max(spent.questions, 1)
+    each = f"{sealing_ms:.1f} ms a message"
+    waited = f"{duration(waiting_s)} a question"
     return (
-        f"The coordinator computed for {duration(found.own)}, sealed, opened and signed for "
-        f"{duration(found.sealing)} ({each}), and waited {duration(found.waiting)} for parties and "
+        f"The coordinator computed for {duration(spent.own)}, sealed, opened and signed for "
+        f"{duration(spent.sealing)} ({each}), and waited {duration(spent.waiting)} for parties and "
         f"for what carries messages ({waited}). How much of that wait parties computed it does not "
         "know: no party sends it, as it may depend on rows."
     )
 
 
 def percent(value: float) -> str:
-    """A proportion as a percentage.
+    """Return a proportion as a percentage.
 
     >>> percent(0.2394), percent(0.0004), percent(0)
     ('23.9%', '<0.1%', '0%')
     """
     if value == 0:
         return "0%"
-    return "<0.1%" if value < 0.001 else f"{100 * value:.1f}%"
+    if value < 0.001:
+        return "<0.1%"
+    return f"{100 * value:.1f}%"
 
 
 def at_most(share: float) -> str:
-    """A bound of a proportion as a percentage, rounded up.
+    """Return a bound of a proportion as a percentage, rounded up.
 
     >>> at_most(0.02718), at_most(0.25)
     ('2.8%', '25.0%')
     """
-    return percent(math.ceil(1000 * share * (1 - 1e-12)) / 1000)
+    thousandths = math.ceil(1000 * share * (1 - _ROUNDING))
+    return percent(thousandths / 1000)
 
 
 def shorten(text: str, length: int) -> str:
@@ -212,7 +235,9 @@ def shorten(text: str, length: int) -> str:
     >>> shorten("Married-civ-spouse", 10)
     'Married-c…'
     """
-    return text if len(text) <= length else text[: length - 1] + "…"
+    if len(text) <= length:
+        return text
+    return text[: length - 1] + "…"
 
 
 def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
@@ -227,32 +252,39 @@ def shorten_apart(texts: Sequence[str], length: int) -> list[str]:
     ['…north o…', '…south o…']
     """
     short = [shorten(text, length) for text in texts]
-    for other in (_without_middle, _from_difference):
+    for shorten_differently in (_without_middle, _from_difference):
+        # Labels that look like another one are replaced, if that makes any of them different.
         counts = Counter(short)
-        for label in [label for label, count in counts.items() if count > 1]:
+        repeated = [label for label, count in counts.items() if count > 1]
+        for label in repeated:
             places = [i for i, text in enumerate(short) if text == label]
             alike = [texts[i] for i in places]
-            cut = [other(text, length, alike) for text in alike]
-            if len(set(cut)) > 1:
-                for i, text in zip(places, cut, strict=True):
-                    short[i] = text
+            cut = [shorten_differently(text, length, alike) for text in alike]
+            if len(set(cut)) == 1:
+                continue
+            for i, text in zip(places, cut, strict=True):
+                short[i] = text
     return short
 
 
 def _without_middle(text: str, length: int, alike: Sequence[str]) -> str:
-    """A label of which only the beginning and the end are shown."""
+    """Return the beginning and the end of a label."""
+    if len(text) <= length:
+        return text
     end = (length - 1) // 2
-    return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
+    beginning = length - 1 - end
+    return f"{text[:beginning]}…{text[-end:]}"
 
 
 def _from_difference(text: str, length: int, alike: Sequence[str]) -> str:
-    """A label from where it begins to differ from those that look like it."""
-    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*alike, strict=False))
-    return "…" + shorten(text[len(list(same)) :], length - 1)
+    """Return a label from where it begins to differ from those that look like it."""
+    columns = zip(*alike, strict=False)
+    common = list(takewhile(lambda letters: len(set(letters)) == 1, columns))
+    return "…" + shorten(text[len(common) :], length - 1)
 
 
 def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
-    """Largest true-positive rate of any test between two neighbouring inputs.
+    """Return the largest true-positive rate of any test between two neighbouring inputs.
 
     ``min(1, e^ε·α + δ, 1 − e^−ε·(1 − δ − α))`` with α false alarms, 0 to 1: the bound that (ε, δ)-
     differential privacy puts on every attack (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath
@@ -261,38 +293,44 @@ def attacker_power(false_alarms: float, epsilon: float, delta: float) -> float:
     >>> round(attacker_power(0.01, 1.0, 1e-5), 4)
     0.0272
     """
-    if epsilon > 700:
+    if epsilon > _NO_FACTOR:
         return 1.0
+    # The bound holds for both inputs, so it limits found rows as well as missed ones.
     rising = math.exp(epsilon) * false_alarms + delta
     falling = 1 - math.exp(-epsilon) * (1 - delta - false_alarms)
     return max(0.0, min(1.0, rising, falling))
 
 
 def factor(epsilon: float) -> str:
-    """e to the power of ε with three significant digits, rounded up.
+    """Return e to the power of ε with three significant digits, rounded up.
 
     >>> factor(1.0), factor(8.0), factor(30.0)
     ('2.72', '2,990', '1.07e+13')
     """
-    if epsilon > 700:
+    if epsilon > _NO_FACTOR:
         return "∞"
-    up = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(math.exp(epsilon))
-    return f"{up:,f}" if 1000 <= up < 1e9 else small(float(up))
+    upwards = Context(prec=3, rounding=ROUND_CEILING)
+    rounded = upwards.create_decimal_from_float(math.exp(epsilon))
+    if 1000 <= rounded < 1e9:
+        return f"{rounded:,f}"
+    return small(float(rounded))
 
 
 def one_in(probability: float) -> str:
-    """A small probability as one in so many, never too small.
+    """Return a small probability as one in so many, never too small.
 
     >>> one_in(1e-5), one_in(0.0003)
     ('1 in 100,000', '1 in 3,300')
     """
-    many = 1 / probability * (1 + 1e-12)
+    many = 1 / probability * (1 + _ROUNDING)
+    # Two digits, rounded down: one in fewer is a larger probability.
     unit = 10.0 ** max(math.floor(math.log10(many)) - 1, 0)
-    return f"1 in {math.floor(many / unit) * unit:,.0f}"
+    rounded = math.floor(many / unit) * unit
+    return f"1 in {rounded:,.0f}"
 
 
 def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
-    """What a bound of one row says of someone with several: their ε and δ.
+    """Return what a bound of one row says of someone with several: their ε and δ.
 
     ``(kε, δ (e^kε − 1) / (e^ε − 1))`` for k rows, wherever they lie (group privacy: Dwork and Roth
     2014, theorem 2.2; Vadhan 2017, lemma 2.2). δ is at most 1.
@@ -300,9 +338,14 @@ def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     >>> of_rows(1.0, 1e-5, 2)
     (2.0, 3.718281828459046e-05)
     """
-    if rows == 1 or rows * epsilon > 700:
-        return rows * epsilon, delta if rows == 1 else 1.0
-    growth = math.expm1(rows * epsilon) / math.expm1(epsilon) if epsilon else float(rows)
+    if rows == 1:
+        return epsilon, delta
+    if rows * epsilon > _NO_FACTOR:
+        return rows * epsilon, 1.0
+    # At ε = 0 the quotient has no value, and its limit is the number of rows.
+    growth = float(rows)
+    if epsilon:
+        growth = math.expm1(rows * epsilon) / math.expm1(epsilon)
     return rows * epsilon, min(1.0, delta * growth)
 
 
@@ -310,7 +353,7 @@ def of_rows(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
 
 
 def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
-    """Whether attacks found anything: the tone, and sentences.
+    """Return whether attacks found anything: the tone, and sentences.
 
     An attack found something if its interval stays above 0 and it did better than guesses. By
     chance some would; more than chance is what fewer than 5% of runs without a leak would show, if
@@ -319,56 +362,78 @@ def found_by_attacks(risks: Mapping[str, Any]) -> tuple[str, str]:
     Args:
         risks: As `Risks.to_dict` gives them.
     """
-    parts, worst = risks["parts"], risks["worst"]
-    count, caught = len(parts), bool(worst and worst["caught"])
-    hits = [p for p in parts if p["low"] > 0 and p["train"]["value"] > p["baseline"]["value"]]
-    chance = (1 - risks["confidence"]) / 2
-    likely = sum(
-        math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
-        for k in range(len(hits), count + 1)
-    )
+    parts = risks["parts"]
+    worst = risks["worst"]
+    count = len(parts)
+    hits = [
+        part
+        for part in parts
+        if part["low"] > 0 and part["train"]["value"] > part["baseline"]["value"]
+    ]
+
     unit = "row" if risks.get("unit", "row") == "row" else "person"
-    given = f"At least one training {unit} is given away, by {worst['by']}. " if caught else ""
+    caught = ""
+    if worst and worst["caught"]:
+        caught = f"At least one training {unit} is given away, by {worst['by']}. "
+
+    if not count and caught:
+        return "bad", caught.strip()
     if not count:
-        return ("bad", given.strip()) if caught else ("caution", "No attack could be made.")
+        return "caution", "No attack could be made."
+
     if not hits:
-        said = f"none of {count} attacks has an interval above 0"
+        nothing = f"none of {count} attacks has an interval above 0"
         if caught:
-            return "bad", f"{given}Beyond that, {said}."
+            return "bad", f"{caught}Beyond that, {nothing}."
         rows = f", and no training {unit} stands out" if worst else ""
         return "good", (
-            f"Nothing was found: {said}{rows}. That is no proof: other attackers may know more."
+            f"Nothing was found: {nothing}{rows}. That is no proof: other attackers may know more."
         )
-    best = max(hits, key=lambda p: p["low"])
-    said = (
+
+    # An interval is wholly above 0 by chance with half of what it leaves out.
+    chance = (1 - risks["confidence"]) / 2
+    best = max(hits, key=lambda part: part["low"])
+    result = (
         f"{len(hits)} of {count} attacks have an interval above 0. The strongest by its lower end "
         f"is {best['attack'].replace('_', ' ')} ({best['variant']}): its risk is at least "
         f"{best['low']:.3f}, and most likely {best['risk']:.3f}. Without a leak about "
         f"{count * chance:.1f} of {count} would show as much."
     )
-    if caught or likely < 0.05:
-        return "bad", f"{given or 'Something was found. '}{said}"
-    return "caution", f"Hardly more than chance was found. {said}"
+    if caught or _chance_of(len(hits), count, chance) < 0.05:
+        return "bad", f"{caught or 'Something was found. '}{result}"
+    return "caution", f"Hardly more than chance was found. {result}"
+
+
+def _chance_of(hits: int, count: int, chance: float) -> float:
+    """Return the probability of so many hits or more in `count` independent attacks."""
+    return sum(
+        math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
+        for k in range(hits, count + 1)
+    )
 
 
 def has_room(part: Mapping[str, Any]) -> bool:
-    """Whether real rows are clearly better by a score than shuffled columns are."""
-    ceiling, floor = part["ceiling"], part["floor"]
+    """Return whether real rows are clearly better by a score than shuffled columns are."""
+    ceiling = part["ceiling"]
+    floor = part["floor"]
     if ceiling is None or floor is None:
         return False
-    room = (ceiling - floor) * (1 if part["better"] == "higher" else -1)
+    room = ceiling - floor
+    if part["better"] != "higher":
+        room = -room
     return bool(room > NO_ROOM * max(abs(ceiling), abs(floor)))
 
 
 def scored(parts: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence about scores, each with its ceiling and floor as `Scores.to_dict` gives them.
+    """Sum up scores in a sentence; each has its ceiling and floor, as of `Scores.to_dict`.
 
     Measures that shuffled columns pass as well as real rows, or better, do not count.
     """
+    # How far each score is on the way from its floor to its ceiling, from 0 to 1.
     reached = {}
     for part in filter(has_room, parts):
-        way = (part["value"] - part["floor"]) / (part["ceiling"] - part["floor"])
-        reached[part["name"]] = min(max(way, 0.0), 1.0)
+        share = (part["value"] - part["floor"]) / (part["ceiling"] - part["floor"])
+        reached[part["name"]] = min(max(share, 0.0), 1.0)
     if not reached:
         return (
             "No measure here separates real rows from shuffled columns, so these scores do not say "
@@ -411,11 +476,12 @@ TERMS: Mapping[str, tuple[str, str]] = {
 
 
 def terms_in(page: str) -> list[tuple[str, str]]:
-    """The terms that a page uses, and what each means.
+    """Return the terms that a page uses, and what each means.
 
     >>> [term for term, _ in terms_in("<p class='ledger'>ε = 1 over both parties</p>")]
     ['party', 'ε']
     """
+    # Without tags, whose classes and names are no words of the page.
     text = re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
     return [
         (term, meaning)

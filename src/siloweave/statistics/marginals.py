@@ -45,10 +45,15 @@ def sparse_marginal(rows: CountedRows, clique: Sequence[str]) -> tuple[Ints, Int
         counts = marginal(rows, clique).reshape(-1)
         cells = np.flatnonzero(counts)
         return cells, counts[cells]
+
     cells = np.sort(rows.flat(clique))
     if not len(cells):
         return cells, cells.copy()
-    ends = np.append(np.flatnonzero(cells[1:] != cells[:-1]), len(cells) - 1)
+
+    # Where a run of equal cells ends. A run's count is what lies between two ends; the first one
+    # begins before all rows.
+    changes = np.flatnonzero(cells[1:] != cells[:-1])
+    ends = np.append(changes, len(cells) - 1)
     counts = ends + 1
     counts[1:] -= ends[:-1] + 1
     return cells[ends], counts
@@ -70,7 +75,11 @@ def closure(workload: Iterable[Sequence[str]], domain: Domain | None = None) -> 
             below.update(combinations(ordered, size))
     if domain is None:
         return sorted(below, key=lambda clique: (len(clique), clique))
-    return sorted(below, key=lambda c: (len(c), tuple(map(domain.position, c))))
+
+    def place(clique: Clique) -> tuple[int, tuple[int, ...]]:
+        return len(clique), tuple(map(domain.position, clique))
+
+    return sorted(below, key=place)
 
 
 def random_workload(domain: Domain, degree: int, count: int, *, seed: Key) -> list[Clique]:
@@ -89,23 +98,26 @@ def random_workload(domain: Domain, degree: int, count: int, *, seed: Key) -> li
     total = comb(width, degree)
     if count >= total:
         return list(combinations(domain.names, degree))
+
+    # Ranks are drawn and not cliques, of which a wide table has more than fit in memory.
     ranks = generator(seed).choice(total, size=count, replace=False)
     return [_unranked(domain.names, degree, int(rank)) for rank in np.sort(ranks)]
 
 
 def _unranked(names: Sequence[str], degree: int, rank: int) -> Clique:
     """Return the combination at a place of the lexicographic order."""
-    chosen: list[str] = []
+    clique: list[str] = []
     for i, name in enumerate(names):
-        needed = degree - len(chosen)
-        if needed == 0:
+        missing = degree - len(clique)
+        if missing == 0:
             break
-        with_it = comb(len(names) - i - 1, needed - 1)
-        if rank < with_it:
-            chosen.append(name)
+        # Combinations that continue with this name come before all that leave it out.
+        with_name = comb(len(names) - i - 1, missing - 1)
+        if rank < with_name:
+            clique.append(name)
         else:
-            rank -= with_it
-    return tuple(chosen)
+            rank -= with_name
+    return tuple(clique)
 
 
 def cramers_v(codes: Codes) -> Floats:
@@ -124,8 +136,13 @@ def cramers_v(codes: Codes) -> Floats:
     matrix = np.eye(len(names))
     for i, j in combinations(range(len(names)), 2):
         counts = marginal(codes, (names[i], names[j]))
-        seen = counts[counts.any(axis=1)][:, counts.any(axis=0)]
-        matrix[i, j] = matrix[j, i] = _corrected(seen) if min(seen.shape) > 1 else 0.0
+        # Values that no row has would have an expected count of 0.
+        occurring = counts[counts.any(axis=1)][:, counts.any(axis=0)]
+        value = 0.0
+        if min(occurring.shape) > 1:
+            value = _corrected(occurring)
+        matrix[i, j] = value
+        matrix[j, i] = value
     return matrix
 
 
@@ -142,17 +159,31 @@ def r_score(rows: CountedRows, pair: Sequence[str]) -> int:
     """
     counts = marginal(rows, pair)
     n = int(counts.sum())
-    apart = np.abs(n * counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)))
+    independent = np.outer(counts.sum(axis=1), counts.sum(axis=0))
+    apart = np.abs(n * counts - independent)
+    # Rounded down, as the bound on how far a unit moves it assumes (budget.r_score_sensitivity).
     return int(apart.sum()) // max(1, 2 * n)
 
 
 def _corrected(counts: Ints) -> float:
+    """Return the bias-corrected Cramer's V of counts, in which no row or column is empty.
+
+    Bergsma 2013: with r rows and c columns, max(0, phi^2 - (r - 1)(c - 1) / (n - 1)) is divided by
+    min(r', c') - 1, where r' = r - (r - 1)^2 / (n - 1), and c' likewise.
+    """
     n = float(counts.sum())
     if n < 2:
         return 0.0
+
     rows, columns = counts.shape
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / n
-    phi = float(((counts - expected) ** 2 / expected).sum()) / n
-    phi = max(0.0, phi - (rows - 1) * (columns - 1) / (n - 1))
-    left = min(size - (size - 1) ** 2 / (n - 1) for size in (rows, columns)) - 1
-    return min(1.0, float(np.sqrt(phi / left))) if left > 0 else 0.0
+    phi_squared = float(((counts - expected) ** 2 / expected).sum()) / n
+    bias = (rows - 1) * (columns - 1) / (n - 1)
+    corrected = max(0.0, phi_squared - bias)
+
+    sizes = (size - (size - 1) ** 2 / (n - 1) for size in (rows, columns))
+    largest = min(sizes) - 1
+    # Fewer rows than values leave nothing to divide by.
+    if largest <= 0:
+        return 0.0
+    return min(1.0, float(np.sqrt(corrected / largest)))
