@@ -291,7 +291,7 @@ _STAND_INS: Mapping[str, Any] = {
     "boolean": False,
     "datetime": np.datetime64(0, "us"),
 }
-"""Values in the place of a missing one, whose type a column of that kind has; else a text."""
+"""By kind of column, a value of its type that stands where one is missing; else a text."""
 
 
 def _cell(column: Column, value: Any) -> Table:

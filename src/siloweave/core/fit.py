@@ -74,9 +74,12 @@ class Cost:
     phases: Mapping[str, float]
 
     def __add__(self, other: Cost) -> Cost:
-        """Of both, one after the other."""
-        mine, theirs = self.parties, other.parties
-        parties = {n: mine.get(n, Traffic()) + theirs.get(n, Traffic()) for n in {**mine, **theirs}}
+        """Add the cost of a run that follows this one."""
+        nothing = Traffic()
+        parties = {
+            name: self.parties.get(name, nothing) + other.parties.get(name, nothing)
+            for name in {**self.parties, **other.parties}
+        }
         phases = dict(self.phases)
         for name, seconds in other.phases.items():
             phases[name] = phases.get(name, 0.0) + seconds
@@ -85,7 +88,7 @@ class Cost:
     def over_network(
         self, *, latency: float = 0.05, megabits: float = 100.0, message: float = 0.0
     ) -> float:
-        """Seconds that the run would take over a network, with this machine's computing times.
+        """Return the seconds that the run would take over a network, computing as it did here.
 
         Every question waits for its way there and back. All bytes pass the coordinator's own line,
         in and out one after the other. The parties' own lines are taken to be as fast, and parties
@@ -100,15 +103,18 @@ class Cost:
             >>> Cost({"a": Traffic(2, 10_000_000, 2_500_000)}, 2, {"fit": 3.0}).over_network()
             4.2
         """
-        carried = sum(t.bytes_to_party + t.bytes_from_party for t in self.parties.values())
-        waiting = self.rounds * (2 * latency + message) + 8e-6 * carried / megabits
-        return round(sum(self.phases.values()) + waiting, 3)
+        carried_bytes = sum(
+            traffic.bytes_to_party + traffic.bytes_from_party for traffic in self.parties.values()
+        )
+        carrying = 8e-6 * carried_bytes / megabits  # 8 bits a byte, a million bits a megabit
+        waiting = self.rounds * (2 * latency + message)
+        return round(sum(self.phases.values()) + waiting + carrying, 3)
 
     def __str__(self) -> str:
         lines = [f"{self.rounds} questions, {sum(self.phases.values()):.1f} s"]
         lines += [
-            f"{name}: {t.bytes_from_party:,} bytes sent, {t.bytes_to_party:,} received"
-            for name, t in self.parties.items()
+            f"{name}: {traffic.bytes_from_party:,} bytes sent, {traffic.bytes_to_party:,} received"
+            for name, traffic in self.parties.items()
         ]
         return "\n".join(lines)
 
@@ -136,7 +142,10 @@ class Ledgers:
     @property
     def epsilons(self) -> dict[str, float]:
         """Epsilon of every party, recomputed from its ledger."""
-        return {n: epsilon([e.event for e in es], self.delta) for n, es in self.entries.items()}
+        return {
+            name: epsilon([entry.event for entry in entries], self.delta)
+            for name, entries in self.entries.items()
+        }
 
     @property
     def epsilon(self) -> float:
@@ -146,10 +155,12 @@ class Ledgers:
     @property
     def epsilon_to_parties(self) -> float | None:
         """Epsilon towards another party, if `epsilon` is not; None also with earlier runs."""
-        own = list(self.entries.values())
-        if not self.same_people or len(own) < 2 or len({e.run for es in own for e in es}) > 1:
+        ledgers = list(self.entries.values())
+        runs = {entry.run for entries in ledgers for entry in entries}
+        if not self.same_people or len(ledgers) < 2 or len(runs) > 1:
             return None
-        return epsilon_to_parties(([e.event for e in es] for es in own), self.delta)
+        events = ([entry.event for entry in entries] for entries in ledgers)
+        return epsilon_to_parties(events, self.delta)
 
     @property
     def epsilon_at_parties(self) -> float | None:
@@ -165,7 +176,8 @@ class Ledgers:
         return epsilon_at_parties(events, self.parties_per_unit, self.delta)
 
     def __repr__(self) -> str:
-        count, most = sum(map(len, self.entries.values())), _up(self.epsilon)
+        count = sum(map(len, self.entries.values()))
+        most = _up(self.epsilon)
         whose = "epsilon of a row over all" if self.split == "columns" else "largest epsilon"
         return (
             f"Ledgers({len(self.entries)} parties, {count} releases, {whose} {most} at delta "
@@ -196,21 +208,26 @@ class Ledgers:
 
 
 def _up(epsilon: float) -> str:
-    """Three digits after the point, rounded up, but for the error of a float."""
-    return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}" if isfinite(epsilon) else "infinite"
+    """Write an epsilon with three digits, rounded up but for the error of a float."""
+    if not isfinite(epsilon):
+        return "infinite"
+    return f"{ceil(epsilon * 1000 - 1e-9) / 1000:.3f}"
 
 
 def epsilon_of_row(ledgers: Mapping[str, Sequence[Entry]], split: str, delta: float) -> float:
-    """The largest of any party; with split columns, where a row lies at all, of all together."""
+    """Return the largest epsilon of any party; with split columns that of all together.
+
+    There a row lies at all parties.
+    """
     events = [[entry.event for entry in entries] for entries in ledgers.values()]
     if split == "columns":
         events = [of_one_person(events)]
-    return max((epsilon(own, delta) for own in events), default=0.0)
+    return max((epsilon(party_events, delta) for party_events in events), default=0.0)
 
 
 @contextmanager
 def _instead_of(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder`, which takes its place when all is written."""
+    """Yield an empty folder beside `folder`, which takes its place when all is written."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise InputError(f"{folder} is a file; name a folder to save the fit in")
@@ -237,7 +254,7 @@ def _instead_of(folder: Path) -> Iterator[Path]:
 
 
 def key_for(seed: Key | None) -> Key:
-    """The seed; without one, a fresh one from the operating system."""
+    """Return the seed; without one, a fresh one from the operating system."""
     if seed is not None:
         return seed
     from siloweave.privacy.mechanisms import OSEntropy
@@ -354,8 +371,8 @@ class Fit:
     @property
     def schema(self) -> Schema:
         """Facts about every column of a synthetic table."""
-        found: Schema = self.model.schema
-        return found if self.modelled is None else self.modelled.restored(found)
+        schema: Schema = self.model.schema
+        return schema if self.modelled is None else self.modelled.restored(schema)
 
     @property
     def modelled(self) -> Modelled | None:
@@ -365,7 +382,7 @@ class Fit:
         return Modelled(self.declared, tuple(self.columns.values()))
 
     def learned(self, table: Table) -> Table:
-        """Real rows, of all columns or of a party's, with the columns that the model knows.
+        """Return real rows, of all columns or of a party's, with those that the model knows.
 
         SchemaError if they break a constraint of the schema.
         """
@@ -383,15 +400,17 @@ class Fit:
         A party that vanished has sent no ledger. It counts with the whole budget, which its own
         ledger enforces, or with no bound where ledgers enforce none.
         """
-        found = epsilon_of_row(self.ledgers, self.info.split, self.budget.delta)
+        of_ledgers = epsilon_of_row(self.ledgers, self.info.split, self.budget.delta)
         if not self.unaccounted:
-            return found
-        return max(found, self.budget.epsilon if self.info.guarantee == "dp" else inf)
+            return of_ledgers
+        bound = self.budget.epsilon if self.info.guarantee == "dp" else inf
+        return max(of_ledgers, bound)
 
     @property
     def unaccounted(self) -> tuple[str, ...]:
         """Parties that vanished and sent no ledger."""
-        return tuple(n for n in self.settings.get("vanished", ()) if n not in self.ledgers)
+        vanished = self.settings.get("vanished", ())
+        return tuple(name for name in vanished if name not in self.ledgers)
 
     @property
     def epsilons(self) -> dict[str, float]:
@@ -401,12 +420,15 @@ class Fit:
     @property
     def ledger(self) -> Ledgers:
         """What every party released and what that cost, for people to read."""
-        same = self.info.same_people and self.budget.relation is Relation.ADD_REMOVE
-        budget, split = self.budget, self.info.split
+        budget = self.budget
         return Ledgers(
-            self.ledgers, budget.delta, split, same, budget.parties_per_unit,
+            self.ledgers,
+            budget.delta,
+            split=self.info.split,
+            same_people=self.info.same_people and budget.relation is Relation.ADD_REMOVE,
+            parties_per_unit=budget.parties_per_unit,
             is_complete=not self.unaccounted,
-        )  # fmt: skip
+        )
 
     def sample(
         self,
@@ -419,7 +441,7 @@ class Fit:
         raked: bool = True,
         missing: bool = True,
     ) -> Any:
-        """Synthetic rows as a frame of the kind that was fitted.
+        """Draw synthetic rows, as a frame of the kind that was fitted.
 
         Under a guarantee, types of columns follow from the schema alone (`outline`), not from the
         frame that was fitted.
@@ -475,7 +497,7 @@ class Fit:
     def sample_table(
         self, num_rows: int | None = None, *, seed: Key | None = None, **conditions: Any
     ) -> Table:
-        """Synthetic rows as a `Table`; the arguments are those of `sample`."""
+        """Draw synthetic rows as a `Table`; the arguments are those of `sample`."""
         self._check_joined()
         return self._drawn(num_rows, seed, **conditions)
 
@@ -490,7 +512,7 @@ class Fit:
     def sample_parts(
         self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
     ) -> dict[str, Any]:
-        """Every party's synthetic columns, where they are split, as frames.
+        """Draw every party's synthetic columns, where they are split, as frames.
 
         Args:
             num_rows: How many; as many as were fitted if None.
@@ -515,13 +537,17 @@ class Fit:
     def part_tables(
         self, num_rows: int | None = None, *, seed: Key | None = None, given: Any = None
     ) -> dict[str, Table]:
-        """`sample_parts` as tables."""
+        """Draw every party's synthetic columns as tables; see `sample_parts`."""
         if not self.columns:
             raise InputError("parties hold all columns in this fit; sample() draws whole rows")
         table = self._drawn(num_rows, seed, given=given, raked=self.shared)
-        held = {column for names in self.columns.values() for column in names}
+        party_columns = {column for names in self.columns.values() for column in names}
         # Rows were aligned by ids that no party's table has afterwards; every party had them.
-        ids = [c.name for c in self.schema.columns if c.kind == "id" and c.name not in held]
+        ids = [
+            column.name
+            for column in self.schema.columns
+            if column.kind == "id" and column.name not in party_columns
+        ]
         return {
             name: table.select([column for column in (*ids, *names) if column in table.names])
             for name, names in self.columns.items()
@@ -555,7 +581,7 @@ class Fit:
         columns: Sequence[str] | None = None,
         tries: int = 100,
     ) -> Any:
-        """Rows whose missing cells are drawn, each given the row's other cells.
+        """Return rows whose missing cells are drawn, each given the row's other cells.
 
         A missing cell is drawn from the model's conditional distribution given that it is not
         missing, even where the schema has missing values. All missing cells of a row are drawn
@@ -607,12 +633,12 @@ class Fit:
         columns: Sequence[str] | None = None,
         tries: int = 100,
     ) -> Table:
-        """Rows whose missing cells are drawn, as a `Table`; the arguments are those of `impute`."""
+        """Return rows whose missing cells are drawn, as a `Table`; see `impute`."""
         self._check_joined()
         return self._questions(seed, tries).imputed(table, columns)
 
     def log_prob(self, table: Any, *, blanks: Blanks = "missing") -> Floats:
-        """Natural logarithm of how likely the model makes each row, float64, (rows,).
+        """Return the natural logarithm of how likely each row is, float64, (rows,).
 
         It is exact for a graphical model, and of the distribution that `sample` draws from.
         Categories, booleans, whole numbers and datetimes count as probabilities; a number of a
@@ -664,7 +690,7 @@ class Fit:
         draws: int = 20,
         seed: Key | None = None,
     ) -> Any:
-        """What each row's target most likely is, by the row's other cells; an array, (rows,).
+        """Return what each row's target most likely is, by its other cells; an array, (rows,).
 
         Of a target with categories or of booleans it is the likeliest one, of numbers and datetimes
         the mean. A graphical model answers exactly; all others, and any model whose schema has
@@ -709,7 +735,7 @@ class Fit:
         draws: int = 20,
         seed: Key | None = None,
     ) -> Any:
-        """How likely each category of a target is in each row, by the row's other cells.
+        """Return how likely each category of a target is in each row, by its other cells.
 
         Arguments and errors are those of `predict`; InputError also for a target of numbers or
         datetimes.
@@ -733,9 +759,9 @@ class Fit:
         """
         self._check_joined()
         rows = read(table)
-        found = self._questions(seed).class_shares(rows, target, blanks, draws)
+        shares = self._questions(seed).class_shares(rows, target, blanks, draws)
         options = self.schema[target].options
-        columns = {str(option): (found[:, i], None) for i, option in enumerate(options)}
+        columns = {str(option): (shares[:, i], None) for i, option in enumerate(options)}
         return Table.from_columns(columns).framed(rows.frame).to_native()
 
     def _questions(self, seed: Key | None, tries: int = 100) -> Questions:

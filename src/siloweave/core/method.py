@@ -77,16 +77,17 @@ BARE_READERS = View("readers", READERS.sees, "nothing: no noise was added")
 
 
 def masked_sums(tolerated: int, what: str = "counts", *, dropouts: int = 0) -> View:
-    """The coordinator's line about sums over parties, of whom `tolerated` may help it."""
-    some = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
-    some += f" and {dropouts} vanish" if dropouts else ""
-    why = f"masks between every pair of parties, and noise: enough even if {some}"
+    """Return the coordinator's line about sums, of whose parties `tolerated` may help it."""
+    helpers = "1 of them helps it" if tolerated == 1 else f"{tolerated} of them help it"
+    if dropouts:
+        helpers += f" and {dropouts} vanish"
+    why = f"masks between every pair of parties, and noise: enough even if {helpers}"
     sees = f"sums of {what} over all parties that take part, with noise"
     return View(COORDINATOR, sees, why, ("Counts.sums",))
 
 
 def openings(dropouts: int) -> Views:
-    """The other parties' line about sums that open although parties vanish."""
+    """Return the other parties' line about sums that open although parties vanish."""
     sees = "who vanished from a sum, and their own shares of the others' masks"
     why = "a share is random; a sum opens by those of nearly all, and for one list of parties"
     return (View(OTHERS, sees, why, ("OpenSum",)),) if dropouts else ()
@@ -222,10 +223,11 @@ class Setup:
                 object.__setattr__(self, "encoder", encoder)
         if not self.schema.constraints:
             return
-        made = Modelled(self.schema, tuple(self.columns.values()))
-        own = {name: made.names_of(columns) for name, columns in self.columns.items()}
-        for name, value in (("modelled", made), ("schema", made.schema), ("columns", own)):
-            object.__setattr__(self, name, value)
+        modelled = Modelled(self.schema, tuple(self.columns.values()))
+        columns = {name: modelled.names_of(names) for name, names in self.columns.items()}
+        object.__setattr__(self, "modelled", modelled)
+        object.__setattr__(self, "schema", modelled.schema)
+        object.__setattr__(self, "columns", columns)
 
     @property
     def counts(self) -> bool:
@@ -448,7 +450,7 @@ class Method:
         return any(stage.name == "schema" for stage in self.before)
 
     def info(self, synth: Any) -> Info:
-        """What it is, guarantees and shows at these settings."""
+        """Return what it is, guarantees and shows at these settings."""
         promise = self.guarantee(synth)
         if promise.kind not in GUARANTEES:
             raise TypeError(
@@ -462,13 +464,13 @@ class Method:
         )  # fmt: skip
 
     def needs_budget(self, synth: Any) -> bool:
-        """Whether a run at these settings is held to a finite epsilon."""
+        """Return whether a run at these settings is held to a finite epsilon."""
         if self.bounded is not None:
             return self.bounded(synth)
         return self.guarantee(synth).kind != "none"
 
     def allowed(self, synth: Any, budget: Any) -> Budget:
-        """The budget of a run.
+        """Return the budget of a run.
 
         Raises:
             BudgetError: It is missing, is something else, or asks for what is not given.
@@ -478,7 +480,8 @@ class Method:
                 f"budget={budget!r} is a {type(budget).__name__}; give a Budget, for example "
                 "Budget(epsilon=1.0, delta=1e-6)"
             )
-        title, instead = self.info(synth).title, f" {self.unbounded}" if self.unbounded else ""
+        title = self.info(synth).title
+        instead = f" {self.unbounded}" if self.unbounded else ""
         if self.needs_budget(synth):
             if budget is None:
                 raise BudgetError(
@@ -585,7 +588,7 @@ class ErrorForecast(msgspec.Struct, frozen=True):
                 f"{self.wrong / _USEFUL:,.0f} times the rows or the epsilon"
             )
             return (sentence,)
-        noisy = [one.name for one in self.columns if one.noise]
+        noisy = [column.name for column in self.columns if column.noise]
         if not noisy:
             return ()
         sentence = (
@@ -653,7 +656,7 @@ class Forecast:
 
 
 def same_people_note(epsilon: float) -> str:
-    """A note about parties that hold the same people; epsilon is rounded up."""
+    """Return a note about parties that hold the same people; epsilon is rounded up."""
     most = ceil(1000 * epsilon) / 1000 if isfinite(epsilon) else epsilon
     return f"towards another party, which knows whose rows these are, epsilon is at most {most:g}"
 
@@ -680,7 +683,7 @@ class CountsSettings:
 
 
 def names_of(methods: Sequence[Method]) -> tuple[str, ...]:
-    """The names of methods; raises TypeError where two have one."""
+    """Return the names of methods; raises TypeError where two have one."""
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:
