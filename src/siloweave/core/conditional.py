@@ -312,7 +312,7 @@ def _cell(column: Column, value: Any) -> Table:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, or NA of pandas."""
+    """Return whether there is no value: None, NaN, or NA of pandas."""
     try:
         return value is None or bool(value != value)
     except TypeError:  # NA of pandas, which is neither equal to itself nor different

@@ -81,9 +81,13 @@ class Questions:
         table = read(source)
         cells = self._cells(table, "impute")
         names = list(cells) if columns is None else self._asked_columns(columns, table)
-        gaps = {name: cells[name].gone for name in names if cells[name].gone.any()}
-        gaps = {name: gone & self._may_fill(name, cells) for name, gone in gaps.items()}
-        gaps = {name: gone for name, gone in gaps.items() if gone.any()}
+        gaps = {}
+        for name in names:
+            is_gap = cells[name].gone
+            if is_gap.any():
+                is_gap = is_gap & self._may_fill(name, cells)
+            if is_gap.any():
+                gaps[name] = is_gap
         if not gaps:
             return table
 
@@ -100,17 +104,18 @@ class Questions:
                 is_fixed = is_fixed | ~gaps.get(name, np.zeros_like(is_fixed))
             asked = WantedCells(values.take(rows), is_fixed[rows])
             conditions.append(condition_of(column, asked))
-        needed = {name: gone[rows] for name, gone in gaps.items()}
-        drawn = self._drawn(conditions, needed, table, "impute", self.wanted.seed)
+        needed = {name: is_gap[rows] for name, is_gap in gaps.items()}
+        new_rows = self._drawn(conditions, needed, table, "impute", self.wanted.seed)
 
-        for name, gone in needed.items():
-            filled = gone & ~drawn.missing(name)
-            spelled = spelled_as(self.schema[name], drawn.take(np.flatnonzero(filled)), table)
-            table = table.filled(name, rows[filled], spelled)
+        for name, is_needed in needed.items():
+            is_filled = is_needed & ~new_rows.missing(name)
+            filled_rows = new_rows.take(np.flatnonzero(is_filled))
+            spelled = spelled_as(self.schema[name], filled_rows, table)
+            table = table.filled(name, rows[is_filled], spelled)
         return table
 
     def _cells(self, table: Table, question: str) -> dict[str, CellValues]:
-        """The modelled columns of a table.
+        """Return the modelled columns of a table.
 
         Raises:
             InputError: The schema has no such column.
@@ -132,31 +137,32 @@ class Questions:
                 )
 
     def _asked_columns(self, columns: Sequence[str], table: Table) -> list[str]:
-        """Columns that are to be filled, in the schema's order."""
-        known = [column.name for column in self.schema.coded if column.name in table.names]
+        """Return the columns that are to be filled, in the schema's order."""
+        modelled_names = [column.name for column in self.schema.coded if column.name in table.names]
         if isinstance(columns, str):
             raise InputError(f"columns={columns!r} must be a list of names, such as [{columns!r}]")
         for name in columns:
-            if name not in known:
+            if name not in modelled_names:
                 raise InputError(
                     f"columns: {name!r} is no column of the table that a model has; choose from "
-                    f"{', '.join(known)}"
+                    f"{', '.join(modelled_names)}"
                 )
-        return [name for name in known if name in columns]
+        return [name for name in modelled_names if name in columns]
 
     def _skips(self) -> list[MissingUnless]:
-        """Constraints by which a category decides whether others have a value."""
+        """Return the constraints by which a category decides whether others have a value."""
         return [rule for rule in self.schema.constraints if isinstance(rule, MissingUnless)]
 
     def _may_fill(self, name: str, cells: Mapping[str, CellValues]) -> Bools:
-        """Rows in which a column may have a value, as far as other cells say."""
-        may = np.ones(len(cells[name].gone), dtype=np.bool_)
+        """Return the rows in which a column may have a value, as far as other cells say."""
+        may_fill = np.ones(len(cells[name].gone), dtype=np.bool_)
         for rule in self._skips():
             if name in rule.dependent and rule.by in cells:
-                by, values = self.schema[rule.by], cells[rule.by]
-                codes = np.where(values.gone, len(by.options), values.values)
-                may &= values.gone | allowed_rows(rule, by, codes)
-        return may
+                by = self.schema[rule.by]
+                categories = cells[rule.by]
+                codes = np.where(categories.gone, len(by.options), categories.values)
+                may_fill &= categories.gone | allowed_rows(rule, by, codes)
+        return may_fill
 
     # Rows given what is known of them
 
@@ -185,36 +191,42 @@ class Questions:
         count = len(needed[names[0]])
         skipped = {name for rule in self._skips() for name in rule.dependent}
         model = self.model.with_values([name for name in names if name not in skipped])
-        kept = [name for name in self.schema.names if name not in names]
+        other_names = [name for name in self.schema.names if name not in names]
         most = max(self.wanted.tries * count, _LEAST)
-        missed, made = np.arange(count), 0
-        tables, places = [], []
+        missed = np.arange(count)
+        drawn_count = 0
+        tables = []
+        places = []
         while missed.size:
-            if made >= most:
+            if drawn_count >= most:
                 raise InputError(
                     f"{question}: {missed.size:,} of {count:,} rows got no value in "
-                    f"{', '.join(names)} in {made:,} draws: a missing value is likelier there. "
-                    f"Leave such cells missing (columns=), or raise tries={self.wanted.tries}"
+                    f"{', '.join(names)} in {drawn_count:,} draws: a missing value is likelier "
+                    "there. Leave such cells missing (columns=), or raise "
+                    f"tries={self.wanted.tries}"
                 )
-            rows = np.resize(missed, max(missed.size, _AGAIN)) if made else missed
-            own = fold_in(seed, question, made)
-            given = tuple(condition.take(rows) for condition in conditions)
+            rows = missed
+            if drawn_count:  # few rows are missed now: each is drawn several times
+                rows = np.resize(missed, max(missed.size, _AGAIN))
+            batch_seed = fold_in(seed, question, drawn_count)
+            batch_conditions = tuple(condition.take(rows) for condition in conditions)
             try:
-                drawn = self._rows(model, given, own, like)
+                batch = self._rows(model, batch_conditions, batch_seed, like)
             except InputError as error:  # which speaks of the argument of `sample`
                 reason = str(error).removeprefix("given: ")
                 raise type(error)(f"{question}: {reason}") from error
-            drawn = listed_instead(drawn, self.schema, key=own, kept=kept)
+            batch = listed_instead(batch, self.schema, key=batch_seed, kept=other_names)
             is_needed = {name: mask[rows] for name, mask in needed.items()}
-            good = np.flatnonzero(self._is_complete(drawn, is_needed))
-            done, first = np.unique(rows[good], return_index=True)
-            tables.append(drawn.select(names).take(good[first]))
-            places.append(done)
-            missed, made = np.setdiff1d(missed, done), made + len(rows)
+            good = np.flatnonzero(self._is_complete(batch, is_needed))
+            met, first = np.unique(rows[good], return_index=True)
+            tables.append(batch.select(names).take(good[first]))
+            places.append(met)
+            missed = np.setdiff1d(missed, met)
+            drawn_count += len(rows)
         return stacked(tables).take(np.argsort(np.concatenate(places)))
 
     def _rows(self, model: Model, given: tuple[Condition, ...], seed: Key, like: Table) -> Table:
-        """Rows of a model with conditions, one for each."""
+        """Draw rows of a model with conditions, one for each."""
         wanted = msgspec.structs.replace(self.wanted, given=given, seed=seed)
         empty = like.without_rows()
         if self.modelled is None:
@@ -222,7 +234,7 @@ class Questions:
         return constrained_rows(self.modelled, model, wanted, self.num_rows, empty)
 
     def _is_complete(self, drawn: Table, needed: Mapping[str, Bools]) -> Bools:
-        """Rows that have a value wherever one is needed and may be."""
+        """Return the rows that have a value wherever one is needed and may be."""
         is_complete = np.ones(drawn.num_rows, dtype=np.bool_)
         for name, is_needed in needed.items():
             for rule in self._skips():
@@ -273,14 +285,14 @@ class Questions:
             )
         mrf, encoder = self.graph
         total = np.zeros(table.num_rows)
-        known: dict[str, Ints] = {}
+        evidence: dict[str, Ints] = {}
         for column in encoder.schema.coded:
             if column.name in table.names:
                 codes, inside = _codes_inside(column, encoder, table, blanks)
-                known[column.name] = codes
+                evidence[column.name] = codes
                 total += inside
-        if known and table.num_rows:
-            total += log_probability(mrf, known)
+        if evidence and table.num_rows:
+            total += log_probability(mrf, evidence)
         return total
 
     # Predictions
@@ -293,31 +305,33 @@ class Questions:
                 f"target: {target!r} is a column of numbers or dates, which has no classes; "
                 "predict() returns its mean"
             )
-        table, given = self._known(source, target, blanks)
+        table, evidence = self._evidence(source, target, blanks)
         if self._is_exact:
-            return self._exact_shares(column, given, table.num_rows)
-        drawn = self._draws(column, given, table, draws)
-        counts = [(values[:, None] == np.arange(len(column.options))) for values in drawn]
-        return np.asarray(np.mean(counts, axis=0))
+            return self._exact_shares(column, evidence, table.num_rows)
+        options = np.arange(len(column.options))
+        codes = self._draws(column, evidence, table, draws)
+        is_option = [draw_codes[:, None] == options for draw_codes in codes]
+        return np.asarray(np.mean(is_option, axis=0))
 
     def predicted(self, source: Any, target: str, blanks: Blanks, draws: int) -> Any:
         """Return the likeliest class or the mean of a target in each row."""
         column = self._target(target)
         if column.kind not in BINNED:
             likeliest = self.class_shares(source, target, blanks, draws).argmax(axis=1)
-            is_text = isinstance(column.options[0], str)
-            return np.array(column.options, dtype=object if is_text else None)[likeliest]
-        table, given = self._known(source, target, blanks)
+            dtype = object if isinstance(column.options[0], str) else None
+            return np.array(column.options, dtype=dtype)[likeliest]
+        table, evidence = self._evidence(source, target, blanks)
         if self._is_exact:
             assert self.graph is not None
-            encoder = self.graph[1]
-            means = bin_means(column, encoder.edges(target), (encoder.cuts or {}).get(target))
-            found = self._exact_shares(column, given, table.num_rows) @ means
+            _, encoder = self.graph
+            cuts = (encoder.cuts or {}).get(target)
+            bin_values = bin_means(column, encoder.edges(target), cuts)
+            means = self._exact_shares(column, evidence, table.num_rows) @ bin_values
         else:
-            found = np.mean(self._draws(column, given, table, draws), axis=0)
+            means = np.mean(self._draws(column, evidence, table, draws), axis=0)
         if column.kind != "datetime":
-            return found
-        return np.rint(found * step_of(column)).astype("datetime64[us]")
+            return means
+        return np.rint(means * step_of(column)).astype("datetime64[us]")
 
     @property
     def _is_exact(self) -> bool:
@@ -325,75 +339,84 @@ class Questions:
         return self.graph is not None and self.modelled is None
 
     def _target(self, target: str) -> Column:
-        known = {column.name: column for column in self.schema.coded}
-        if target not in known:
+        """Return the column of this name; InputError where the model has none."""
+        columns = {column.name: column for column in self.schema.coded}
+        if target not in columns:
+            names = ", ".join(columns)
             raise InputError(
-                f"target={target!r} is no column that the model has; choose from {', '.join(known)}"
+                f"target={target!r} is no column that the model has; choose from {names}"
             )
-        return known[target]
+        return columns[target]
 
-    def _known(
+    def _evidence(
         self, source: Any, target: str, blanks: Blanks
     ) -> tuple[Table, dict[str, WantedCells]]:
-        """A table, and what its rows know of other columns than the target."""
+        """Return a table, and what its rows have in other columns than the target."""
         _check_blanks(blanks)
         table = read(source)
         self._check_names(table)
         others = table.select([name for name in table.names if name != target])
-        given = {}
+        evidence = {}
         for name, cells in self._cells(others, "predict").items():
-            has_missing = blanks == "missing" and self.schema[name].missing
-            given[name] = WantedCells(
-                cells, np.ones_like(cells.gone) if has_missing else ~cells.gone
-            )
-        return table, given
+            is_fixed = ~cells.gone
+            if blanks == "missing" and self.schema[name].missing:
+                is_fixed = np.ones_like(is_fixed)
+            evidence[name] = WantedCells(cells, is_fixed)
+        return table, evidence
 
-    def _exact_shares(self, column: Column, given: Mapping[str, WantedCells], count: int) -> Floats:
+    def _exact_shares(
+        self, column: Column, evidence: Mapping[str, WantedCells], count: int
+    ) -> Floats:
         """Return how likely each value, or bin, of a target is given that it has a value."""
         assert self.graph is not None
         mrf, encoder = self.graph
-        known = {column.name: np.full(count, UNKNOWN)}
-        for name, asked in given.items():
-            codes = _codes(self.schema[name], encoder, asked.cells)
-            known[name] = np.where(asked.fixed, codes, UNKNOWN)
+        codes = {column.name: np.full(count, UNKNOWN)}
+        for name, wanted in evidence.items():
+            column_codes = _codes(self.schema[name], encoder, wanted.cells)
+            codes[name] = np.where(wanted.fixed, column_codes, UNKNOWN)
+        # A missing value is the last code, and no answer.
         values = mrf.domain.size_of(column.name) - column.missing
         if mrf.marginal((column.name,))[:values].sum() < _HALF_A_ROW:
             raise always_missing(column.name)
         try:
-            found = shares(mrf, known, column.name)[:, :values]
+            value_shares = shares(mrf, codes, column.name)[:, :values]
         except DataError as error:
             raise InputError(f"predict: {error}") from error
-        totals = found.sum(axis=1, keepdims=True)
-        uniform = np.full_like(found, 1.0 / values)
-        return np.asarray(np.divide(found, totals, out=uniform, where=totals > 0.0))
+        totals = value_shares.sum(axis=1, keepdims=True)
+        uniform = np.full_like(value_shares, 1.0 / values)
+        return np.asarray(np.divide(value_shares, totals, out=uniform, where=totals > 0.0))
 
     def _draws(
-        self, column: Column, given: Mapping[str, WantedCells], table: Table, draws: int
+        self, column: Column, evidence: Mapping[str, WantedCells], table: Table, draws: int
     ) -> list[Any]:
-        """Several draws of a target, each a code or number per row."""
+        """Return several draws of a target, each a code or number per row."""
         whole("draws", draws, 1)
-        count, name = table.num_rows, column.name
+        count = table.num_rows
         if not count:
             return [np.zeros(0)]
         nothing = CellValues(np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.bool_))
-        asked = {**given, name: WantedCells(nothing, np.zeros(count, dtype=np.bool_))}
-        conditions = [condition_of(self.schema[one], cells) for one, cells in asked.items()]
-        needed = {name: np.ones(count, dtype=np.bool_)}
-        found = []
+        free = WantedCells(nothing, np.zeros(count, dtype=np.bool_))
+        conditions = [
+            condition_of(self.schema[name], cells)
+            for name, cells in {**evidence, column.name: free}.items()
+        ]
+        needed = {column.name: np.ones(count, dtype=np.bool_)}
+        values = []
         for number in range(draws):
             seed = fold_in(self.wanted.seed, "draw", number)
-            drawn = self._drawn(conditions, needed, table, "predict", seed)
-            found.append(cells_of(column, drawn).values)
-        return found
+            rows = self._drawn(conditions, needed, table, "predict", seed)
+            values.append(cells_of(column, rows).values)
+        return values
 
 
 def _check_blanks(blanks: str) -> None:
+    """Raise InputError for what no blank cell can be."""
     if blanks not in get_args(Blanks):
         raise InputError(f"blanks={blanks!r} must be 'missing' or 'unknown'")
 
 
 def _codes(column: Column, encoder: Encoder, cells: CellValues) -> Ints:
-    """Cells as a graphical model's codes; the last one where a value is missing."""
+    """Return cells as a graphical model's codes; the last one where a value is missing."""
     if column.kind not in BINNED:
         return np.where(cells.gone, len(column.options), cells.values).astype(np.int64)
     edges = encoder.edges(column.name)
@@ -404,7 +427,7 @@ def _codes(column: Column, encoder: Encoder, cells: CellValues) -> Ints:
 def _codes_inside(
     column: Column, encoder: Encoder, table: Table, blanks: Blanks
 ) -> tuple[Ints, Floats]:
-    """A column as codes, and the logarithm of the density inside its bins.
+    """Return a column as codes, and the logarithm of the density inside its bins.
 
     That is minus infinity where a value is outside the schema.
     """
