@@ -266,8 +266,9 @@ RARE_WORDS = """Merging is worth much to AIM on the two real tables, half of the
 intrusion_nslkdd_test and a fifth on census_income_kdd, and costs up to 7 % on made tables of 150
 values and more, where rare values depend on others as much as frequent ones do. So AIM is behind
 there: its single columns are as near as TwoRound's (.0066 and .0077 on intrusion_nslkdd_test), but
-its choice takes a pair to bring noise in every cell, of which 64 services by 37 labels have 2,368
-and rows are in few, so it does not measure it. TwoRound, which shrinks pairs by what noise
+its score takes a pair to bring noise in every cell, of which 64 services by 37 labels have 2,368
+and rows are in few, so that the pair scores low. Which pairs it measured was not looked at.
+TwoRound, which shrinks pairs by what noise
 explains, has by itself what merging gives to AIM; merging changes it little on real tables and
 costs it up to 13 % on made ones. The threshold of .2 % makes little difference."""
 
