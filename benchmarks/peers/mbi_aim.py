@@ -70,11 +70,10 @@ def fit(
     domain = Domain.fromdict(sizes)
     data = Dataset({name: np.asarray(codes[name]) for name in sizes}, domain)
     pairs = [pair for pair in itertools.combinations(sizes, 2) if domain.size(pair) <= max_cells]
-    np.random.seed(seed)  # noqa: NPY002 - mbi draws rows from the global generator
     mechanism = script(checkout).AIM(
         epsilon,
         delta,
-        prng=np.random.RandomState(seed),
+        prng=np.random.default_rng(seed),  # noise; rows are drawn from mbi's own generator
         max_model_size=max_model_size,
     )
     # The script draws rows at its end, and here they are drawn later.

@@ -2,12 +2,16 @@
 
 import inspect
 import json
+import sys
+from pathlib import Path
 
 import pytest
-from tests.tables.messy import make
 from tests.tables.messy.agree import HERE, compare, read_declared
 
 from siloweave.tables import Schema
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import messy_files as make
 
 FILES = sorted(HERE.glob("*/*.json"))
 

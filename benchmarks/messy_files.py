@@ -1,9 +1,10 @@
 """Make the 56 files from benchmark tables and invented people.
 
-    python -m tests.tables.messy.make FOLDER_OF_PARQUET_FILES
+    python benchmarks/messy_files.py FOLDER_OF_PARQUET_FILES
 
-writes them anew beside this file: `tuned/` was looked at while the detection was written, `judge/`
-was written before and never tuned on. Each table has a JSON file with what a person would declare.
+writes them anew into tests/tables/messy: `tuned/` was looked at while the detection was written,
+`judge/` was written before and never tuned on. Each table has a JSON file with what a person would
+declare.
 """
 
 import csv
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent / "tests" / "tables" / "messy"
 ROWS = 240
 FIRST = (  # noqa: SIM905  a list of words
     "Anna Ben Carla David Elif Fatou Georg Hana Ivan Julia Kofi Lea Mehmet Nina Omar "
