@@ -311,7 +311,7 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Write a number with about four digits; a dash where there is none."""
+    """Write a number with about four digits; a dash if it is missing."""
     if value is None:
         return "–"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"

@@ -461,7 +461,7 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
 
 
 def _with_halves(sides: Sides, key: Key) -> Sides:
-    """Add a ceiling of two halves of the real rows, or say why there is none."""
+    """Add a ceiling of two halves of the real rows, or say why there can be no such ceiling."""
     owners, _ = relabelled(sides.tables.owners_of("real"))
     num_rows = len(owners)
     num_units = int(owners.max()) + 1
