@@ -243,7 +243,9 @@ def _gaps_between(numbers: Floats, record: Floats, layout: SummaryLayout) -> Flo
     is_missing_in_record = np.isnan(record)
     if not (is_missing.any() or is_missing_in_record.any()):
         return gaps
-    ranges = [1.0 if layout.scaled else column.high - column.low for column in layout.numeric]
+    ranges = [1.0] * len(layout.numeric)
+    if not layout.scaled:
+        ranges = [column.high - column.low for column in layout.numeric]
     gaps = np.where(is_missing & is_missing_in_record, 0.0, gaps)
     return np.where(is_missing != is_missing_in_record, ranges, gaps)
 

@@ -227,7 +227,9 @@ def without_each(within: Space, table: str, places: Ints, secrets: Sequence[str]
     """
     targets = within.points[table].take(places)
     synthetic = within.points["synthetic"]
-    columns = [within.names.index(name) if name in within.names else -1 for name in secrets]
+    # Where each secret is among the columns; -1 for one that is not known.
+    place_of_name = {name: place for place, name in enumerate(within.names)}
+    columns = [place_of_name.get(name, -1) for name in secrets]
     shape = (len(places), len(secrets))
     least = np.full(shape, np.iinfo(np.int32).max)
     nearest_places = np.zeros(shape, np.int64)

@@ -186,7 +186,8 @@ class _Index:
         for condition in others:
             codes = self.codes[condition.column].take(rows)
             is_inside = (codes >= condition.low) & (codes <= condition.high)
-            rows = rows[~is_inside if condition.negated else is_inside]
+            fits = ~is_inside if condition.negated else is_inside
+            rows = rows[fits]
         return len(rows) if self.owners is None else len(np.unique(self.owners[rows]))
 
 
@@ -374,7 +375,8 @@ def _random(
 
         # 0: equal, 1: unequal; and for numbers 2: >, 3: <, 4: >=, 5: <=. A missing value has no
         # order, so that only the first two are left for it.
-        operator = rng.integers(6 if values.numeric[column] else 2, size=size)
+        num_operators = 6 if values.numeric[column] else 2
+        operator = rng.integers(num_operators, size=size)
         operator = np.where(code == missing, operator % 2, operator)
         is_upper = np.isin(operator, (2, 4))
         is_lower = np.isin(operator, (3, 5))

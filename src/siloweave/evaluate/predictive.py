@@ -391,7 +391,8 @@ class _Task:
         values = np.unique(y[has_value])
         # Boosting refuses a target of one value; a model of it answers that value.
         if len(values) < 2:
-            return Constant(float(values[0]) if len(values) else 0.0)
+            only_value = float(values[0]) if len(values) else 0.0
+            return Constant(only_value)
         X = features(self.tables, table, rows[has_value], without=self.column.name)
         return boosted(X, y[has_value], key, SHORT, numeric=self.column.numeric)
 

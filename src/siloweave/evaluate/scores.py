@@ -306,7 +306,8 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
     cells = []
     for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
         is_number = 1 <= place < 5  # value, interval, ceiling and floor
-        cells.append(cell.rjust(width) if is_number else cell.ljust(width))
+        padded = cell.rjust(width) if is_number else cell.ljust(width)
+        cells.append(padded)
     return "  ".join(cells).rstrip()
 
 
