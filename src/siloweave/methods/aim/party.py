@@ -58,6 +58,7 @@ def _gaps_to(model: MRF, cliques: Sequence[Clique], site: Site[CountedRows]) -> 
     stored_model, _ = site.memo.get(_GAPS, (None, None))
     if stored_model is not model:
         site.memo[_GAPS] = (model, {})
+    gaps: dict[Clique, float]
     _, gaps = site.memo[_GAPS]
     new = [clique for clique in cliques if clique not in gaps]
     uncounted = [clique for clique in new if clique not in site.memo]
