@@ -381,13 +381,13 @@ def _unit_notes(
 
 def _notes(tables: Aligned, owners: dict[str, Ints], unit: str, targets: int) -> list[str]:
     """Note tables with fewer units than targets, and columns that are left out."""
-    counted = "rows" if unit == ROW else "persons"
+    unit_name = "rows" if unit == ROW else "persons"
     notes = []
     for table, table_owners in owners.items():
         num_units = _num_units(table_owners)
         if num_units < targets:
             notes.append(
-                f"{table} has {num_units} {counted}, fewer than the {targets} targets asked for; "
+                f"{table} has {num_units} {unit_name}, fewer than the {targets} targets asked for; "
                 "all of them are attacked"
             )
     if tables.left_out:

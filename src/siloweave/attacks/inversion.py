@@ -136,12 +136,12 @@ class _Marks:
     Attributes:
         recovered: Whether the guess from latents is right.
         constant: Whether the constant guess is right.
-        counted: Whether there is a value to judge by.
+        has_truth: Whether there is a value to judge by.
     """
 
     recovered: Bools
     constant: Bools
-    counted: Bools
+    has_truth: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,8 +261,8 @@ def _inverted(aligned: Aligned, task: _Task, num_leaked: int) -> InversionRisk:
     # A row came back if every cell of it that counts did.
     num_judged = len(task.judged.latents)
     all_marks = [*marks["categorical"], *marks["numeric"]]
-    recovered_rows = np.all([m.recovered | ~m.counted for m in all_marks], axis=0).sum()
-    constant_rows = np.all([m.constant | ~m.counted for m in all_marks], axis=0).sum()
+    recovered_rows = np.all([m.recovered | ~m.has_truth for m in all_marks], axis=0).sum()
+    constant_rows = np.all([m.constant | ~m.has_truth for m in all_marks], axis=0).sum()
     return InversionRisk(
         columns=tuple(columns),
         categorical=_pooled(marks["categorical"], task.confidence),
@@ -281,11 +281,11 @@ def _column_inversion(
     column: AlignedColumn, method: str, marks: _Marks, confidence: float
 ) -> ColumnInversion:
     """Count the cells of one column that came back."""
-    counted = marks.counted
-    num_recovered = marks.recovered[counted].sum()
-    num_constant = marks.constant[counted].sum()
-    share = _share(num_recovered, num_constant, counted.sum(), confidence)
-    num_missing = int((~counted).sum())
+    has_truth = marks.has_truth
+    num_recovered = marks.recovered[has_truth].sum()
+    num_constant = marks.constant[has_truth].sum()
+    share = _share(num_recovered, num_constant, has_truth.sum(), confidence)
+    num_missing = int((~has_truth).sum())
     return ColumnInversion(column.name, column.kind, method, share, num_missing)
 
 
@@ -314,11 +314,11 @@ def _pooled(marks: Sequence[_Marks], confidence: float) -> Inverted | None:
     """Count all cells of some columns as if each row were one cell; None without a column."""
     if not marks:
         return None
-    counted = np.stack([m.counted for m in marks])
-    num_cells = int(counted.sum())
-    num_rows = int(counted.any(axis=0).sum())
-    num_recovered = sum(int((m.recovered & m.counted).sum()) for m in marks)
-    num_constant = sum(int((m.constant & m.counted).sum()) for m in marks)
+    has_truth = np.stack([m.has_truth for m in marks])
+    num_cells = int(has_truth.sum())
+    num_rows = int(has_truth.any(axis=0).sum())
+    num_recovered = sum(int((m.recovered & m.has_truth).sum()) for m in marks)
+    num_constant = sum(int((m.constant & m.has_truth).sum()) for m in marks)
 
     # Cells of a row depend on each other, so that an interval from all cells would be too narrow.
     rows_per_cell = num_rows / num_cells
@@ -350,7 +350,7 @@ def _column(column: AlignedColumn, task: _Task) -> tuple[str, _Marks]:
     marks = _Marks(
         recovered=is_right(guesses, truth),
         constant=is_right(constant_guesses, truth),
-        counted=_has_cell(column, task.judged),
+        has_truth=_has_cell(column, task.judged),
     )
     method_name, _, _ = method.partition(" ")
     return method_name, marks
@@ -518,14 +518,14 @@ def _leaked_rows(known: int | Sequence[int], rows: int, key: Key) -> Ints:
     return places
 
 
-def _standardised(leaked: Sequence[Floats], judged: Floats) -> tuple[Floats, Floats]:
+def _standardised(leaked_parts: Sequence[Floats], judged_latents: Floats) -> tuple[Floats, Floats]:
     """Scale latents to mean 0 and deviation 1 over all that the adversary sees, judged ones too."""
-    widths = {part.shape[1] for part in (*leaked, judged)}
+    widths = {part.shape[1] for part in (*leaked_parts, judged_latents)}
     if len(widths) > 1:
         raise InputError(f"latents have {sorted(widths)} dimensions; they must have as many")
-    leaked_latents = np.concatenate(leaked)
-    all_latents = np.concatenate([leaked_latents, judged])
+    leaked_latents = np.concatenate(leaked_parts)
+    all_latents = np.concatenate([leaked_latents, judged_latents])
     mean = all_latents.mean(axis=0)
     deviation = all_latents.std(axis=0)
     deviation[deviation == 0] = 1.0
-    return (leaked_latents - mean) / deviation, (judged - mean) / deviation
+    return (leaked_latents - mean) / deviation, (judged_latents - mean) / deviation

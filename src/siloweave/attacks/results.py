@@ -261,16 +261,16 @@ class Risks(msgspec.Struct, frozen=True):
         return html_table(repr(self), heads, rows)
 
     def __str__(self) -> str:
-        counted = "rows" if self.unit == "row" else "persons"
+        unit_name = "rows" if self.unit == "row" else "persons"
         _, summary = found_by_attacks(self.to_dict())
         lines = [summary, _HEADER]
 
         # What is surely above 0 comes first: ranked by the interval's lower end.
         ranked = sorted(self.parts, key=lambda part: (-part.low, -part.risk))
         lines += [_line(part) for part in ranked]
-        lines += [_membership_line(result, counted) for result in self.memberships]
+        lines += [_membership_line(result, unit_name) for result in self.memberships]
         if self.worst is not None:
-            lines += _worst_lines(self.worst, counted)
+            lines += _worst_lines(self.worst, unit_name)
         if self.closest is not None:
             lines.append(_closest_line(self.closest))
         lines += [f"not measured: {name}: {reason}" for name, reason in self.not_measured.items()]
@@ -335,7 +335,7 @@ def _line(part: RiskPart) -> str:
     return f"{line}  {part.note}".rstrip()
 
 
-def _membership_line(result: Membership, counted: str) -> str:
+def _membership_line(result: Membership, unit_name: str) -> str:
     """Write a membership attack's area, points of its curve and risk as a line."""
     auc = result.roc.auc
     guess = result.threshold
@@ -347,20 +347,20 @@ def _membership_line(result: Membership, counted: str) -> str:
         )
     return (
         f"{result.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), "
-        f"{', '.join(points)}; risk {guess.risk:.3f} on {guess.test_sets} test {counted}, where "
+        f"{', '.join(points)}; risk {guess.risk:.3f} on {guess.test_sets} test {unit_name}, where "
         f"coins show {result.noise:.3f}; {result.above_all.count} members above all others"
     )
 
 
-def _worst_lines(worst: WorstRecord, counted: str) -> list[str]:
+def _worst_lines(worst: WorstRecord, unit_name: str) -> list[str]:
     """Write whether a record is given away, and how many copies there are, as lines."""
     verdict = "given away" if worst.caught else "no more than chance"
     chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
     lines = [f"worst record: {verdict} ({chance})"]
     for count in worst.copies:
         kind = "rows that occur once" if count.rows == "once" else "all rows"
-        train = f"{count.train.successes:.0f} of {count.train.trials:.0f} training {counted}"
-        control = f"{count.control.successes:.0f} of {count.control.trials:.0f} control {counted}"
+        train = f"{count.train.successes:.0f} of {count.train.trials:.0f} training {unit_name}"
+        control = f"{count.control.successes:.0f} of {count.control.trials:.0f} control {unit_name}"
         lines.append(f"copies of {kind}: {train}, {control}")
     return lines
 

@@ -787,17 +787,17 @@ def _check_sizes(
     pool: int, records: int, training_size: int, synthetic_size: int | None, unit: str
 ) -> None:
     """Refuse sets that the pool cannot fill, and sets that are mostly records."""
-    counted = "rows" if unit == ROW else "persons"
+    unit_name = "rows" if unit == ROW else "persons"
     whole("training_size", training_size, 2)
     if synthetic_size is not None:
         whole("synthetic_size", synthetic_size, 1)
     if records > training_size // 2:
         raise InputError(
-            f"{records} targets in sets of training_size={training_size} {counted}: at most half "
-            f"of the {counted} may be targets; attack fewer records, or raise training_size"
+            f"{records} targets in sets of training_size={training_size} {unit_name}: at most half "
+            f"of the {unit_name} may be targets; attack fewer records, or raise training_size"
         )
     if training_size > pool:
         raise InputError(
-            f"training_size={training_size} exceeds the {pool} auxiliary {counted} that are not "
+            f"training_size={training_size} exceeds the {pool} auxiliary {unit_name} that are not "
             "targets or equal to one; give more auxiliary rows or lower training_size"
         )

@@ -250,7 +250,7 @@ def _distinct(values: Ordinals) -> dict[str, NDArray[np.int32]]:
 
 
 def _univariate(
-    values: Ordinals, synthetic: _Index, wanted: int, rng: np.random.Generator
+    values: Ordinals, synthetic: _Index, count: int, rng: np.random.Generator
 ) -> Predicates:
     """Make conditions on rare values and on the ends of the range, in random order."""
     conditions = []  # column, low and high
@@ -269,7 +269,7 @@ def _univariate(
     distinct = np.unique(np.array(conditions, np.int64), axis=0)
     predicates = _single(rng.permutation(distinct))
     places = np.flatnonzero(synthetic.counts(predicates) == 1)
-    return predicates.take(places[:wanted])
+    return predicates.take(places[:count])
 
 
 def _single(conditions: Ints) -> Predicates:
@@ -282,7 +282,7 @@ def _single(conditions: Ints) -> Predicates:
 
 
 def _multivariate(
-    values: Ordinals, synthetic: _Index, wanted: int, width: int, rng: np.random.Generator
+    values: Ordinals, synthetic: _Index, count: int, width: int, rng: np.random.Generator
 ) -> Predicates:
     """Make conditions that random synthetic rows meet and no other synthetic row does."""
     # Small codes, in random order: most candidates fit a second row among the first few.
@@ -296,10 +296,10 @@ def _multivariate(
     for candidates in _candidates(values, synthetic, width, above, rng):
         alone = _alone(candidates, shuffled)
         batches.append(alone.take(_new_places(alone, fingerprints)))
-        if sum(len(batch) for batch in batches) >= wanted:
+        if sum(len(batch) for batch in batches) >= count:
             break
     fields_by_kind = zip(*(batch.fields for batch in batches), strict=True)
-    return Predicates(*(np.concatenate(parts)[:wanted] for parts in fields_by_kind))
+    return Predicates(*(np.concatenate(parts)[:count] for parts in fields_by_kind))
 
 
 def _candidates(
@@ -360,10 +360,10 @@ def _median(values: Ordinals, synthetic: _Index, column: int) -> int:
 
 
 def _random(
-    values: Ordinals, synthetic: _Index, wanted: int, width: int, rng: np.random.Generator
+    values: Ordinals, synthetic: _Index, count: int, width: int, rng: np.random.Generator
 ) -> Predicates:
     """Make conditions with random columns, operators and values that occur."""
-    columns = rng.random((wanted, len(values.names))).argsort(axis=1)[:, :width]
+    columns = rng.random((count, len(values.names))).argsort(axis=1)[:, :width]
     low = np.empty(columns.shape, np.int64)
     high = np.empty_like(low)
     negated = np.empty(columns.shape, np.bool_)
@@ -403,13 +403,13 @@ def expected_singled(counts: Ints, rows: int, size: int) -> float:
     return float((k * np.exp(log)).sum())
 
 
-def _rescaled(counts: Ints, rows: int, wanted: int) -> float:
+def _rescaled(counts: Ints, rows: int, target_rows: int) -> float:
     """Return how many predicates would fit exactly one of as many control rows as are wanted."""
     singled = float((counts == 1).sum())
-    if wanted == rows:
+    if target_rows == rows:
         return singled
-    if wanted < rows:
-        return expected_singled(counts, rows, wanted)
+    if target_rows < rows:
+        return expected_singled(counts, rows, target_rows)
     if not singled:
         return 0.0
     from scipy.optimize import curve_fit
@@ -425,9 +425,9 @@ def _rescaled(counts: Ints, rows: int, wanted: int) -> float:
         parameters, _ = curve_fit(
             _uniqueness, sizes, means, p0=start, bounds=(0, (1, np.inf)), max_nfev=10_000
         )
-    of_wanted = _uniqueness(np.float64(wanted), *parameters)
+    of_target = _uniqueness(np.float64(target_rows), *parameters)
     of_rows = _uniqueness(np.float64(rows), *parameters)
-    rescaled = singled * float(of_wanted / of_rows)
+    rescaled = singled * float(of_target / of_rows)
     return min(float(len(counts)), rescaled)
 
 

@@ -1038,54 +1038,54 @@ def _add_utility(sheet: Sheet, target: str | None, key: Key, max_rows: int) -> N
     pairs = [pair for pair in (sides.value, sides.ceiling, sides.floor) if pair]
     sources = [table for _, table in pairs]
     try:
-        fitted = utilities(sides.tables, sides.base, sources, key=key, max_rows=max_rows)
+        results = utilities(sides.tables, sides.base, sources, key=key, max_rows=max_rows)
     except InputError as error:
         for name in names + target_names:
             sheet.add_gap(name, str(error))
         return
 
-    _add_utility_over_columns(sheet, fitted, names)
+    _add_utility_over_columns(sheet, results, names)
     if target is None:
         return
-    if target in fitted.left_out:
-        reason = f"target {target!r}: {fitted.left_out[target]} in the rows used"
+    if target in results.left_out:
+        reason = f"target {target!r}: {results.left_out[target]} in the rows used"
         for name in target_names:
             sheet.add_gap(name, reason)
         return
-    _add_utility_of_target(sheet, fitted, target, target_names)
+    _add_utility_of_target(sheet, results, target, target_names)
 
 
-def _add_utility_over_columns(sheet: Sheet, fitted: Utilities, names: Sequence[str]) -> None:
+def _add_utility_over_columns(sheet: Sheet, results: Utilities, names: Sequence[str]) -> None:
     """Add the three scores over all columns: a quantile, a mean, and TabStruct's."""
     ratio_name, mean_name, tabstruct_name = names
     _, synthetic = sheet.sides.value
-    left_out = ", ".join(fitted.left_out)
+    left_out = ", ".join(results.left_out)
     note = f"without columns of one real value: {left_out}" if left_out else ""
-    _add_ratio(sheet, ratio_name, fitted, None, note)
+    _add_ratio(sheet, ratio_name, results, None, note)
 
     def mean_note() -> str:
-        mean_of_real = 100 * float(np.mean(list(fitted.real.values())))
+        mean_of_real = 100 * float(np.mean(list(results.real.values())))
         return f"mean of macro-F1 and D2; trained on real rows it is {mean_of_real:.1f}"
 
     def mean_interval(value: float) -> Band:
-        scores_by_target = list(fitted.trained_on[synthetic].values())
+        scores_by_target = list(results.trained_on[synthetic].values())
         return _range(value, 100.0 * np.mean(scores_by_target, axis=0))
 
     sheet.add(
         Heading(mean_name, "utility", "higher", OF_100, "ours"),
-        lambda real, table: 100.0 * _mean_utility(fitted, table),
+        lambda real, table: 100.0 * _mean_utility(results, table),
         note=mean_note,
         interval=mean_interval,
         interval_by=RANGE,
     )
 
     def tabstruct_interval(value: float) -> Band:
-        _, folds = fitted.of_every_column(synthetic)
+        _, folds = results.of_every_column(synthetic)
         return _range(value, folds)
 
     sheet.add(
         Heading(tabstruct_name, "utility", "higher", "% of real", TABSTRUCT),
-        lambda real, table: fitted.of_every_column(table)[0],
+        lambda real, table: results.of_every_column(table)[0],
         note="mean ratio of balanced accuracies, or of root mean squared errors, of trees alone",
         interval=tabstruct_interval,
         interval_by=RANGE,
@@ -1093,48 +1093,48 @@ def _add_utility_over_columns(sheet: Sheet, fitted: Utilities, names: Sequence[s
 
 
 def _add_utility_of_target(
-    sheet: Sheet, fitted: Utilities, target: str, names: Sequence[str]
+    sheet: Sheet, results: Utilities, target: str, names: Sequence[str]
 ) -> None:
     """Add how well the target alone is predicted, beside real rows and as it is."""
     ratio_name, prediction_name = names
     _, synthetic = sheet.sides.value
-    _add_ratio(sheet, ratio_name, fitted, (target,), "")
+    _add_ratio(sheet, ratio_name, results, (target,), "")
 
     # Not a share of real rows but the score itself, in the unit of the target's kind.
     unit = "D2" if sheet.sides.tables.column(target).numeric else "macro-F1"
     sheet.add(
         Heading(prediction_name, "utility", "higher", unit, DP_TLDM),
-        lambda real, table: float(np.mean(fitted.trained_on[table][target])),
-        note=f"trained on real rows it is {float(np.mean(fitted.real[target])):.4f}",
-        interval=lambda value: _range(value, fitted.trained_on[synthetic][target]),
+        lambda real, table: float(np.mean(results.trained_on[table][target])),
+        note=f"trained on real rows it is {float(np.mean(results.real[target])):.4f}",
+        interval=lambda value: _range(value, results.trained_on[synthetic][target]),
         interval_by=RANGE,
     )
 
 
 def _add_ratio(
-    sheet: Sheet, name: str, fitted: Utilities, targets: tuple[str, ...] | None, note: str
+    sheet: Sheet, name: str, results: Utilities, targets: tuple[str, ...] | None, note: str
 ) -> None:
     """Add the utility of some targets as a share of the real rows' own."""
     _, synthetic = sheet.sides.value
 
     def interval(value: float) -> Band:
-        _, folds = fitted.ratio(synthetic, targets)
+        _, folds = results.ratio(synthetic, targets)
         return _range(value, folds)
 
     sheet.add(
         Heading(name, "utility", "higher", "% of real", f"{DP_TLDM}; {SILOFUSE}"),
-        lambda real, table: fitted.ratio(table, targets)[0],
+        lambda real, table: results.ratio(table, targets)[0],
         note=note,
         interval=interval,
         interval_by=RANGE,
     )
 
 
-def _mean_utility(fitted: Utilities, table: str) -> float:
+def _mean_utility(results: Utilities, table: str) -> float:
     """Return the mean of a table's scores over targets and folds."""
-    if not fitted.real:
+    if not results.real:
         raise InputError("every column has one real value; there is no target to predict")
-    return float(np.mean(list(fitted.trained_on[table].values())))
+    return float(np.mean(list(results.trained_on[table].values())))
 
 
 def _range(value: float, folds: Sequence[float] | Floats) -> Band:
