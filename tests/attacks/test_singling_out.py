@@ -73,7 +73,7 @@ def test_multivariate_conditions_open_away_from_the_median():
     rows = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0, 100.0], "y": list("aabbc")})
     of = values(rows, rows, rows)
     above = np.array([module._median(of, index(of, "synthetic"), c) for c in range(2)])
-    batch = next(module._drawn(of, index(of, "synthetic"), 1, above, generator(0)))
+    batch = next(module._candidates(of, index(of, "synthetic"), 1, above, generator(0)))
     on_x = batch.columns[:, 0] == 0
     bounds = set(zip(batch.low[on_x, 0].tolist(), batch.high[on_x, 0].tolist(), strict=True))
     assert bounds == {(0, 0), (0, 1), (0, 2), (3, 4), (4, 4)}  # up to the median: at most

@@ -41,17 +41,19 @@ class _Job:
     """What every attack reads.
 
     Attributes:
-        tables, values: The rows.
+        tables: The rows, side by side.
+        values: The same rows as whole numbers.
         owners: Of train and control, whose each row is: numbers of units, from 0 in each table.
-        asked: How many units are attacked.
-        sides, secrets: Columns that are known, and that are guessed.
+        most_units: How many units are attacked, at most.
+        sides: Columns that are known, as the two sets that linkability joins.
+        secrets: Columns that are guessed.
         key, confidence: See `attack`.
     """
 
     tables: Aligned
     values: Ordinals
     owners: dict[str, Ints]
-    asked: int
+    most_units: int
     sides: tuple[tuple[str, ...], tuple[str, ...]]
     secrets: tuple[str, ...]
     key: Key
@@ -59,43 +61,51 @@ class _Job:
 
     @cached_property
     def units(self) -> dict[str, Ints]:
-        """Which units of training and control are attacked."""
-        drawn = {}
+        """The units of training and control that are attacked."""
+        units = {}
         for table, owners in self.owners.items():
             rng = generator(fold_in(self.key, "targets", table))
-            count = int(owners.max()) + 1
-            drawn[table] = np.sort(rng.permutation(count)[: self.asked])
-        return drawn
+            order = rng.permutation(_num_units(owners))
+            units[table] = np.sort(order[: self.most_units])
+        return units
 
     @cached_property
     def targets(self) -> dict[str, Ints]:
         """All rows of the units that are attacked."""
-        return {t: rows_of_units(owners, self.units[t]) for t, owners in self.owners.items()}
+        targets = {}
+        for table, owners in self.owners.items():
+            targets[table] = rows_of_units(owners, self.units[table])
+        return targets
 
     @cached_property
-    def one_each(self) -> dict[str, Ints]:
+    def row_per_unit(self) -> dict[str, Ints]:
         """One row of each unit that is attacked, drawn among hers.
 
         A person with many rows would otherwise count as often, and her guesses depend on each
         other.
         """
-        found = {}
+        row_per_unit = {}
         for table, rows in self.targets.items():
-            mixed = generator(fold_in(self.key, "rows", table)).permutation(rows)
-            first = np.unique(self.owners[table][mixed], return_index=True)[1]
-            found[table] = np.sort(mixed[first])
-        return found
+            shuffled = generator(fold_in(self.key, "rows", table)).permutation(rows)
+            _, first_places = np.unique(self.owners[table][shuffled], return_index=True)
+            row_per_unit[table] = np.sort(shuffled[first_places])
+        return row_per_unit
 
 
 @dataclass(eq=False)
-class _Found:
-    """What attacks have found so far."""
+class _Results:
+    """What the attacks made so far show."""
 
     parts: list[RiskPart] = field(default_factory=list)
     memberships: tuple[Membership, ...] = ()
     worst: WorstRecord | None = None
     closest: ClosestRecords | None = None
     not_measured: dict[str, str] = field(default_factory=dict)
+
+
+def _num_units(owners: Ints) -> int:
+    """Return how many units a table has, whose numbers run from 0 without gaps."""
+    return int(owners.max()) + 1
 
 
 @shows_progress
@@ -166,128 +176,170 @@ def attack(
         >>> risks.part("singling_out", "univariate").risk > 0.9
         True
     """
-    wanted = _wanted(attacks)
+    chosen_attacks = _chosen_attacks(attacks)
     whole("targets", targets, FEWEST)
     number("confidence", confidence, 0, 1, "()")
-    given = {"train": train, "synthetic": synthetic, "control": control}
-    rows = {name: read(table) for name, table in given.items()}
+    rows = {"train": read(train), "synthetic": read(synthetic), "control": read(control)}
     owners = _owners(rows, unit, schema)
-    tables = align({name: without_ids(table, unit) for name, table in rows.items()}, schema)
+    compared = {name: without_ids(table, unit) for name, table in rows.items()}
+    tables = align(compared, schema)
     _check_sizes(tables, owners, unit)
-    sides, secrets = _sides(tables, known), _secrets(tables, secret)
-    job = _Job(tables, ordinals(tables), owners, targets, sides, secrets, seed, confidence)
+
+    job = _Job(
+        tables=tables,
+        values=ordinals(tables),
+        owners=owners,
+        most_units=targets,
+        sides=_sides(tables, known),
+        secrets=_secrets(tables, secret),
+        key=seed,
+        confidence=confidence,
+    )
     notes = (
         *_unit_notes(rows, owners, unit, schema),
         *_notes(tables, owners, unit, targets),
         *_overlap(job.values, owners, allow_overlap),
     )
-    found = _Found()
-    for place, name in enumerate(wanted):
-        progress(name.replace("_", " "), place / len(wanted))
-        _RUN[name](job, found)
+
+    # In the order of `ATTACKS`: the worst record reads the scores of membership.
+    results = _Results()
+    for place, name in enumerate(chosen_attacks):
+        progress(name.replace("_", " "), place / len(chosen_attacks))
+        _RUN[name](job, results)
     progress("done", 1.0)
     return Risks(
-        parts=tuple(found.parts),
-        memberships=found.memberships,
-        worst=found.worst,
-        closest=found.closest,
-        not_measured=found.not_measured,
+        parts=tuple(results.parts),
+        memberships=results.memberships,
+        worst=results.worst,
+        closest=results.closest,
+        not_measured=results.not_measured,
         notes=notes,
         rows=dict(tables.num_rows),
         confidence=confidence,
         seed=seed,
         unit=unit,
-        units={name: int(found.max()) + 1 for name, found in owners.items()},
+        units={name: _num_units(table_owners) for name, table_owners in owners.items()},
     )
 
 
 def _owners(rows: dict[str, Table], unit: str, schema: Schema | None) -> dict[str, Ints]:
-    """Whose each row of training and control is, numbered from 0 in each; no person is in both."""
-    both = {name: rows[name] for name in ("train", "control")}
-    owners = owners_in(both, unit, schema)
+    """Number whose each row of training and control is, from 0 in each; nobody is in both."""
+    real_rows = {name: rows[name] for name in ("train", "control")}
+    owners = owners_in(real_rows, unit, schema)
     if unit != ROW:
         refuse_shared(owners, "train", "control", unit)
-    return {name: relabelled(found)[0] for name, found in owners.items()}
+    renumbered = {}
+    for name, table_owners in owners.items():
+        renumbered[name], _ = relabelled(table_owners)
+    return renumbered
 
 
 def _check_sizes(tables: Aligned, owners: dict[str, Ints], unit: str) -> None:
+    """Refuse tables with so few rows or persons that every interval would be [0, 1]."""
     for table, count in tables.num_rows.items():
         if count < FEWEST:
             raise DataError(
                 f"{table} has {count} rows; attacks need {FEWEST} or more to say anything"
             )
-    for table, found in owners.items():
-        if (people := int(found.max()) + 1) < FEWEST:
+    for table, table_owners in owners.items():
+        persons = _num_units(table_owners)
+        if persons < FEWEST:
             raise DataError(
-                f"{table} has rows of {people} persons (unit={unit!r}); attacks need {FEWEST} or "
+                f"{table} has rows of {persons} persons (unit={unit!r}); attacks need {FEWEST} or "
                 "more to say anything"
             )
 
 
-def _singling_out(job: _Job, found: _Found) -> None:
-    settings: Any = {"attacks": job.asked, "key": job.key, "confidence": job.confidence}
-    settings["owners"] = job.owners
+def _singling_out(job: _Job, results: _Results) -> None:
+    """Single units out by predicates of one condition, and of several."""
     variants: tuple[Literal["univariate", "multivariate"], ...] = ("univariate", "multivariate")
     for variant in variants:
         try:
-            found.parts.append(singling_out(job.values, variant, **settings))
+            part = singling_out(
+                job.values,
+                variant,
+                attacks=job.most_units,
+                key=job.key,
+                confidence=job.confidence,
+                owners=job.owners,
+            )
         except InputError as error:
-            found.not_measured[f"singling_out ({variant})"] = str(error)
+            results.not_measured[f"singling_out ({variant})"] = str(error)
+            continue
+        results.parts.append(part)
 
 
-def _linkability(job: _Job, found: _Found) -> None:
-    left, right = job.sides
-    if not left or not right:
-        found.not_measured["linkability"] = "it needs two known columns or more"
+def _linkability(job: _Job, results: _Results) -> None:
+    """Link both sets of known columns of a row through the synthetic table."""
+    left_columns, right_columns = job.sides
+    if not left_columns or not right_columns:
+        results.not_measured["linkability"] = "it needs two known columns or more"
         return
-    one, two = (space(job.tables, "gower", side) for side in (left, right))
-    found.parts += linkability(one, two, job.one_each, confidence=job.confidence)
+    left_space = space(job.tables, "gower", left_columns)
+    right_space = space(job.tables, "gower", right_columns)
+    results.parts += linkability(
+        left_space, right_space, job.row_per_unit, confidence=job.confidence
+    )
 
 
-def _inference(job: _Job, found: _Found) -> None:
-    known = [name for side in job.sides for name in side]
+def _inference(job: _Job, results: _Results) -> None:
+    """Guess each secret from the other known columns."""
+    known_columns = [name for side in job.sides for name in side]
     secrets = []
     for name in job.secrets:
-        if not set(known) - {name}:
-            found.not_measured[f"inference ({name})"] = "no other column is known"
-        elif _constant(job.values, name):
-            found.not_measured[f"inference ({name})"] = "it has the same value in every row"
+        if not set(known_columns) - {name}:
+            results.not_measured[f"inference ({name})"] = "no other column is known"
+        elif _is_constant(job.values, name):
+            results.not_measured[f"inference ({name})"] = "it has the same value in every row"
         else:
             secrets.append(name)
     if secrets:
-        within = space(job.tables, "gower", known)
-        found.parts += inference(
-            job.tables, within, secrets, job.one_each, confidence=job.confidence
+        within = space(job.tables, "gower", known_columns)
+        results.parts += inference(
+            job.tables, within, secrets, job.row_per_unit, confidence=job.confidence
         )
 
 
-def _membership(job: _Job, found: _Found) -> None:
-    reference = np.setdiff1d(np.arange(job.tables.num_rows["control"]), job.targets["control"])
+def _membership(job: _Job, results: _Results) -> None:
+    """Recognise training rows by scores, some of which compare them with further control rows."""
+    # A row cannot be judged by a reference that it is part of.
+    control_rows = np.arange(job.tables.num_rows["control"])
+    reference = np.setdiff1d(control_rows, job.targets["control"])
     if len(reference) < FEWEST:
         reference = reference[:0]
-        found.not_measured["membership (density ratio, classifier, neighbours)"] = (
+        results.not_measured["membership (density ratio, classifier, neighbours)"] = (
             f"it needs {FEWEST} control rows or more that are not attacked themselves"
         )
-    whose = {table: job.owners[table][rows] for table, rows in job.targets.items()}
-    found.memberships = membership(
-        job.tables, job.targets, reference, owners=whose, key=job.key, confidence=job.confidence
+    target_owners = {table: job.owners[table][rows] for table, rows in job.targets.items()}
+    results.memberships = membership(
+        job.tables,
+        job.targets,
+        reference,
+        owners=target_owners,
+        key=job.key,
+        confidence=job.confidence,
     )
-    found.parts += map(membership_part, found.memberships)
+    results.parts += map(membership_part, results.memberships)
 
 
-def _worst_record(job: _Job, found: _Found) -> None:
-    owners = job.owners["train"]
-    first = np.unique(owners, return_index=True)[1]  # a row of each unit, to name her by
-    found.worst = worst_record(
-        job.values, found.memberships, first[job.units["train"]], job.confidence, job.owners
+def _worst_record(job: _Job, results: _Results) -> None:
+    """Judge whether any training row is given away."""
+    # A row of each unit, to name her by.
+    _, first_rows = np.unique(job.owners["train"], return_index=True)
+    members = first_rows[job.units["train"]]
+    results.worst = worst_record(
+        job.values, results.memberships, members, job.confidence, job.owners
     )
 
 
-def _closest_records(job: _Job, found: _Found) -> None:
-    found.closest = closest_records(job.tables, job.asked, key=job.key, confidence=job.confidence)
+def _closest_records(job: _Job, results: _Results) -> None:
+    """Compare synthetic rows' distances to training rows with those to control rows."""
+    results.closest = closest_records(
+        job.tables, job.most_units, key=job.key, confidence=job.confidence
+    )
 
 
-_RUN: dict[str, Callable[[_Job, _Found], None]] = {
+_RUN: dict[str, Callable[[_Job, _Results], None]] = {
     "singling_out": _singling_out,
     "linkability": _linkability,
     "inference": _inference,
@@ -299,41 +351,45 @@ ATTACKS = tuple(_RUN)
 """What `attack` can measure."""
 
 
-def _wanted(attacks: Sequence[str] | None) -> list[str]:
+def _chosen_attacks(attacks: Sequence[str] | None) -> list[str]:
+    """Return the names of the attacks that are made, in the order of `ATTACKS`."""
     if attacks is None:
         return list(ATTACKS)
-    asked = [attacks] if isinstance(attacks, str) else list(attacks)
-    if not asked or any(name not in ATTACKS for name in asked):
+    names = [attacks] if isinstance(attacks, str) else list(attacks)
+    if not names or any(name not in ATTACKS for name in names):
         raise InputError(f"attacks={attacks!r} must name some of {', '.join(ATTACKS)}")
-    return [name for name in ATTACKS if name in asked]
+    return [name for name in ATTACKS if name in names]
 
 
 def _unit_notes(
     rows: dict[str, Table], owners: dict[str, Ints], unit: str, schema: Schema | None
 ) -> list[str]:
-    """How many persons there are, and what became of rows without an id."""
+    """Note how many persons there are, and what became of rows without an id."""
     if unit == ROW:
         return []
-    counted = [
-        f"{int(found.max()) + 1} persons with {len(found)} rows in {table}"
-        for table, found in owners.items()
+    counts = [
+        f"{_num_units(table_owners)} persons with {len(table_owners)} rows in {table}"
+        for table, table_owners in owners.items()
     ]
-    notes = [f"the unit is a person (unit={unit!r}): {' and '.join(counted)}; rates count persons"]
+    notes = [f"the unit is a person (unit={unit!r}): {' and '.join(counts)}; rates count persons"]
     for table in owners:
-        absent = sum(one is None for one in ids_in(table, rows[table], unit, schema))
-        if absent:
-            notes.append(f"{absent} rows of {table} have no id: each is a person of its own")
+        num_missing = ids_in(table, rows[table], unit, schema).count(None)
+        if num_missing:
+            notes.append(f"{num_missing} rows of {table} have no id: each is a person of its own")
     return notes
 
 
 def _notes(tables: Aligned, owners: dict[str, Ints], unit: str, targets: int) -> list[str]:
-    counted = "rows" if unit == ROW else "persons"
-    notes = [
-        f"{table} has {int(found.max()) + 1} {counted}, fewer than the {targets} targets asked "
-        "for; all of them are attacked"
-        for table, found in owners.items()
-        if int(found.max()) + 1 < targets
-    ]
+    """Note tables with fewer units than targets, and columns that are left out."""
+    unit_name = "rows" if unit == ROW else "persons"
+    notes = []
+    for table, table_owners in owners.items():
+        num_units = _num_units(table_owners)
+        if num_units < targets:
+            notes.append(
+                f"{table} has {num_units} {unit_name}, fewer than the {targets} targets asked for; "
+                "all of them are attacked"
+            )
     if tables.left_out:
         notes.append(f"columns of ids are left out: {', '.join(tables.left_out)}")
     return notes
@@ -345,24 +401,30 @@ def _overlap(values: Ordinals, owners: dict[str, Ints], allowed: bool) -> list[s
     A row of the same person is no twin: her rows may well be alike.
     """
     ids = row_ids(values)
-    rows = [len(ids["train"]), len(ids["control"])]
-    size = 1 + max(int(found.max()) for found in ids.values())
-    # How many units of the training table hold each row.
+    num_train = len(ids["train"])
+    num_control = len(ids["control"])
+
+    # How many units of the training table have each row.
+    num_ids = 1 + max(int(table_ids.max()) for table_ids in ids.values())
     pairs = np.unique(np.stack([ids["train"], owners["train"]]), axis=1)
-    holders = np.bincount(pairs[0], minlength=size)
-    twins = holders[ids["control"]] > 0
-    count, share = int(twins.sum()), float(twins.mean())
+    holders = np.bincount(pairs[0], minlength=num_ids)
+
+    # A control row's twins are all its holders; a training row is one holder itself.
+    has_twin = holders[ids["control"]] > 0
+    num_twins = int(has_twin.sum())
+    share = float(has_twin.mean())
     expected = float((holders[ids["train"]] > 1).mean())
-    mean = (expected * rows[0] + share * rows[1]) / sum(rows)
+
     # Rows of one person are no independent draws: what is counted are persons.
-    units = [int(owners[table].max()) + 1 for table in ("train", "control")]
-    error = float(np.sqrt(mean * (1 - mean) * sum(1 / n for n in units)))
+    pooled = (expected * num_train + share * num_control) / (num_train + num_control)
+    inverse_sizes = sum(1 / _num_units(owners[table]) for table in ("train", "control"))
+    error = float(np.sqrt(pooled * (1 - pooled) * inverse_sizes))
     text = (
-        f"{count} of {rows[1]} control rows ({share:.1%}) equal a training row; {expected:.1%} of "
-        "training rows equal another one"
+        f"{num_twins} of {num_control} control rows ({share:.1%}) equal a training row; "
+        f"{expected:.1%} of training rows equal another one"
     )
     if share - expected <= max(0.01, 5 * error):
-        return [text] if count else []
+        return [text] if num_twins else []
     if not allowed:
         raise DataError(
             f"control overlaps train: {text}. Take a control that the generator never saw, or "
@@ -372,43 +434,51 @@ def _overlap(values: Ordinals, owners: dict[str, Ints], allowed: bool) -> list[s
 
 
 def _sides(tables: Aligned, known: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the known columns as the two sets that linkability joins."""
     if known is None:
         return tables.names[::2], tables.names[1::2]
-    columns = [known] if isinstance(known, str) else known
-    named = [isinstance(item, str) for item in columns]
-    if all(named):
-        sides = (tuple(columns[::2]), tuple(columns[1::2]))
-    elif len(columns) != 2 or any(named):
+
+    # Either names, of which every second goes to each side, or a list for each side.
+    items = [known] if isinstance(known, str) else known
+    is_name = [isinstance(item, str) for item in items]
+    if all(is_name):
+        sides = (tuple(items[::2]), tuple(items[1::2]))
+    elif len(items) != 2 or any(is_name):
         raise InputError("known must be a list of columns, or two lists of columns")
     else:
-        sides = (tuple(columns[0]), tuple(columns[1]))
-    every = [name for side in sides for name in side]
-    if not every or len(set(every)) < len(every):
+        first, second = items
+        sides = (tuple(first), tuple(second))
+
+    names = [name for side in sides for name in side]
+    if not names or len(set(names)) < len(names):
         raise InputError(f"known={known!r} must name columns, each of them once")
-    for name in every:
-        _column(tables, name, "known")
+    for name in names:
+        _check_column(tables, name, "known")
     return sides
 
 
 def _secrets(tables: Aligned, secret: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the columns that are guessed, each once; all of them by default."""
     if secret is None:
         return tables.names
     names = (secret,) if isinstance(secret, str) else tuple(dict.fromkeys(secret))
     if not names:
         raise InputError("secret is empty; name a column, or leave it out to guess all of them")
     for name in names:
-        _column(tables, name, "secret")
+        _check_column(tables, name, "secret")
     return names
 
 
-def _column(tables: Aligned, name: str, argument: str) -> None:
+def _check_column(tables: Aligned, name: str, argument: str) -> None:
+    """Refuse a name of no column, or of one that is not compared."""
     if name in tables.left_out:
         raise InputError(f"{argument}={name!r} holds ids, which are not compared")
     if name not in tables.names:
         raise InputError(f"{argument}={name!r} is no column; choose from {', '.join(tables.names)}")
 
 
-def _constant(values: Ordinals, name: str) -> bool:
+def _is_constant(values: Ordinals, name: str) -> bool:
+    """Return whether a column has one value in all tables, a missing one included."""
     column = values.names.index(name)
     first = values.codes["train"][column, 0]
     return all(bool((codes[column] == first).all()) for codes in values.codes.values())

@@ -51,20 +51,22 @@ class CodedTable:
 
     def take(self, places: Sequence[int] | Ints) -> CodedTable:
         """Return the rows at some positions."""
-        chosen = np.asarray(places, dtype=np.int64)
-        return CodedTable(self.numbers[chosen], self.codes[chosen])
+        rows = np.asarray(places, dtype=np.int64)
+        return CodedTable(self.numbers[rows], self.codes[rows])
 
     def same(self, place: int) -> Bools:
-        """Which rows equal the one at a position, missing values included."""
-        numbers, one = self.numbers, self.numbers[place]
-        equal = ((numbers == one) | (np.isnan(numbers) & np.isnan(one))).all(axis=1)
-        found: Bools = equal & (self.codes == self.codes[place]).all(axis=1)
-        return found
+        """Return which rows equal the one at a position, missing values included."""
+        record = self.numbers[place]
+        is_missing = np.isnan(self.numbers) & np.isnan(record)
+        numbers_equal = ((self.numbers == record) | is_missing).all(axis=1)
+        codes_equal = (self.codes == self.codes[place]).all(axis=1)
+        is_same: Bools = numbers_equal & codes_equal
+        return is_same
 
 
 @dataclass(frozen=True, eq=False)
-class _Place:
-    """How one column is read."""
+class _ColumnLayout:
+    """How one column is read: over its bounds, or as places in its labels."""
 
     column: Column
     labels: tuple[Any, ...] = ()
@@ -86,25 +88,25 @@ class SummaryLayout:
             takes raw numbers, so the column of the widest range decides alone.
     """
 
-    numeric: tuple[_Place, ...]
-    categorical: tuple[_Place, ...]
+    numeric: tuple[_ColumnLayout, ...]
+    categorical: tuple[_ColumnLayout, ...]
     scaled: bool = True
 
     @staticmethod
     def of(table: Table, schema: Schema | None = None, *, scaled: bool = True) -> SummaryLayout:
-        """Columns, kinds and bounds of the adversary's rows, and of the schema if there is one."""
+        """Read columns, kinds and bounds off the adversary's rows, and off the schema if given."""
         facts = Schema.detect(table, constraints=False) if schema is None else schema
         aligned = align({"auxiliary": table}, facts)
-        return SummaryLayout(
-            tuple(_numeric(column, facts) for column in aligned.numeric),
-            tuple(_Place(facts[c.name], c.labels) for c in aligned.categorical),
-            scaled,
-        )
+        numeric = [_numeric(column, facts) for column in aligned.numeric]
+        categorical = [
+            _ColumnLayout(facts[column.name], column.labels) for column in aligned.categorical
+        ]
+        return SummaryLayout(tuple(numeric), tuple(categorical), scaled)
 
     @property
     def levels(self) -> tuple[int, ...]:
         """Codes of each categorical column, a missing and an unseen value included."""
-        return tuple(len(place.labels) + 2 for place in self.categorical)
+        return tuple(len(layout.labels) + 2 for layout in self.categorical)
 
     @property
     def dimensions(self) -> int:
@@ -113,94 +115,103 @@ class SummaryLayout:
 
     def read(self, table: Table) -> CodedTable:
         """Read a table's rows."""
-        numbers = [self._numbers(place, table) for place in self.numeric]
-        codes = [_codes(place, table) for place in self.categorical]
-        return CodedTable(
-            np.column_stack(numbers) if numbers else np.zeros((table.num_rows, 0)),
-            np.column_stack(codes) if codes else np.zeros((table.num_rows, 0), dtype=np.int32),
-        )
+        # Arrays without columns: there is something to join where a kind has none.
+        numbers = [np.zeros((table.num_rows, 0))]
+        numbers += [self._numbers(layout, table)[:, None] for layout in self.numeric]
+        codes = [np.zeros((table.num_rows, 0), dtype=np.int32)]
+        codes += [_codes(layout, table)[:, None] for layout in self.categorical]
+        return CodedTable(np.hstack(numbers), np.hstack(codes))
 
-    def _numbers(self, place: _Place, table: Table) -> Floats:
-        found = floats_of(place.column, table)
-        if self.scaled:
-            found = (found - place.low) / ((place.high - place.low) or 1.0)
-        return found
+    def _numbers(self, layout: _ColumnLayout, table: Table) -> Floats:
+        """Return a column's numbers, scaled to its bounds if the layout scales."""
+        values = floats_of(layout.column, table)
+        if not self.scaled:
+            return values
+        span = (layout.high - layout.low) or 1.0
+        return (values - layout.low) / span
 
     def unit(self, rows: CodedTable) -> Floats:
-        """Numbers scaled to 0 to 1 over the bounds, whether or not the layout scales."""
+        """Return numbers scaled to 0 to 1 over the bounds, whether or not the layout scales."""
         if self.scaled or not self.numeric:
             return rows.numbers
-        low, high = np.array([(place.low, place.high) for place in self.numeric]).T
+        low = np.array([layout.low for layout in self.numeric])
+        high = np.array([layout.high for layout in self.numeric])
         scaled: Floats = (rows.numbers - low) / np.where(high == low, 1.0, high - low)
         return scaled
 
     def frequencies(self, rows: CodedTable) -> list[Floats]:
-        """Share of rows in each category, per column; beyond the 256 most frequent together."""
-        found = []
-        for column, levels in zip(rows.codes.T, self.levels, strict=True):
-            shown = min(levels, WIDEST + 2)
-            counts = np.bincount(np.minimum(column, shown - 1), minlength=shown)
-            found.append(counts / max(1, rows.num_rows))
-        return found
+        """Return each column's share of rows in each category, rarer than 256 others together."""
+        frequencies = []
+        for codes, levels in zip(rows.codes.T, self.levels, strict=True):
+            # Labels are in the order of their frequency, so that the last codes are the rarest.
+            num_counted = min(levels, WIDEST + 2)
+            counts = np.bincount(np.minimum(codes, num_counted - 1), minlength=num_counted)
+            frequencies.append(counts / max(1, rows.num_rows))
+        return frequencies
 
 
-def _numeric(column: AlignedColumn, schema: Schema) -> _Place:
-    values, declared = column.values["auxiliary"], schema[column.name]
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+def _numeric(column: AlignedColumn, schema: Schema) -> _ColumnLayout:
+    """Return a numeric column's bounds: the declared ones, else those of the rows."""
+    declared = schema[column.name]
+    # Declared bounds of datetimes are no numbers of days.
     if not column.datetimes and declared.low is not None and declared.high is not None:
-        low, high = float(declared.low), float(declared.high)
-    return _Place(declared, (), low, high)
+        return _ColumnLayout(declared, (), float(declared.low), float(declared.high))
+    values = column.values["auxiliary"]
+    return _ColumnLayout(declared, (), float(np.nanmin(values)), float(np.nanmax(values)))
 
 
-def _codes(place: _Place, table: Table) -> NDArray[np.int32]:
-    """Places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
-    name, blanks = place.column.name, place.column.missing_values
-    found = table.blanked(name, blanks).lookup(name, place.labels)
-    codes: NDArray[np.int32] = np.where(found < 0, len(place.labels) - 1 - found, found).astype(
-        np.int32
-    )
+def _codes(layout: _ColumnLayout, table: Table) -> NDArray[np.int32]:
+    """Return places in the labels; -1 (missing) and -2 (unseen) become the two codes after them."""
+    name = layout.column.name
+    places = table.blanked(name, layout.column.missing_values).lookup(name, layout.labels)
+    after_labels = len(layout.labels) - 1 - places
+    codes: NDArray[np.int32] = np.where(places < 0, after_labels, places).astype(np.int32)
     return codes
 
 
 def naive_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
-    """NaiveGroundhog: mean, median and variance of every numeric and every one-hot column.
+    """Return NaiveGroundhog's mean, median and variance of numeric and of one-hot columns.
 
     Missing numbers are left out of the three; their share is a fourth summary. The vector has the
     same length for all tables of one layout.
     """
-    parts = [_moments(column) for column in rows.numbers.T]
-    for share in layout.frequencies(rows):
-        median = np.where(share == 0.5, 0.5, (share > 0.5).astype(np.float64))
-        parts += [share, median, share * (1 - share)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    parts = [np.zeros(0)]
+    parts += [_moments(column) for column in rows.numbers.T]
+    for shares in layout.frequencies(rows):
+        # Of a column of zeros and ones, mean, median and variance follow from the share of ones.
+        median = np.where(shares == 0.5, 0.5, (shares > 0.5).astype(np.float64))
+        variance = shares * (1 - shares)
+        parts += [shares, median, variance]
+    return np.concatenate(parts)
 
 
 def _moments(column: Floats) -> Floats:
+    """Return mean, median and variance of a column's numbers, and the share of missing ones."""
     present = column[~np.isnan(column)]
-    gone = 1 - len(present) / max(1, len(column))
+    missing_share = 1 - len(present) / max(1, len(column))
     if not len(present):
-        return np.array([0.0, 0.0, 0.0, gone])
-    return np.array([present.mean(), np.median(present), present.var(), gone])
+        return np.array([0.0, 0.0, 0.0, missing_share])
+    return np.array([present.mean(), np.median(present), present.var(), missing_share])
 
 
 def histogram_summary(rows: CodedTable, layout: SummaryLayout) -> Floats:
-    """HistGroundhog: category frequencies, and ten bins between a numeric column's bounds.
+    """Return HistGroundhog's category frequencies and bins, ten between a column's bounds.
 
     Numbers beyond the bounds fall into the outermost bins; missing ones have a bin of their own.
     The vector has the same length for all tables of one layout.
     """
-    parts = []
+    parts = [np.zeros(0)]
     for column in layout.unit(rows).T:
-        gone = np.isnan(column)
-        places = np.clip(column[~gone] * _BINS, 0, _BINS - 1).astype(np.int64)
-        bins = np.append(np.bincount(places, minlength=_BINS), gone.sum())
-        parts.append(bins / max(1, rows.num_rows))
+        is_missing = np.isnan(column)
+        places = np.clip(column[~is_missing] * _BINS, 0, _BINS - 1).astype(np.int64)
+        counts = np.append(np.bincount(places, minlength=_BINS), is_missing.sum())
+        parts.append(counts / max(1, rows.num_rows))
     parts += layout.frequencies(rows)
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate(parts)
 
 
 def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Floats:
-    """How near a table of at least one row comes to one record; greater is nearer.
+    """Measure how near a table of at least one row comes to one record; greater is nearer.
 
     Minus the least share of columns that differ (Hamming); minus the least Euclidean distance of
     numbers and one-hot categories (L2); the log-density at the record under a Gaussian kernel of
@@ -208,19 +219,35 @@ def nearness(rows: CodedTable, record: CodedTable, layout: SummaryLayout) -> Flo
     """
     if not rows.num_rows:
         raise InputError("the synthetic table has no rows; there is nothing to attack")
-    different = (rows.codes != record.codes).sum(axis=1, dtype=np.int64)
-    apart = np.abs(rows.numbers - record.numbers)
-    here, there = np.isnan(rows.numbers), np.isnan(record.numbers)
-    if here.any() or there.any():
-        ranges = [1.0 if layout.scaled else place.high - place.low for place in layout.numeric]
-        apart = np.where(here != there, ranges, np.where(here & there, 0.0, apart))
-    squares = (apart**2).sum(axis=1) + 2.0 * different
-    columns = rows.numbers.shape[1] + rows.codes.shape[1]
-    hamming = ((apart > 0).sum(axis=1) + different).min() / columns
-    least = squares.min()
-    kernel = np.exp((least - squares) / 2).mean()
-    density = np.log(kernel) - least / 2 - layout.dimensions / 2 * np.log(2 * np.pi)
-    return np.array([-hamming, -np.sqrt(least), density])
+    num_mismatches = (rows.codes != record.codes).sum(axis=1, dtype=np.int64)
+    gaps = _gaps_between(rows.numbers, record.numbers, layout)
+
+    # Hamming.
+    num_columns = rows.numbers.shape[1] + rows.codes.shape[1]
+    least_share = ((gaps > 0).sum(axis=1) + num_mismatches).min() / num_columns
+
+    # L2: two categories that differ are 1 apart in two one-hot columns.
+    squares = (gaps**2).sum(axis=1) + 2.0 * num_mismatches
+    least_square = squares.min()
+
+    # Kernel: exponents less the largest, which is added again as a logarithm.
+    kernel = np.exp((least_square - squares) / 2).mean()
+    log_density = np.log(kernel) - least_square / 2 - layout.dimensions / 2 * np.log(2 * np.pi)
+    return np.array([-least_share, -np.sqrt(least_square), log_density])
+
+
+def _gaps_between(numbers: Floats, record: Floats, layout: SummaryLayout) -> Floats:
+    """Return how far numbers are from a record's; one range where one of the two is missing."""
+    gaps = np.abs(numbers - record)
+    is_missing = np.isnan(numbers)
+    is_missing_in_record = np.isnan(record)
+    if not (is_missing.any() or is_missing_in_record.any()):
+        return gaps
+    ranges = [1.0] * len(layout.numeric)
+    if not layout.scaled:
+        ranges = [column.high - column.low for column in layout.numeric]
+    gaps = np.where(is_missing & is_missing_in_record, 0.0, gaps)
+    return np.where(is_missing != is_missing_in_record, ranges, gaps)
 
 
 def forest_scores(train: Floats, members: Bools, test: Floats, *, key: Key) -> tuple[Floats, float]:
@@ -234,7 +261,8 @@ def forest_scores(train: Floats, members: Bools, test: Floats, *, key: Key) -> t
     seed = int(generator(key).integers(2**31))
     forest = RandomForestClassifier(n_estimators=_TREES, random_state=seed)
     forest.fit(train, members)
-    scores: Floats = forest.predict_proba(test)[:, list(forest.classes_).index(True)]
+    member_column = list(forest.classes_).index(True)
+    scores: Floats = forest.predict_proba(test)[:, member_column]
     return scores, float(np.nextafter(0.5, 1.0))
 
 
@@ -262,50 +290,63 @@ def exposed_records(
             f"count={count} must be from 1 to {rows.num_rows - 1}, one less than there are rows"
         )
     whole("sample", sample, 2)
-    seen, everyone = SummaryLayout.of(rows, schema).read(rows), np.arange(rows.num_rows)
-    some = everyone
+    coded_rows = SummaryLayout.of(rows, schema).read(rows)
+    all_places = np.arange(rows.num_rows)
+    if owners is None:
+        owners = all_places
+
+    # The nearest row of a sample gives each row an upper bound.
+    sampled_places = all_places
     if sample < rows.num_rows:
-        some = np.sort(generator(key).choice(rows.num_rows, size=sample, replace=False))
-    whose = everyone if owners is None else owners
-    most = _to_nearest(seen, everyone, some, whose)
-    order = np.argsort(-most, kind="stable")
-    found: dict[int, float] = {}
-    for start in range(0, len(order), 4 * count):
-        kept = sorted(found.values(), reverse=True)[:count]
-        if len(kept) == count and most[order[start]] <= kept[-1]:
+        sampled_places = generator(key).choice(rows.num_rows, size=sample, replace=False)
+        sampled_places = np.sort(sampled_places)
+    bounds = _to_nearest(coded_rows, all_places, sampled_places, owners)
+    order = np.argsort(-bounds, kind="stable")
+
+    # Exact distances in the order of the bounds, until no further bound reaches the farthest ones.
+    distances: dict[int, float] = {}
+    batch_size = 4 * count
+    for start in range(0, len(order), batch_size):
+        farthest = sorted(distances.values(), reverse=True)[:count]
+        if len(farthest) == count and bounds[order[start]] <= farthest[-1]:
             break
-        batch = order[start : start + 4 * count]
-        found.update(zip(batch.tolist(), _to_nearest(seen, batch, everyone, whose), strict=True))
-    ranked = sorted(found, key=lambda place: (-found[place], place))
+        batch = order[start : start + batch_size]
+        batch_distances = _to_nearest(coded_rows, batch, all_places, owners)
+        distances.update(zip(batch.tolist(), batch_distances, strict=True))
+    ranked = sorted(distances, key=lambda place: (-distances[place], place))
     return np.array(ranked[:count], dtype=np.int64)
 
 
-def _to_nearest(seen: CodedTable, ours: Ints, theirs: Ints, owners: Ints) -> Floats:
-    """Squared distance from each row of ours to the nearest of theirs that another unit has."""
-    size = max(1, _BLOCK // len(theirs))
-    others = seen.take(theirs)
+def _to_nearest(rows: CodedTable, places: Ints, others: Ints, owners: Ints) -> Floats:
+    """Return the squared distance from each place to the nearest of others of another unit."""
+    block_size = max(1, _BLOCK // len(others))
+    other_rows = rows.take(others)
+    other_owners = owners[others]
     parts = []
-    for start in range(0, len(ours), size):
-        block = ours[start : start + size]
-        squares = _squares(seen.take(block), others)
-        squares[owners[block][:, None] == owners[theirs][None, :]] = np.inf
+    for start in range(0, len(places), block_size):
+        block = places[start : start + block_size]
+        squares = _squares(rows.take(block), other_rows)
+        is_same_unit = owners[block][:, None] == other_owners[None, :]
+        squares[is_same_unit] = np.inf
         parts.append(squares.min(axis=1))
     return np.concatenate(parts)
 
 
-def _squares(ours: CodedTable, theirs: CodedTable) -> Floats:
-    """Squared distances between scaled numbers and one-hot categories, (ours, theirs)."""
-    different = np.zeros((ours.num_rows, theirs.num_rows), dtype=np.uint16)
-    for mine, other in zip(ours.codes.T, theirs.codes.T, strict=True):
-        different += mine[:, None] != other[None, :]
-    squares = different.astype(np.float64)
+def _squares(rows: CodedTable, others: CodedTable) -> Floats:
+    """Return squared distances between scaled numbers and one-hot categories, (rows, others)."""
+    num_mismatches = np.zeros((rows.num_rows, others.num_rows), dtype=np.uint16)
+    for codes, other_codes in zip(rows.codes.T, others.codes.T, strict=True):
+        num_mismatches += codes[:, None] != other_codes[None, :]
+    squares = num_mismatches.astype(np.float64)
     squares *= 2
-    for mine, other in zip(ours.numbers.T, theirs.numbers.T, strict=True):
-        apart = mine[:, None] - other[None, :]
-        apart *= apart
-        if np.isnan(mine).any() or np.isnan(other).any():
-            gone = np.isnan(mine)[:, None] != np.isnan(other)[None, :]
-            apart[np.isnan(apart)] = 0.0
-            apart += gone
-        squares += apart
+    for numbers, other_numbers in zip(rows.numbers.T, others.numbers.T, strict=True):
+        gaps = numbers[:, None] - other_numbers[None, :]
+        gaps *= gaps
+        is_missing = np.isnan(numbers)
+        is_other_missing = np.isnan(other_numbers)
+        if is_missing.any() or is_other_missing.any():
+            # One range, which is 1, where one of the two is missing, and 0 where both are.
+            gaps[np.isnan(gaps)] = 0.0
+            gaps += is_missing[:, None] != is_other_missing[None, :]
+        squares += gaps
     return squares

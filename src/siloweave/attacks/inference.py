@@ -9,12 +9,12 @@ Gower's distance. Targets are the rows of ``train`` and of ``control`` that are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from siloweave.attacks.neighbours import Blocks, EmbeddedRows, Space, nearest
+from siloweave.attacks.neighbours import Blocks, EmbeddedRows, Nearest, Space, nearest
 from siloweave.attacks.results import RiskPart, compared
 from siloweave.tables.aligned import Aligned, AlignedColumn
 from siloweave.tables.arrays import Bools, Floats, Ints
@@ -24,7 +24,7 @@ TOLERANCE = 0.05
 
 
 def linkability(
-    left: Space, right: Space, targets: dict[str, Ints], *, confidence: float = 0.95
+    left_space: Space, right_space: Space, targets: dict[str, Ints], *, confidence: float = 0.95
 ) -> tuple[RiskPart, RiskPart]:
     """Link the two halves of real rows through the synthetic table.
 
@@ -33,68 +33,125 @@ def linkability(
     table is taken, which is arbitrary. The second part takes all rows that are as near as the
     nearest, so that a copied row always links.
     """
-    rows = left.points["synthetic"].num_rows
-    met, tied, chance = {}, {}, 0.0
+    num_synthetic = left_space.points["synthetic"].num_rows
+    first_links: dict[str, tuple[float, float]] = {}
+    all_links: dict[str, tuple[float, float]] = {}
+    chance = 0.0
     for table, places in targets.items():
-        sides = [(side, side.points[table].take(places)) for side in (left, right)]
-        one, two = (nearest(side, points, side.points["synthetic"]) for side, points in sides)
-        links = int((one.places == two.places).sum())
-        meets, sizes = _ties(sides, [one.distances, two.distances])
-        met[table], tied[table] = (links, len(places)), (int(meets.sum()), len(places))
+        sides = [_Side.of(space, table, places) for space in (left_space, right_space)]
+        is_linked = sides[0].nearest.places == sides[1].nearest.places
+        first_links[table] = (int(is_linked.sum()), len(places))
+
+        ties = _ties(*sides)
+        all_links[table] = (int(ties.meets.sum()), len(places))
         if table == "train":
-            chance = float(chance_to_meet(rows, *sizes).sum())
-    tries = len(targets["train"])
-    first, every = (
-        compared(
-            *("linkability", variant, links["train"], links["control"], (by_chance, tries)),
-            attacks=tries,
-            confidence=confidence,
-        )
-        for variant, links, by_chance in (
-            ("nearest 1", met, tries / rows),
-            ("all nearest", tied, chance),
-        )
+            chances = chance_to_meet(num_synthetic, ties.left_count, ties.right_count)
+            chance = float(chances.sum())
+
+    num_targets = len(targets["train"])
+    first_part = compared(
+        "linkability",
+        "nearest 1",
+        first_links["train"],
+        first_links["control"],
+        (num_targets / num_synthetic, num_targets),  # a row at random, for each target
+        attacks=num_targets,
+        confidence=confidence,
     )
-    return first, every
+    all_part = compared(
+        "linkability",
+        "all nearest",
+        all_links["train"],
+        all_links["control"],
+        (chance, num_targets),
+        attacks=num_targets,
+        confidence=confidence,
+    )
+    return first_part, all_part
 
 
-def _ties(
-    sides: list[tuple[Space, EmbeddedRows]], shortest: list[Floats]
-) -> tuple[Bools, list[Ints]]:
-    """Whether some row is nearest on both sides, and how many are nearest on each."""
-    bounds = [_bound(side, d) for (side, _), d in zip(sides, shortest, strict=True)]
-    count = len(shortest[0])
-    meets, sizes = np.zeros(count, np.bool_), [np.zeros(count, np.int64) for _ in sides]
-    walks = [Blocks(side, points, side.points["synthetic"]) for side, points in sides]
-    for (rows, _, one), (_, _, two) in zip(*walks, strict=True):
-        near = [total <= bound[rows, None] for total, bound in zip((one, two), bounds, strict=True)]
-        meets[rows] |= (near[0] & near[1]).any(axis=1)
-        for size, found in zip(sizes, near, strict=True):
-            size[rows] += found.sum(axis=1)
-    return meets, sizes
+class _Side(NamedTuple):
+    """Targets by the columns of one side, and their nearest synthetic rows.
+
+    Attributes:
+        space: The distance over these columns.
+        rows: The targets.
+        nearest: The nearest synthetic row of each.
+    """
+
+    space: Space
+    rows: EmbeddedRows
+    nearest: Nearest
+
+    @classmethod
+    def of(cls, space: Space, table: str, places: Ints) -> _Side:
+        """Find the nearest synthetic row of some rows of a table."""
+        rows = space.points[table].take(places)
+        return cls(space, rows, nearest(space, rows, space.points["synthetic"]))
+
+
+class _Ties(NamedTuple):
+    """All synthetic rows that are as near to a target as the nearest, per target.
+
+    Attributes:
+        meets: Whether a row is among them on both sides.
+        left_count: How many there are on the left side.
+        right_count: How many there are on the right side.
+    """
+
+    meets: Bools
+    left_count: Ints
+    right_count: Ints
+
+
+def _ties(left_side: _Side, right_side: _Side) -> _Ties:
+    """Count the rows that are nearest on each side, and find targets with one on both."""
+    left_bounds = _bound(left_side.space, left_side.nearest.distances)
+    right_bounds = _bound(right_side.space, right_side.nearest.distances)
+    num_targets = left_side.rows.num_rows
+    ties = _Ties(
+        meets=np.zeros(num_targets, np.bool_),
+        left_count=np.zeros(num_targets, np.int64),
+        right_count=np.zeros(num_targets, np.int64),
+    )
+
+    # Both sides have as many targets and synthetic rows, so their blocks are of the same rows.
+    left_blocks = Blocks(left_side.space, left_side.rows, left_side.space.points["synthetic"])
+    right_blocks = Blocks(right_side.space, right_side.rows, right_side.space.points["synthetic"])
+    for left_block, right_block in zip(left_blocks, right_blocks, strict=True):
+        rows, _, left_totals = left_block
+        _, _, right_totals = right_block
+        is_left_near = left_totals <= left_bounds[rows, None]
+        is_right_near = right_totals <= right_bounds[rows, None]
+        ties.meets[rows] |= (is_left_near & is_right_near).any(axis=1)
+        ties.left_count[rows] += is_left_near.sum(axis=1)
+        ties.right_count[rows] += is_right_near.sum(axis=1)
+    return ties
 
 
 def _bound(side: Space, distances: Floats) -> NDArray[Any]:
-    """Totals up to which a row is as near as the nearest, numbers being exact to a unit each."""
+    """Return totals up to which a row is as near as the nearest, numbers being exact to a unit."""
     totals = np.rint(distances * side.unit * side.width)
+    # Each of two numbers was rounded, in each column of numbers.
     return (totals + 2 * len(side.capped)).astype(np.int32)
 
 
-def chance_to_meet(rows: int, one: NDArray[Any], two: NDArray[Any]) -> Floats:
-    """Chance that two random sets of `one` and `two` of so many rows have one in common."""
+def chance_to_meet(rows: int, first: NDArray[Any], second: NDArray[Any]) -> Floats:
+    """Return the chance that random sets of `first` and `second` of so many rows share a row."""
     from scipy.special import gammaln
 
-    apart = one + two <= rows
-    rest = np.where(apart, rows - one - two, 0)
-    log = gammaln(rows - one + 1) - gammaln(rest + 1)
-    log += gammaln(rows - two + 1) - gammaln(rows + 1)
-    chance: Floats = np.where(apart, -np.expm1(np.minimum(log, 0)), 1.0)
+    # They share none with the chance C(rows - first, second) / C(rows, second), in logarithms.
+    may_be_apart = first + second <= rows
+    rest = np.where(may_be_apart, rows - first - second, 0)
+    log_apart = gammaln(rows - first + 1) - gammaln(rest + 1)
+    log_apart += gammaln(rows - second + 1) - gammaln(rows + 1)
+    chance: Floats = np.where(may_be_apart, -np.expm1(np.minimum(log_apart, 0)), 1.0)
     return chance
 
 
 def inference(
     tables: Aligned,
-    known: Space,
+    within: Space,
     secrets: Sequence[str],
     targets: dict[str, Ints],
     *,
@@ -108,87 +165,114 @@ def inference(
     over all of them, where every row counts as much as its guesses are worth: guesses about one row
     depend on each other.
     """
-    right: dict[str, list[Bools]] = {}
+    # Per table and secret, whether the guess about each target is right.
+    is_right: dict[str, list[Bools]] = {}
     for table, places in targets.items():
-        found = without_each(known, table, places, secrets)
-        right[table] = [
-            guessed(tables.column(name), "synthetic", found[:, s], table, places)
-            for s, name in enumerate(secrets)
-        ]
-    train, control = right["train"], right["control"]
-    chance = [_by_chance(tables.column(name), targets["train"]) for name in secrets]
-    parts = [
-        (name, train[s : s + 1], control[s : s + 1], chance[s]) for s, name in enumerate(secrets)
-    ]
-    if len(secrets) > 1:
-        parts.insert(0, ("all secrets", train, control, float(np.mean(chance))))
-    tries = len(targets["train"])
-    return tuple(
-        compared(
-            *("inference", name, _effective(ours), _effective(theirs), (share * tries, tries)),
-            attacks=tries * len(ours),
+        nearest_rows = without_each(within, table, places, secrets)
+        is_right[table] = []
+        for s, name in enumerate(secrets):
+            column = tables.column(name)
+            guesses = nearest_rows[:, s]
+            is_right[table].append(guessed(column, "synthetic", guesses, table, places))
+
+    num_targets = len(targets["train"])
+    train = is_right["train"]
+    control = is_right["control"]
+    chances = [_by_chance(tables.column(name), targets["train"]) for name in secrets]
+
+    def part_of(name: str, secret_places: slice) -> RiskPart:
+        """Compare guesses of some secrets on training rows with those on control rows."""
+        chance = float(np.mean(chances[secret_places]))
+        return compared(
+            "inference",
+            name,
+            _effective(train[secret_places]),
+            _effective(control[secret_places]),
+            (chance * num_targets, num_targets),
+            attacks=num_targets * len(train[secret_places]),
             confidence=confidence,
         )
-        for name, ours, theirs, share in parts
-    )
+
+    parts = []
+    if len(secrets) > 1:
+        parts.append(part_of("all secrets", slice(None)))
+    parts += [part_of(name, slice(s, s + 1)) for s, name in enumerate(secrets)]
+    return tuple(parts)
 
 
 def _effective(right: list[Bools]) -> tuple[float, float]:
-    """Successes and trials that are worth as much as all guesses about each row together."""
+    """Return the successes and trials that all guesses about each row together are worth."""
     shares = np.mean(right, axis=0)
-    rate, rows = float(shares.mean()), len(shares)
-    if len(right) == 1 or rows < 2 or not 0 < rate < 1:
-        return rate * rows, rows
-    spread = float(shares.var(ddof=1))
-    trials = rows * min(len(right), rate * (1 - rate) / spread) if spread else rows * len(right)
+    rate = float(shares.mean())
+    num_rows = len(shares)
+    num_secrets = len(right)
+    if num_secrets == 1 or num_rows < 2 or not 0 < rate < 1:
+        return rate * num_rows, num_rows
+
+    # Independent guesses would give a row's share the variance rate (1 - rate) / secrets; it is
+    # larger where guesses depend on each other, and then there are fewer effective ones.
+    variance = float(shares.var(ddof=1))
+    guesses_per_row: float = num_secrets
+    if variance:
+        guesses_per_row = min(num_secrets, rate * (1 - rate) / variance)
+    trials = num_rows * guesses_per_row
     return rate * trials, trials
 
 
-def without_each(known: Space, table: str, places: Ints, secrets: Sequence[str]) -> Ints:
+def without_each(within: Space, table: str, places: Ints, secrets: Sequence[str]) -> Ints:
     """Find the nearest synthetic row of each target, once for each secret, which is left out.
 
     Returns places, (targets, secrets). A secret that is not among the known columns is left out
     already.
     """
-    targets, among = known.points[table].take(places), known.points["synthetic"]
-    columns = [known.names.index(s) if s in known.names else -1 for s in secrets]
+    targets = within.points[table].take(places)
+    synthetic = within.points["synthetic"]
+    # Where each secret is among the columns; -1 for one that is not known.
+    place_of_name = {name: place for place, name in enumerate(within.names)}
+    columns = [place_of_name.get(name, -1) for name in secrets]
     shape = (len(places), len(secrets))
-    best, found = np.full(shape, np.iinfo(np.int32).max), np.zeros(shape, np.int64)
-    blocks = Blocks(known, targets, among)
+    least = np.full(shape, np.iinfo(np.int32).max)
+    nearest_places = np.zeros(shape, np.int64)
+    blocks = Blocks(within, targets, synthetic)
     for rows, span, totals in blocks:
         for s, column in enumerate(columns):
-            rest = totals
+            remaining = totals
             if column >= 0:
+                # Numbers are whole, so taking a column out of a sum loses nothing.
                 part = blocks.part(column, rows, span)
-                rest = np.subtract(totals, part, out=part)
-            place = rest.argmin(axis=1)
-            value = rest[np.arange(len(place)), place]
-            better = value < best[rows, s]
-            best[rows, s] = np.where(better, value, best[rows, s])
-            found[rows, s] = np.where(better, place + span.start, found[rows, s])
-    return found
+                remaining = np.subtract(totals, part, out=part)
+            block_places = remaining.argmin(axis=1)
+            block_least = remaining[np.arange(len(block_places)), block_places]
+            is_nearer = block_least < least[rows, s]
+            least[rows, s] = np.where(is_nearer, block_least, least[rows, s])
+            nearest_places[rows, s] = np.where(
+                is_nearer, block_places + span.start, nearest_places[rows, s]
+            )
+    return nearest_places
 
 
 def guessed(column: AlignedColumn, source: str, guesses: Ints, table: str, places: Ints) -> Bools:
-    """Whether each guess is right: a row of the table `source` for a row of `table`.
+    """Return whether each guess is right: a row of the table `source` for a row of `table`.
 
     A category must be equal. A number must be within `TOLERANCE` of the truth's size: |guess -
     truth| <= 0.05 * |truth|. Dividing by the guess instead, sign and all, calls every negative
     guess right. A datetime's size is its distance from the earliest one of all tables. That a
     value is missing is right where it is.
     """
-    guess, truth = column.values[source][guesses], column.values[table][places]
+    guess = column.values[source][guesses]
+    truth = column.values[table][places]
     if not column.numeric:
-        same: Bools = guess == truth
-        return same
+        is_equal: Bools = guess == truth
+        return is_equal
     with np.errstate(invalid="ignore"):
-        near = np.abs(guess - truth) <= _slack(column, truth)
-    right: Bools = near | (np.isnan(guess) & np.isnan(truth))
-    return right
+        is_near = np.abs(guess - truth) <= _slack(column, truth)
+    are_missing = np.isnan(guess) & np.isnan(truth)
+    is_right: Bools = is_near | are_missing
+    return is_right
 
 
 def _slack(column: AlignedColumn, truth: Floats) -> Floats:
-    """How far off a right guess of each number may be."""
+    """Return how far off a right guess of each number may be."""
     start = 0.0
     if column.datetimes:
         start = min(float(np.nanmin(values)) for values in column.values.values())
@@ -197,13 +281,16 @@ def _slack(column: AlignedColumn, truth: Floats) -> Floats:
 
 
 def _by_chance(column: AlignedColumn, places: Ints) -> float:
-    """Mean share of synthetic rows whose value would be a right guess of a training row's."""
-    truth, pool = column.values["train"][places], column.values["synthetic"]
+    """Return the mean share of synthetic rows whose value is a right guess of a training row's."""
+    truth = column.values["train"][places]
+    pool = column.values["synthetic"]
     if not column.numeric:
-        return float((np.bincount(pool, minlength=column.levels) / len(pool))[truth].mean())
-    slack, gaps = _slack(column, truth), int(np.isnan(pool).sum())
-    ordered = np.sort(pool)[: len(pool) - gaps]  # missing ones are last
-    hits = np.searchsorted(ordered, truth + slack, side="right")
-    hits = hits - np.searchsorted(ordered, truth - slack)
-    counts: NDArray[Any] = np.where(np.isnan(truth), gaps, hits)
+        shares = np.bincount(pool, minlength=column.levels) / len(pool)
+        return float(shares[truth].mean())
+    slack = _slack(column, truth)
+    num_missing = int(np.isnan(pool).sum())
+    present = np.sort(pool)[: len(pool) - num_missing]  # missing ones are last
+    up_to_high = np.searchsorted(present, truth + slack, side="right")
+    below_low = np.searchsorted(present, truth - slack)
+    counts: NDArray[Any] = np.where(np.isnan(truth), num_missing, up_to_high - below_low)
     return float(counts.mean() / len(pool))

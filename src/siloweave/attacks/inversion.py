@@ -34,9 +34,9 @@ _INVERTERS: tuple[Inverter, ...] = ("ridge", "neighbours", "boosting")
 _FOLDS = 3
 _LEAST = 2 * _FOLDS  # known values of a column
 _CLASSES = 24  # boosting fits a tree per class and step; more take too long
-_NEAR = (1, 5)
-_TRIED = 512
-_BEYOND = 2.0  # standard errors
+_NEAR = (1, 5)  # numbers of neighbours that are tried
+_TRIED = 512  # constants that are tried at most
+_BEYOND = 2.0  # standard errors by which a method must beat the constant
 
 
 class Inverted(msgspec.Struct, frozen=True):
@@ -110,31 +110,51 @@ class InversionRisk(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """Latents on one side, and which rows they belong to on the other."""
+    """Latents on one side, and which rows they belong to on the other.
+
+    Attributes:
+        latents: (pairs, dimensions).
+        source: Tables and places of their rows, in the order of the latents.
+    """
 
     latents: Floats
     source: Sequence[tuple[str, Ints]]
 
     def values(self, column: AlignedColumn) -> NDArray[Any]:
-        return np.concatenate([column.values[name][rows] for name, rows in self.source])
+        """Return the rows' values in a column."""
+        return np.concatenate([column.values[table][rows] for table, rows in self.source])
 
     def missing(self, column: AlignedColumn) -> Bools:
-        return np.concatenate([column.missing(name)[rows] for name, rows in self.source])
+        """Return which rows have no value in a column."""
+        return np.concatenate([column.missing(table)[rows] for table, rows in self.source])
 
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """Which hidden cells of a column came back, which the constant got right, and which count."""
+    """Which cells of a column came back from the judged rows, and which count.
 
-    right: Bools
-    plain: Bools
-    counted: Bools
+    Attributes:
+        recovered: Whether the guess from latents is right.
+        constant: Whether the constant guess is right.
+        has_truth: Whether there is a value to judge by.
+    """
+
+    recovered: Bools
+    constant: Bools
+    has_truth: Bools
 
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    known: _Pairs
-    hidden: _Pairs
+    """What the inversion of every column reads.
+
+    Attributes:
+        leaked: Pairs that the adversary learns from, its own among them.
+        judged: Latents whose rows are guessed.
+    """
+
+    leaked: _Pairs
+    judged: _Pairs
     methods: tuple[Inverter, ...]
     tolerance: float
     confidence: float
@@ -178,175 +198,253 @@ def invert(
         InputError: Latents do not fit the rows, or too few pairs are known.
         SchemaError, DataError: Rows and synthetic rows do not go together.
     """
-    tables = {"rows": rows} if synthetic is None else {"rows": rows, "synthetic": synthetic[1]}
+    tables = {"rows": rows}
+    if synthetic is not None:
+        _, tables["synthetic"] = synthetic
     aligned = align(tables, schema)
     if not methods or any(name not in _INVERTERS for name in methods):
         raise InputError(f"methods={list(methods)}: choose from {', '.join(_INVERTERS)}")
     number("tolerance", tolerance, 0, 1, "[)")
+
+    # Split the rows: those whose pairs leaked, and those that are judged.
     vectors = _vectors(latents, aligned.num_rows["rows"], "latents")
-    leaked = _leaked(known, len(vectors), fold_in(key, "known"))
-    rest = np.setdiff1d(np.arange(len(vectors)), leaked)
-    if most is not None and len(rest) > most:
-        rest = np.sort(generator(fold_in(key, "judged")).choice(rest, size=most, replace=False))
-    parts, source = [vectors[leaked]], [("rows", leaked)]
+    leaked_rows = _leaked_rows(known, len(vectors), fold_in(key, "known"))
+    judged_rows = np.setdiff1d(np.arange(len(vectors)), leaked_rows)
+    if most is not None and len(judged_rows) > most:
+        rng = generator(fold_in(key, "judged"))
+        judged_rows = np.sort(rng.choice(judged_rows, size=most, replace=False))
+
+    # The adversary learns from leaked pairs and from those that it made itself.
+    parts = [vectors[leaked_rows]]
+    source = [("rows", leaked_rows)]
     if synthetic is not None:
-        parts.append(_vectors(synthetic[0], aligned.num_rows["synthetic"], "synthetic latents"))
-        source.append(("synthetic", np.arange(len(parts[-1]))))
-    seen, hidden = _standardised(parts, vectors[rest])
-    if len(seen) < _LEAST:
+        synthetic_latents, _ = synthetic
+        num_synthetic = aligned.num_rows["synthetic"]
+        parts.append(_vectors(synthetic_latents, num_synthetic, "synthetic latents"))
+        source.append(("synthetic", np.arange(num_synthetic)))
+    leaked_latents, judged_latents = _standardised(parts, vectors[judged_rows])
+    if len(leaked_latents) < _LEAST:
         raise InputError(
-            f"{len(seen)} pairs are known; at least {_LEAST} are needed to learn an inverse. Let "
-            "more rows leak, or give synthetic pairs"
+            f"{len(leaked_latents)} pairs are known; at least {_LEAST} are needed to learn an "
+            "inverse. Let more rows leak, or give synthetic pairs"
         )
-    if not len(rest):
+    if not len(judged_rows):
         raise InputError("every row is known, so none is left to be judged; let fewer leak")
-    pairs = _Pairs(seen, source), _Pairs(hidden, [("rows", rest)])
-    task = _Task(*pairs, tuple(methods), tolerance, confidence, key)
-    return _inverted(aligned, task, len(leaked))
+
+    task = _Task(
+        leaked=_Pairs(leaked_latents, source),
+        judged=_Pairs(judged_latents, [("rows", judged_rows)]),
+        methods=tuple(methods),
+        tolerance=tolerance,
+        confidence=confidence,
+        key=key,
+    )
+    return _inverted(aligned, task, len(leaked_rows))
 
 
-def _inverted(aligned: Aligned, task: _Task, leaked: int) -> InversionRisk:
+def _inverted(aligned: Aligned, task: _Task, num_leaked: int) -> InversionRisk:
+    """Invert each column on its own, and count over all columns and over rows."""
     columns: list[ColumnInversion] = []
-    skipped: dict[str, str] = {}
+    not_measured: dict[str, str] = {}
     marks: dict[str, list[_Marks]] = {"categorical": [], "numeric": []}
     for column in aligned.columns:
-        reason = _unmeasurable(column, task)
+        reason = _reason_not_measured(column, task)
         if reason:
-            skipped[column.name] = reason
+            not_measured[column.name] = reason
             continue
-        method, found = _column(column, task)
-        marks[column.kind].append(found)
-        there = found.counted
-        share = _share(
-            found.right[there].sum(), found.plain[there].sum(), there.sum(), task.confidence
-        )
-        missing = int((~there).sum())
-        columns.append(ColumnInversion(column.name, column.kind, method, share, missing))
+        method, column_marks = _column(column, task)
+        marks[column.kind].append(column_marks)
+        columns.append(_column_inversion(column, method, column_marks, task.confidence))
     if not columns:
-        raise InputError(f"no column can be judged: {'; '.join(skipped.values())}")
-    every = [*marks["categorical"], *marks["numeric"]]
-    right = np.all([m.right | ~m.counted for m in every], axis=0).sum()
-    plain = np.all([m.plain | ~m.counted for m in every], axis=0).sum()
-    judged, known = len(task.hidden.latents), len(task.known.latents)
+        raise InputError(f"no column can be judged: {'; '.join(not_measured.values())}")
+
+    # A row came back if every cell of it that counts did.
+    num_judged = len(task.judged.latents)
+    all_marks = [*marks["categorical"], *marks["numeric"]]
+    recovered_rows = np.all([m.recovered | ~m.has_truth for m in all_marks], axis=0).sum()
+    constant_rows = np.all([m.constant | ~m.has_truth for m in all_marks], axis=0).sum()
     return InversionRisk(
-        tuple(columns),
-        _pooled(marks["categorical"], task.confidence),
-        _pooled(marks["numeric"], task.confidence),
-        _share(right, plain, judged, task.confidence),
-        skipped,
-        known=leaked,
-        synthetic=known - leaked,
-        judged=judged,
+        columns=tuple(columns),
+        categorical=_pooled(marks["categorical"], task.confidence),
+        numeric=_pooled(marks["numeric"], task.confidence),
+        rows=_share(recovered_rows, constant_rows, num_judged, task.confidence),
+        not_measured=not_measured,
+        known=num_leaked,
+        synthetic=len(task.leaked.latents) - num_leaked,
+        judged=num_judged,
         tolerance=task.tolerance,
         confidence=task.confidence,
     )
 
 
+def _column_inversion(
+    column: AlignedColumn, method: str, marks: _Marks, confidence: float
+) -> ColumnInversion:
+    """Count the cells of one column that came back."""
+    has_truth = marks.has_truth
+    num_recovered = marks.recovered[has_truth].sum()
+    num_constant = marks.constant[has_truth].sum()
+    share = _share(num_recovered, num_constant, has_truth.sum(), confidence)
+    num_missing = int((~has_truth).sum())
+    return ColumnInversion(column.name, column.kind, method, share, num_missing)
+
+
 def _share(
-    right: float, plain: float, trials: float, confidence: float, cells: int = 0
+    recovered: float, constant: float, trials: float, confidence: float, cells: int = 0
 ) -> Inverted:
-    hit, missed = (float(right), float(trials)), (float(plain), float(trials))
-    recovered, baseline = (
-        msgspec.structs.replace(wilson(*counts, confidence), value=counts[0] / counts[1])
-        for counts in (hit, missed)
+    """Compare how often the guess from latents and the constant guess are right."""
+    recovered_counts = (float(recovered), float(trials))
+    constant_counts = (float(constant), float(trials))
+    return Inverted(
+        recovered=_rate(recovered_counts, confidence),
+        baseline=_rate(constant_counts, confidence),
+        risk=privacy_risk(recovered_counts, constant_counts, confidence),
+        cells=cells or int(trials),
     )
-    risk = privacy_risk(hit, missed, confidence)
-    return Inverted(recovered, baseline, risk, cells or int(trials))
+
+
+def _rate(counts: tuple[float, float], confidence: float) -> Rate:
+    """Return the share of successes with Wilson's interval, whose own centre is shrunk to 1/2."""
+    successes, trials = counts
+    interval = wilson(successes, trials, confidence)
+    return msgspec.structs.replace(interval, value=successes / trials)
 
 
 def _pooled(marks: Sequence[_Marks], confidence: float) -> Inverted | None:
-    """All cells of some columns, counted as if each row were one cell."""
+    """Count all cells of some columns as if each row were one cell; None without a column."""
     if not marks:
         return None
-    there = np.stack([m.counted for m in marks])
-    cells, rows = int(there.sum()), int(there.any(axis=0).sum())
-    right = sum(int((m.right & m.counted).sum()) for m in marks)
-    plain = sum(int((m.plain & m.counted).sum()) for m in marks)
-    per_cell = rows / cells
-    return _share(right * per_cell, plain * per_cell, rows, confidence, cells)
+    has_truth = np.stack([m.has_truth for m in marks])
+    num_cells = int(has_truth.sum())
+    num_rows = int(has_truth.any(axis=0).sum())
+    num_recovered = sum(int((m.recovered & m.has_truth).sum()) for m in marks)
+    num_constant = sum(int((m.constant & m.has_truth).sum()) for m in marks)
+
+    # Cells of a row depend on each other, so that an interval from all cells would be too narrow.
+    rows_per_cell = num_rows / num_cells
+    return _share(
+        num_recovered * rows_per_cell,
+        num_constant * rows_per_cell,
+        num_rows,
+        confidence,
+        num_cells,
+    )
 
 
 def _column(column: AlignedColumn, task: _Task) -> tuple[str, _Marks]:
-    """Pick a method on the known pairs, and guess the hidden cells."""
-    truth, counted = task.hidden.values(column), _judgeable(column, task.hidden)
-    usable = _judgeable(column, task.known)
-    latents, values = task.known.latents[usable], task.known.values(column)[usable]
-    right = _judge(column, values, task.tolerance)
-    methods = _methods(column, values, task, right)
-    method = _picked(methods, latents, values, right, fold_in(task.key, "folds", column.name))
+    """Pick a method on the known pairs, and guess the cells of the judged rows."""
+    is_usable = _has_cell(column, task.leaked)
+    latents = task.leaked.latents[is_usable]
+    values = task.leaked.values(column)[is_usable]
+    is_right = _judge(column, values, task.tolerance)
+
+    # The truth of the judged rows is read after the method is picked, to be compared with.
+    methods = _methods(column, values, task, is_right)
+    fold_key = fold_in(task.key, "folds", column.name)
+    method = _picked(methods, latents, values, is_right, fold_key)
     with threadpool_limits(limits=1):
-        guesses = methods[method](latents, values, task.hidden.latents)
-    plain = methods["constant"](latents, values, task.hidden.latents)
-    return method.partition(" ")[0], _Marks(right(guesses, truth), right(plain, truth), counted)
+        guesses = methods[method](latents, values, task.judged.latents)
+    constant_guesses = methods["constant"](latents, values, task.judged.latents)
+
+    truth = task.judged.values(column)
+    marks = _Marks(
+        recovered=is_right(guesses, truth),
+        constant=is_right(constant_guesses, truth),
+        has_truth=_has_cell(column, task.judged),
+    )
+    method_name, _, _ = method.partition(" ")
+    return method_name, marks
 
 
-def _judgeable(column: AlignedColumn, pairs: _Pairs) -> Bools:
-    """Which cells count: all categories, a missing one included, and numbers that are there."""
-    missing = pairs.missing(column)
-    return ~missing if column.numeric else np.ones(len(missing), dtype=bool)
+def _has_cell(column: AlignedColumn, pairs: _Pairs) -> Bools:
+    """Return which cells count: all categories, a missing one included, and numbers present."""
+    is_missing = pairs.missing(column)
+    if column.numeric:
+        return ~is_missing
+    return np.ones(len(is_missing), dtype=bool)
 
 
 def _judge(column: AlignedColumn, values: NDArray[Any], tolerance: float) -> Judge:
+    """Return how guesses of a column are judged: equal categories, and near numbers."""
     if not column.numeric:
         return lambda guess, truth: guess == truth
     width = float(np.ptp(values)) if len(values) else 0.0
 
-    def near(guess: NDArray[Any], truth: NDArray[Any]) -> Bools:
+    def is_near(guess: NDArray[Any], truth: NDArray[Any]) -> Bools:
         rounded = np.round(guess) if column.whole else guess
-        allowed = tolerance * (width if column.datetimes else np.abs(truth))
-        close: Bools = np.abs(rounded - truth) <= allowed
-        return close
+        # A datetime's zero means nothing, so its size is no scale.
+        scale = width if column.datetimes else np.abs(truth)
+        near: Bools = np.abs(rounded - truth) <= tolerance * scale
+        return near
 
-    return near
+    return is_near
 
 
 def _methods(
-    column: AlignedColumn, values: NDArray[Any], task: _Task, right: Judge
+    column: AlignedColumn, values: NDArray[Any], task: _Task, is_right: Judge
 ) -> dict[str, Guess]:
+    """Return the methods that apply to a column, by name, the constant guess first."""
+
+    def guess_constant(
+        latents: Floats, values: NDArray[Any], asked_latents: Floats
+    ) -> NDArray[Any]:
+        return _constant(values, len(asked_latents), is_right)
+
     seed = int(generator(fold_in(task.key, "method", column.name)).integers(2**31))
-    found: dict[str, Guess] = {"constant": lambda a, known, b: _constant(known, len(b), right)}
-    kinds = len(np.unique(values))
-    if kinds < 2:
-        return found
+    methods: dict[str, Guess] = {"constant": guess_constant}
+    num_values = len(np.unique(values))
+    if num_values < 2:
+        return methods
     for method in task.methods:
         if method == "neighbours":
-            for k in _NEAR:
-                found[f"neighbours {k}"] = _fitted(column.numeric, method, seed, k)
-        elif method == "ridge" or column.numeric or kinds <= _CLASSES:
-            found[method] = _fitted(column.numeric, method, seed)
-    return found
+            for near in _NEAR:
+                methods[f"neighbours {near}"] = _fitted(column.numeric, method, seed, near)
+        elif method == "ridge" or column.numeric or num_values <= _CLASSES:
+            methods[method] = _fitted(column.numeric, method, seed)
+    return methods
 
 
-def _constant(known: NDArray[Any], count: int, right: Judge) -> NDArray[Any]:
-    """The known value that is right for most known rows."""
-    values = np.unique(known)
-    if len(values) > _TRIED:  # of many numbers, the best lies where they are dense
-        values = np.quantile(known, np.linspace(0, 1, _TRIED), method="nearest")
-    hits = [int(right(np.full(len(known), value), known).sum()) for value in values]
-    return np.full(count, values[int(np.argmax(hits))])
+def _constant(values: NDArray[Any], count: int, is_right: Judge) -> NDArray[Any]:
+    """Return, so many times, the known value that is right for most known rows."""
+    candidates = np.unique(values)
+    if len(candidates) > _TRIED:  # of many numbers, the best lies where they are dense
+        candidates = np.quantile(values, np.linspace(0, 1, _TRIED), method="nearest")
+    hits = []
+    for candidate in candidates:
+        guesses = np.full(len(values), candidate)
+        hits.append(int(is_right(guesses, values).sum()))
+    return np.full(count, candidates[int(np.argmax(hits))])
 
 
 def _fitted(numeric: bool, method: Inverter, seed: int, near: int = 1) -> Guess:
-    def guess(latents: Floats, values: NDArray[Any], asked: Floats) -> NDArray[Any]:
+    """Return the guess of a model that is fitted to the known pairs."""
+
+    def guess(latents: Floats, values: NDArray[Any], asked_latents: Floats) -> NDArray[Any]:
+        # A fold may have one value only, which classifiers refuse to learn from.
         if len(np.unique(values)) < 2:
-            return np.full(len(asked), values[0])
+            return np.full(len(asked_latents), values[0])
         model = _model(numeric, method, seed, min(near, len(values)))
-        return np.asarray(model.fit(latents, values).predict(asked))
+        return np.asarray(model.fit(latents, values).predict(asked_latents))
 
     return guess
 
 
 def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
+    """Return the regressor or classifier of a method, not yet fitted."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.linear_model import RidgeClassifierCV, RidgeCV
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     if method == "ridge":
-        return (RidgeCV if numeric else RidgeClassifierCV)(alphas=(1e-4, 1e-2, 1.0, 100.0))
+        ridge = RidgeCV if numeric else RidgeClassifierCV
+        return ridge(alphas=(1e-4, 1e-2, 1.0, 100.0))
     if method == "neighbours":
-        return (KNeighborsRegressor if numeric else KNeighborsClassifier)(near)
-    trees = partial(HistGradientBoostingRegressor, loss="absolute_error")
-    return (trees if numeric else HistGradientBoostingClassifier)(
+        neighbours = KNeighborsRegressor if numeric else KNeighborsClassifier
+        return neighbours(near)
+    # A number counts as right within a few percent: the median is nearer to most than the mean.
+    absolute_error = partial(HistGradientBoostingRegressor, loss="absolute_error")
+    trees = absolute_error if numeric else HistGradientBoostingClassifier
+    return trees(
         max_iter=60,
         learning_rate=0.15,
         max_leaf_nodes=15,
@@ -357,9 +455,9 @@ def _model(numeric: bool, method: Inverter, seed: int, near: int) -> Any:
 
 
 def _picked(
-    methods: Mapping[str, Guess], latents: Floats, values: NDArray[Any], right: Judge, key: Key
+    methods: Mapping[str, Guess], latents: Floats, values: NDArray[Any], is_right: Judge, key: Key
 ) -> str:
-    """The method that gets most of the known values right when it has not seen them.
+    """Return the method that gets most of the known values right when it has not seen them.
 
     It has to beat the constant by more than chance would, or the luckiest of many would win.
     """
@@ -369,26 +467,31 @@ def _picked(
     hits = {name: np.zeros(len(values), dtype=bool) for name in methods}
     with threadpool_limits(limits=1):
         for fold in np.array_split(order, _FOLDS):
-            rest = np.setdiff1d(order, fold)
+            training = np.setdiff1d(order, fold)
             for name, guess in methods.items():
-                guesses = guess(latents[rest], values[rest], latents[fold])
-                hits[name][fold] = right(guesses, values[fold])
+                guesses = guess(latents[training], values[training], latents[fold])
+                hits[name][fold] = is_right(guesses, values[fold])
+
+    # McNemar: only values that one of the two gets right say which is better.
     best = max(hits, key=lambda name: int(hits[name].sum()))
-    gained = int((hits[best] & ~hits["constant"]).sum())
-    lost = int((~hits[best] & hits["constant"]).sum())
-    return best if gained - lost > _BEYOND * np.sqrt(gained + lost) else "constant"
+    num_gained = int((hits[best] & ~hits["constant"]).sum())
+    num_lost = int((~hits[best] & hits["constant"]).sum())
+    standard_error = np.sqrt(num_gained + num_lost)
+    return best if num_gained - num_lost > _BEYOND * standard_error else "constant"
 
 
-def _unmeasurable(column: AlignedColumn, task: _Task) -> str:
-    known = int(_judgeable(column, task.known).sum())
-    if known < _LEAST:
-        return f"column {column.name!r} has {known} known values; {_LEAST} are needed"
-    if not _judgeable(column, task.hidden).any():
+def _reason_not_measured(column: AlignedColumn, task: _Task) -> str:
+    """Return why a column cannot be judged; empty if it can."""
+    num_known = int(_has_cell(column, task.leaked).sum())
+    if num_known < _LEAST:
+        return f"column {column.name!r} has {num_known} known values; {_LEAST} are needed"
+    if not _has_cell(column, task.judged).any():
         return f"column {column.name!r} has no value in any row that is judged"
     return ""
 
 
 def _vectors(latents: ArrayLike, rows: int, name: str) -> Floats:
+    """Return latents as (rows, dimensions) of finite numbers, or refuse them."""
     vectors = np.asarray(latents, dtype=np.float64)
     if vectors.ndim != 2 or len(vectors) != rows or not vectors.shape[1]:
         raise InputError(
@@ -400,11 +503,13 @@ def _vectors(latents: ArrayLike, rows: int, name: str) -> Floats:
     return vectors
 
 
-def _leaked(known: int | Sequence[int], rows: int, key: Key) -> Ints:
+def _leaked_rows(known: int | Sequence[int], rows: int, key: Key) -> Ints:
+    """Return the places of the rows whose pairs leaked: those named, or so many at random."""
     if isinstance(known, int):
         if not 0 <= known < rows:
             raise InputError(f"known={known} must be from 0 to {rows - 1}: one row is to be judged")
-        return np.sort(generator(key).choice(rows, size=known, replace=False)).astype(np.int64)
+        places = generator(key).choice(rows, size=known, replace=False)
+        return np.sort(places).astype(np.int64)
     places = np.unique(np.asarray(known, dtype=np.int64))
     if len(places) < len(known):
         raise InputError("known names a row twice; name each once")
@@ -413,13 +518,14 @@ def _leaked(known: int | Sequence[int], rows: int, key: Key) -> Ints:
     return places
 
 
-def _standardised(known: Sequence[Floats], hidden: Floats) -> tuple[Floats, Floats]:
-    """Latents of mean 0 and deviation 1 over all that the adversary sees, the hidden included."""
-    widths = {part.shape[1] for part in (*known, hidden)}
+def _standardised(leaked_parts: Sequence[Floats], judged_latents: Floats) -> tuple[Floats, Floats]:
+    """Scale latents to mean 0 and deviation 1 over all that the adversary sees, judged ones too."""
+    widths = {part.shape[1] for part in (*leaked_parts, judged_latents)}
     if len(widths) > 1:
         raise InputError(f"latents have {sorted(widths)} dimensions; they must have as many")
-    seen = np.concatenate(known)
-    both = np.concatenate([seen, hidden])
-    centre, spread = both.mean(axis=0), both.std(axis=0)
-    spread[spread == 0] = 1.0
-    return (seen - centre) / spread, (hidden - centre) / spread
+    leaked_latents = np.concatenate(leaked_parts)
+    all_latents = np.concatenate([leaked_latents, judged_latents])
+    mean = all_latents.mean(axis=0)
+    deviation = all_latents.std(axis=0)
+    deviation[deviation == 0] = 1.0
+    return (leaked_latents - mean) / deviation, (judged_latents - mean) / deviation

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import log, pi
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,8 @@ from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.keys import Key, fold_in, generator
 from siloweave.tables.persons import relabelled
 
-_WIDE, _NARROW = 1.0, 0.1  # bandwidths, in standard deviations
+_WIDE = 1.0  # TAPAS's bandwidth, in standard deviations
+_NARROW = 0.1  # a bandwidth at which single rows stand out on a crowded table
 _LEAST = np.float32(-80)  # exponents below add nothing to a sum that holds 1, and are slow
 _NEIGHBOURS = 20  # among which synthetic rows are counted
 _TINY = 1e-12  # a distance that is no distance
@@ -84,33 +84,41 @@ def scores(
     The key is that of the trees, and of which synthetic rows are compared with the reference.
     """
     names = ["hamming", "l2", "density", "narrow density"]
-    found: dict[str, dict[str, Floats]] = {name: {} for name in names}
-    equal, flat = space(tables, "hamming"), space(tables, "l2")
+    scores_by_attack: dict[str, dict[str, Floats]] = {name: {} for name in names}
+    hamming = space(tables, "hamming")
+    euclidean = space(tables, "l2")
     for table, places in targets.items():
-        points = equal.points[table].take(places)
-        closest = nearest(equal, points, equal.points["synthetic"])
-        found["hamming"][table] = -closest.distances
-        points = flat.points[table].take(places)
-        distance, density = _kernel(flat, points, flat.points["synthetic"], _WIDE)
-        narrow = _kernel(flat, points, flat.points["synthetic"], _NARROW)[1]
-        found["l2"][table], found["density"][table] = -distance, density
-        found["narrow density"][table] = narrow
+        rows = hamming.points[table].take(places)
+        closest = nearest(hamming, rows, hamming.points["synthetic"])
+        scores_by_attack["hamming"][table] = -closest.distances
+
+        rows = euclidean.points[table].take(places)
+        synthetic = euclidean.points["synthetic"]
+        distances, wide_density = _kernel(euclidean, rows, synthetic, _WIDE)
+        _, narrow_density = _kernel(euclidean, rows, synthetic, _NARROW)
+        scores_by_attack["l2"][table] = -distances
+        scores_by_attack["density"][table] = wide_density
+        scores_by_attack["narrow density"][table] = narrow_density
+
     if len(reference):
-        found["density ratio"] = _density_ratio(flat, targets, found["density"], reference)
-        found["classifier"] = _classified(tables, targets, reference, key)
-        found["neighbours"] = _synthetic_neighbours(flat, targets, reference, key)
-    return found
+        densities = scores_by_attack["density"]
+        scores_by_attack["density ratio"] = _density_ratio(euclidean, targets, densities, reference)
+        scores_by_attack["classifier"] = _classified(tables, targets, reference, key)
+        scores_by_attack["neighbours"] = _synthetic_neighbours(euclidean, targets, reference, key)
+    return scores_by_attack
 
 
 def _density_ratio(
-    flat: Space, targets: dict[str, Ints], densities: dict[str, Floats], reference: Ints
+    euclidean: Space, targets: dict[str, Ints], densities: dict[str, Floats], reference: Ints
 ) -> dict[str, Floats]:
     """Return each target's log density among synthetic rows less that among reference rows."""
-    others = flat.points["control"].take(reference)
-    return {
-        table: densities[table] - _kernel(flat, flat.points[table].take(rows), others, _WIDE)[1]
-        for table, rows in targets.items()
-    }
+    reference_rows = euclidean.points["control"].take(reference)
+    ratios = {}
+    for table, places in targets.items():
+        rows = euclidean.points[table].take(places)
+        _, reference_density = _kernel(euclidean, rows, reference_rows, _WIDE)
+        ratios[table] = densities[table] - reference_density
+    return ratios
 
 
 def _classified(
@@ -119,43 +127,50 @@ def _classified(
     """Return the log odds of each target to be synthetic and not one of the reference rows."""
     synthetic_rows = np.arange(tables.num_rows["synthetic"])
     synthetic = features(tables, "synthetic", synthetic_rows)
-    others = features(tables, "control", reference)
-    X = np.concatenate([synthetic, others])
-    y = np.concatenate([np.ones(len(synthetic)), np.zeros(len(others))])
+    references = features(tables, "control", reference)
+    X = np.concatenate([synthetic, references])
+    y = np.concatenate([np.ones(len(synthetic)), np.zeros(len(references))])
+    log_odds = {}
     with one_thread():
         judge = boosted(X, y, fold_in(key, "classifier"), LONG)
-        return {
-            table: np.asarray(judge.decision_function(features(tables, table, rows)))
-            for table, rows in targets.items()
-        }
+        for table, places in targets.items():
+            rows = features(tables, table, places)
+            log_odds[table] = np.asarray(judge.decision_function(rows))
+    return log_odds
 
 
 def _synthetic_neighbours(
-    flat: Space, targets: dict[str, Ints], reference: Ints, key: Key
+    euclidean: Space, targets: dict[str, Ints], reference: Ints, key: Key
 ) -> dict[str, Floats]:
     """Return how many of a target's nearest rows are synthetic, of as many of either kind.
 
     Between -1/2 and 1/2 is added by how much nearer the synthetic rows are, which decides between
     targets with as many.
     """
-    synthetic = flat.points["synthetic"]
+    # As many of either kind, or the larger table would be nearer by number alone.
+    synthetic = euclidean.points["synthetic"]
     count = min(synthetic.num_rows, len(reference))
     rng = generator(fold_in(key, "neighbours"))
-    compared = synthetic.take(np.sort(rng.choice(synthetic.num_rows, count, replace=False)))
-    others = flat.points["control"].take(rng.permutation(reference)[:count])
+    synthetic = synthetic.take(np.sort(rng.choice(synthetic.num_rows, count, replace=False)))
+    references = euclidean.points["control"].take(rng.permutation(reference)[:count])
+
     scores_by_table = {}
-    for table, rows in targets.items():
-        points = flat.points[table].take(rows)
-        to_synthetic = _nearest_squares(flat, points, compared)
-        to_others = _nearest_squares(flat, points, others)
-        both = np.concatenate([to_synthetic, to_others], axis=1)
-        bound = np.partition(both, _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1 : _NEIGHBOURS]
-        # There may be fewer rows than neighbours that are wanted.
+    for table, places in targets.items():
+        rows = euclidean.points[table].take(places)
+        to_synthetic = _nearest_squares(euclidean, rows, synthetic)
+        to_reference = _nearest_squares(euclidean, rows, references)
+
+        # The distance of the 20th neighbour among both kinds; there may be fewer rows than that.
+        squares = np.concatenate([to_synthetic, to_reference], axis=1)
+        bound = np.partition(squares, _NEIGHBOURS - 1, axis=1)[:, _NEIGHBOURS - 1 : _NEIGHBOURS]
         is_near = (to_synthetic <= bound) & np.isfinite(to_synthetic)
-        shares = is_near.sum(axis=1)
-        first, second = np.sqrt(to_synthetic.min(axis=1)), np.sqrt(to_others.min(axis=1))
-        nearer = (second - first) / np.maximum(first + second, _TINY)
-        scores_by_table[table] = shares + nearer / 2
+        num_synthetic = is_near.sum(axis=1)
+
+        synthetic_distance = np.sqrt(to_synthetic.min(axis=1))
+        reference_distance = np.sqrt(to_reference.min(axis=1))
+        distance_sum = np.maximum(synthetic_distance + reference_distance, _TINY)
+        nearer = (reference_distance - synthetic_distance) / distance_sum
+        scores_by_table[table] = num_synthetic + nearer / 2
     return scores_by_table
 
 
@@ -168,7 +183,7 @@ def _nearest_squares(within: Space, targets: EmbeddedRows, among: EmbeddedRows) 
     return nearest_squares
 
 
-def joined(found: Floats, owners: Ints) -> Floats:
+def joined(row_scores: Floats, owners: Ints) -> Floats:
     """Join the scores of each person's rows to one score of hers, in the order of her number.
 
     A person's score is the highest of her rows': she is found by the row that gives her away, and
@@ -179,9 +194,10 @@ def joined(found: Floats, owners: Ints) -> Floats:
     likelihoods. By the area under the curve the mean is at most .03 better, where no single row
     stands out; the sum mostly shows who has many rows.
     """
-    best = np.full(int(owners.max(initial=-1)) + 1, -np.inf)
-    np.maximum.at(best, owners, found)
-    return best
+    num_persons = int(owners.max(initial=-1)) + 1
+    highest = np.full(num_persons, -np.inf)
+    np.maximum.at(highest, owners, row_scores)
+    return highest
 
 
 def membership(
@@ -198,18 +214,25 @@ def membership(
     With `owners`, whose each target is, units are attacked: all targets of one number together, by
     the scores that `joined` makes.
     """
-    found = scores(tables, targets, reference, key=key)
+    scores_by_attack = scores(tables, targets, reference, key=key)
     if owners is not None:
-        whose = {table: relabelled(numbers)[0] for table, numbers in owners.items()}
-        found = {
-            name: {table: joined(of[table], whose[table]) for table in of}
-            for name, of in found.items()
-        }
-    settings: Any = {"attacks": len(found), "confidence": confidence}
-    return tuple(
-        judged(name, of["train"], of["control"], key=fold_in(key, "membership", name), **settings)
-        for name, of in found.items()
-    )
+        for table, table_owners in owners.items():
+            unit_of_target, _ = relabelled(table_owners)
+            for table_scores in scores_by_attack.values():
+                table_scores[table] = joined(table_scores[table], unit_of_target)
+
+    memberships = []
+    for attack, table_scores in scores_by_attack.items():
+        result = judged(
+            attack,
+            table_scores["train"],
+            table_scores["control"],
+            attacks=len(scores_by_attack),
+            key=fold_in(key, "membership", attack),
+            confidence=confidence,
+        )
+        memberships.append(result)
+    return tuple(memberships)
 
 
 def judged(
@@ -225,58 +248,66 @@ def judged(
     curve = roc(members, others, confidence)
     guess = threshold_risk(members, others, key=key, confidence=confidence)
     return Membership(
-        attack,
-        curve,
-        tuple(curve.tpr_at(rate) for rate in FALSE_POSITIVES),
-        guess,
-        noise_attacker(guess.test_sets, attacks),
-        above_all(members, others, confidence),
+        attack=attack,
+        roc=curve,
+        at=tuple(curve.tpr_at(rate) for rate in FALSE_POSITIVES),
+        threshold=guess,
+        noise=noise_attacker(guess.test_sets, attacks),
+        above_all=above_all(members, others, confidence),
     )
 
 
-def membership_part(found: Membership) -> RiskPart:
+def membership_part(result: Membership) -> RiskPart:
     """Show a membership attack as a line among the others."""
-    guess, judged_rows = found.threshold, found.threshold.test_sets // 2
+    guess = result.threshold
     note = ""
-    if guess.risk <= found.noise:
-        note = f"no more than coins show ({found.noise:.3f}), so it says nothing about the rows"
+    if guess.risk <= result.noise:
+        note = f"no more than coins show ({result.noise:.3f}), so it says nothing about the rows"
     elif guess.low == 0:
         note = "its interval holds guessing at random"
+
+    # Half of the judged rows are members, of which a coin finds half.
+    num_members = guess.test_sets // 2
+    baseline = wilson(num_members / 2, num_members, result.roc.confidence)
     return RiskPart(
-        "membership",
-        found.attack,
-        guess.risk,
-        guess.low,
-        guess.high,
-        guess.tpr,
-        guess.fpr,
-        wilson(judged_rows / 2, judged_rows, found.roc.confidence),
-        guess.test_sets,
-        note,
+        attack="membership",
+        variant=result.attack,
+        risk=guess.risk,
+        low=guess.low,
+        high=guess.high,
+        train=guess.tpr,
+        control=guess.fpr,
+        baseline=baseline,
+        attacks=guess.test_sets,
+        note=note,
     )
 
 
 def _kernel(
     within: Space, targets: EmbeddedRows, among: EmbeddedRows, bandwidth: float
 ) -> tuple[Floats, Floats]:
-    """Smallest distance, and log density of a Gaussian kernel."""
+    """Return each target's smallest distance, and its log density under a Gaussian kernel."""
     scale = 0.5 / bandwidth**2
-    best = np.full(targets.num_rows, np.inf)
-    total = np.full(targets.num_rows, -np.inf)
+    least_squares = np.full(targets.num_rows, np.inf)
+    log_sums = np.full(targets.num_rows, -np.inf)
     scratch = np.empty(0, np.float32)
     for rows, _, squares in Blocks(within, targets, among):
         if scratch.shape != squares.shape:
             scratch = np.empty_like(squares)
-        least = squares.min(axis=1)
-        best[rows] = np.minimum(best[rows], least)
-        np.subtract(least[:, None], squares, out=scratch)
+        block_least = squares.min(axis=1)
+        least_squares[rows] = np.minimum(least_squares[rows], block_least)
+
+        # Exponents less the largest of the block, so that the sum is at least 1.
+        np.subtract(block_least[:, None], squares, out=scratch)
         np.multiply(scratch, np.float32(scale), out=scratch)
         np.maximum(scratch, _LEAST, out=scratch)
         np.exp(scratch, out=scratch)
-        inside = np.log(scratch.sum(axis=1, dtype=np.float64)) - least * scale
-        total[rows] = np.logaddexp(total[rows], inside)
-    norm = log(among.num_rows) + within.features / 2 * log(2 * pi * bandwidth**2)
-    return within.scaled(best), total - norm
+        log_sum = np.log(scratch.sum(axis=1, dtype=np.float64)) - block_least * scale
+        log_sums[rows] = np.logaddexp(log_sums[rows], log_sum)
+
+    # As scikit-learn normalises: over the rows, and the volume of the kernel.
+    log_norm = log(among.num_rows) + within.features / 2 * log(2 * pi * bandwidth**2)
+    return within.scaled(least_squares), log_sums - log_norm
 
 
 def copies(
@@ -292,45 +323,73 @@ def copies(
     once if one unit alone has it.
     """
     ids = row_ids(values)
-    size = 1 + max(int(found.max()) for found in ids.values())
-    held = np.zeros(size, np.bool_)
-    held[ids["synthetic"]] = True
-    times = np.zeros(size, np.int64)
+    num_ids = 1 + max(int(table_ids.max()) for table_ids in ids.values())
+    is_synthetic = np.zeros(num_ids, np.bool_)
+    is_synthetic[ids["synthetic"]] = True
+    num_holders = _num_holders(ids, owners, num_ids)
+
+    counts = []
+    for rows in ("all", "once"):
+        copied_by_table = []
+        for table in ("train", "control"):
+            counted = np.ones(len(ids[table]), np.bool_)
+            if rows == "once":
+                counted = num_holders[ids[table]] == 1
+            copied = is_synthetic[ids[table][counted]]
+            if owners is not None:
+                copied = _any_of(copied, owners[table][counted])
+            copied_by_table.append(copied)
+        train, control = copied_by_table
+        if len(train) and len(control):
+            counts.append(_copies_of(rows, train, control, confidence))
+
+    places = np.flatnonzero(is_synthetic[ids["train"]])
+    order = np.argsort(num_holders[ids["train"][places]], kind="stable")
+    return tuple(counts), places[order]
+
+
+def _num_holders(ids: Mapping[str, Ints], owners: Mapping[str, Ints] | None, num_ids: int) -> Ints:
+    """Count the units of training and control that have each row; without owners, the rows."""
+    num_holders = np.zeros(num_ids, np.int64)
     for table in ("train", "control"):
         holders = np.arange(len(ids[table])) if owners is None else owners[table]
+        # A unit with a row twice is one holder.
         pairs = np.unique(np.stack([ids[table], holders]), axis=1)
-        times += np.bincount(pairs[0], minlength=size)
-    result = []
-    for rows in ("all", "once"):
-        sides = []
-        for table in ("train", "control"):
-            kept = times[ids[table]] == 1 if rows == "once" else np.ones(len(ids[table]), np.bool_)
-            copied = held[ids[table][kept]]
-            if owners is not None:
-                copied = _any_of(copied, owners[table][kept])
-            sides.append(copied)
-        if len(sides[0]) and len(sides[1]):
-            result.append(_copied(rows, sides[0], sides[1], confidence))
-    places = np.flatnonzero(held[ids["train"]])
-    return tuple(result), places[np.argsort(times[ids["train"][places]], kind="stable")]
+        num_holders += np.bincount(pairs[0], minlength=num_ids)
+    return num_holders
 
 
-def _any_of(found: Bools, owners: Ints) -> Bools:
-    """Whether any row of each unit that has rows here was found."""
-    whose, counts = relabelled(owners)
-    hits = np.bincount(whose[found], minlength=len(counts))
-    any_row: Bools = hits > 0
-    return any_row
+def _any_of(is_copied: Bools, owners: Ints) -> Bools:
+    """Return whether any row of each unit is copied, for units that have rows here."""
+    unit_of_row, counts = relabelled(owners)
+    num_copied = np.bincount(unit_of_row[is_copied], minlength=len(counts))
+    has_copy: Bools = num_copied > 0
+    return has_copy
 
 
-def _copied(rows: str, train: Bools, control: Bools, confidence: float) -> Copies:
+def _copies_of(rows: str, train: Bools, control: Bools, confidence: float) -> Copies:
+    """Compare how many training rows are copied with how many control rows are."""
     from scipy.stats import hypergeom
 
-    hits, others = int(train.sum()), int(control.sum())
-    risk = privacy_risk((hits, len(train)), (others, len(control)), confidence)
-    chance = hypergeom.sf(hits - 1, len(train) + len(control), hits + others, len(train))
-    found = (risk.train, risk.control, risk.value, risk.low, risk.high)
-    return Copies(rows, *found, float(min(1.0, chance)))
+    train_copies = int(train.sum())
+    control_copies = int(control.sum())
+    train_counts = (train_copies, len(train))
+    control_counts = (control_copies, len(control))
+    risk = privacy_risk(train_counts, control_counts, confidence)
+
+    # Fisher's exact test: if neither kind were favoured, which rows are copied would be chance.
+    num_rows = len(train) + len(control)
+    num_copies = train_copies + control_copies
+    p_value = hypergeom.sf(train_copies - 1, num_rows, num_copies, len(train))
+    return Copies(
+        rows=rows,
+        train=risk.train,
+        control=risk.control,
+        risk=risk.value,
+        low=risk.low,
+        high=risk.high,
+        p_value=float(min(1.0, p_value)),
+    )
 
 
 def worst_record(
@@ -340,19 +399,33 @@ def worst_record(
     confidence: float = 0.95,
     owners: Mapping[str, Ints] | None = None,
 ) -> WorstRecord:
-    """Whether any training row is given away, by copies or by the highest membership scores.
+    """Judge whether any training row is given away, by copies or by the highest scores.
 
     `members` are the places of the training rows that `memberships` scored, or with `owners` of a
     row of each unit; 1 - `confidence` is the chance of a false alarm.
     """
-    counted, copied = copies(values, confidence, owners)
-    chances = {f"copies of rows ({item.rows})": item.p_value for item in counted}
-    chances |= {f"{item.attack} above all": item.above_all.p_value for item in memberships}
-    by = min(chances, key=lambda name: chances[name])
-    p_value = min(1.0, chances[by] * len(chances))
-    near = [int(members[place]) for item in memberships for place in item.above_all.places]
-    rows = tuple(dict.fromkeys([*copied.tolist(), *near]))[:_SHOWN]
-    return WorstRecord(p_value < 1 - confidence, p_value, len(chances), by, counted, rows)
+    copy_counts, copied_rows = copies(values, confidence, owners)
+    p_values = {f"copies of rows ({count.rows})": count.p_value for count in copy_counts}
+    for result in memberships:
+        p_values[f"{result.attack} above all"] = result.above_all.p_value
+
+    # Bonferroni: the smallest of so many p values is small by chance as often.
+    smallest = min(p_values, key=lambda name: p_values[name])
+    p_value = min(1.0, p_values[smallest] * len(p_values))
+
+    # Copied rows first, then those of the highest scores, each once.
+    rows = copied_rows.tolist()
+    for result in memberships:
+        rows += [int(members[place]) for place in result.above_all.places]
+    named_rows = tuple(dict.fromkeys(rows))[:_SHOWN]
+    return WorstRecord(
+        caught=p_value < 1 - confidence,
+        p_value=p_value,
+        measures=len(p_values),
+        by=smallest,
+        copies=copy_counts,
+        rows=named_rows,
+    )
 
 
 def closest_records(
@@ -366,25 +439,31 @@ def closest_records(
     rng = generator(fold_in(key, "closest"))
     within = space(tables, "gower")
     rows = min(tables.num_rows["train"], tables.num_rows["control"])
-    asked = rng.permutation(tables.num_rows["synthetic"])[:targets]
-    points = within.points["synthetic"].take(asked)
-    found = {}
+    # One generator draws all three samples, so their order is part of the result.
+    synthetic_places = rng.permutation(tables.num_rows["synthetic"])[:targets]
+    synthetic = within.points["synthetic"].take(synthetic_places)
+    distances = {}
     for table in ("train", "control"):
-        kept = within.points[table].take(np.sort(rng.permutation(tables.num_rows[table])[:rows]))
-        found[table] = nearest(within, points, kept).distances
-    ours, theirs = found["train"], found["control"]
-    top = float(max(ours.max(), theirs.max())) or 1.0
-    edges = np.linspace(0, top, _BINS + 1)
-    closer = float((ours < theirs).sum() + (ours == theirs).sum() / 2)
+        places = np.sort(rng.permutation(tables.num_rows[table])[:rows])
+        real_rows = within.points[table].take(places)
+        distances[table] = nearest(within, synthetic, real_rows).distances
+
+    to_train = distances["train"]
+    to_control = distances["control"]
+    farthest = float(max(to_train.max(), to_control.max())) or 1.0
+    edges = np.linspace(0, farthest, _BINS + 1)
+    num_closer = float((to_train < to_control).sum() + (to_train == to_control).sum() / 2)
     return ClosestRecords(
-        _histogram(ours, edges),
-        _histogram(theirs, edges),
-        wilson(closer, len(asked), confidence),
-        float(np.median(ours)),
-        float(np.median(theirs)),
-        rows,
+        to_train=_histogram(to_train, edges),
+        to_control=_histogram(to_control, edges),
+        closer_to_train=wilson(num_closer, len(synthetic_places), confidence),
+        median_to_train=float(np.median(to_train)),
+        median_to_control=float(np.median(to_control)),
+        rows=rows,
     )
 
 
 def _histogram(values: Floats, edges: Floats) -> Histogram:
-    return Histogram(tuple(edges.tolist()), tuple(np.histogram(values, edges)[0].tolist()))
+    """Count values between edges."""
+    counts, _ = np.histogram(values, edges)
+    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()))

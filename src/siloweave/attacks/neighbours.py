@@ -44,37 +44,45 @@ class Ordinals:
     codes: Mapping[str, NDArray[np.int32]]
 
     def missing(self, column: int) -> int:
-        """The code of a missing value."""
+        """Return the code of a missing value."""
         return len(self.levels[column])
 
 
 def ordinals(tables: Aligned) -> Ordinals:
     """Number the values of every column."""
     levels: list[NDArray[Any]] = []
-    codes: list[dict[str, NDArray[np.int32]]] = []
+    codes_by_table: dict[str, list[NDArray[np.int32]]] = {table: [] for table in tables.num_rows}
     for column in tables.columns:
-        values, known = column.values, np.arange(len(column.labels))
+        codes = column.values
+        column_levels = np.arange(len(column.labels))
         if column.numeric:
-            pooled = np.unique(np.concatenate(list(values.values())))
-            known = pooled[~np.isnan(pooled)]
-            values = {table: np.searchsorted(known, v) for table, v in values.items()}
-        levels.append(known)
-        codes.append({table: v.astype(np.int32) for table, v in values.items()})
+            pooled = np.unique(np.concatenate(list(column.values.values())))
+            column_levels = pooled[~np.isnan(pooled)]
+            # NaN comes after all levels, so that a missing value has their number.
+            codes = {
+                table: np.searchsorted(column_levels, values)
+                for table, values in column.values.items()
+            }
+        levels.append(column_levels)
+        for table, columns in codes_by_table.items():
+            columns.append(codes[table].astype(np.int32))
     return Ordinals(
-        tables.names,
-        tuple(levels),
-        tuple(column.numeric for column in tables.columns),
-        {table: np.stack([of[table] for of in codes]) for table in tables.num_rows},
+        names=tables.names,
+        levels=tuple(levels),
+        numeric=tuple(column.numeric for column in tables.columns),
+        codes={table: np.stack(columns) for table, columns in codes_by_table.items()},
     )
 
 
 def row_ids(values: Ordinals) -> dict[str, Ints]:
-    """Per table, one number for each row; equal rows of any tables have equal numbers."""
+    """Number each table's rows; equal rows of any tables have equal numbers."""
     stacked = np.concatenate(list(values.codes.values()), axis=1)
     ids = np.zeros(stacked.shape[1], np.int64)
     for column, codes in enumerate(stacked):
+        # Renumbered after each column, so that the product stays below rows times levels.
         width = values.missing(column) + 1
-        ids = np.unique(ids * width + codes, return_inverse=True)[1].astype(np.int64)
+        _, ids = np.unique(ids * width + codes, return_inverse=True)
+        ids = ids.astype(np.int64)
     ends = np.cumsum([codes.shape[1] for codes in values.codes.values()])
     return dict(zip(values.codes, np.split(ids, ends[:-1]), strict=True))
 
@@ -83,7 +91,9 @@ Metric = Literal["gower", "hamming", "l2"]
 """Gower: mean over columns of the numbers' difference in ranges, or 1 for categories that differ.
 Hamming: share of columns that differ. L2: Euclidean over standardised numbers and one-hot codes."""
 
-_TARGETS, _AMONG = 16, 4096  # pairs of a block, whose numbers stay in a processor's cache
+# Targets and rows of a block, whose numbers stay in a processor's cache.
+_TARGETS = 16
+_AMONG = 4096
 _FAR = 3  # a missing number, in ranges from 0: further than any, before it is cut to 1
 _MOST_BITS = 26
 
@@ -103,9 +113,10 @@ class EmbeddedRows:
     num_rows: int
 
     def take(self, rows: Ints) -> EmbeddedRows:
-        """Some of the rows; places may repeat."""
+        """Return some of the rows; places may repeat."""
         numbers = tuple(values[rows] for values in self.numbers)
-        return EmbeddedRows(numbers, tuple(values[rows] for values in self.codes), len(rows))
+        codes = tuple(values[rows] for values in self.codes)
+        return EmbeddedRows(numbers, codes, len(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,12 +162,17 @@ class Blocks:
     """Distances from targets to rows, a block at a time, in buffers that are used again."""
 
     def __init__(self, within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> None:
-        self.within, self.targets, self.among = within, targets, among
+        self.within = within
+        self.targets = targets
+        self.among = among
         shape = (min(_TARGETS, targets.num_rows), min(_AMONG, among.num_rows))
-        count = np.uint8 if len(among.codes) < 256 else np.uint16
-        kind = np.int32 if within.metric == "gower" else np.float32
-        self._totals, self._scratch = np.empty(shape, kind), np.empty(shape, kind)
-        self._counts, self._differ = np.empty(shape, count), np.empty(shape, np.bool_)
+        total_type = np.int32 if within.metric == "gower" else np.float32
+        # Mismatches of fewer than 256 columns fit into 8 bits, of which many are added at a time.
+        count_type = np.uint8 if len(among.codes) < 256 else np.uint16
+        self._totals = np.empty(shape, total_type)
+        self._scratch = np.empty(shape, total_type)
+        self._counts = np.empty(shape, count_type)
+        self._differ = np.empty(shape, np.bool_)
 
     def __iter__(self) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
         """Yield places of targets, places of rows, and a view of their totals.
@@ -171,19 +187,21 @@ class Blocks:
                 yield rows, columns, self._total(rows, columns)
 
     def part(self, column: int, rows: slice, columns: slice) -> NDArray[Any]:
-        """One column's part of the totals of a block; overwritten by the next call."""
+        """Return one column's part of the totals of a block; overwritten by the next call."""
         scratch, differ = self._cut(rows, columns, self._scratch, self._differ)
-        numbers = len(self.within.capped)
-        if column < numbers:
+        num_numbers = len(self.within.capped)
+        if column < num_numbers:
             return self._number(column, rows, columns, scratch)
-        self._code(column - numbers, rows, columns, differ)
+        self._code(column - num_numbers, rows, columns, differ)
         np.multiply(differ, scratch.dtype.type(self._weight), out=scratch)
         return scratch
 
     @staticmethod
     def _cut(rows: slice, columns: slice, *buffers: NDArray[Any]) -> list[NDArray[Any]]:
-        """As much of each buffer as a block fills."""
-        return [a[: rows.stop - rows.start, : columns.stop - columns.start] for a in buffers]
+        """Return as much of each buffer as a block fills."""
+        height = rows.stop - rows.start
+        width = columns.stop - columns.start
+        return [buffer[:height, :width] for buffer in buffers]
 
     @property
     def _weight(self) -> int:
@@ -191,6 +209,7 @@ class Blocks:
         return 2 if self.within.metric == "l2" else self.within.unit
 
     def _total(self, rows: slice, columns: slice) -> NDArray[Any]:
+        """Return the sum over all columns of a block: mismatches of codes, then numbers."""
         buffers = (self._totals, self._scratch, self._counts, self._differ)
         total, scratch, counts, differ = self._cut(rows, columns, *buffers)
         if self.among.codes:
@@ -206,16 +225,21 @@ class Blocks:
         return total
 
     def _code(self, k: int, rows: slice, columns: slice, out: Bools) -> None:
-        targets, among = self.targets.codes[k][rows], self.among.codes[k][columns]
+        """Compare one column of codes."""
+        targets = self.targets.codes[k][rows]
+        among = self.among.codes[k][columns]
         np.not_equal(targets[:, None], among, out=out)
 
     def _number(self, k: int, rows: slice, columns: slice, out: NDArray[Any]) -> NDArray[Any]:
-        targets, among = self.targets.numbers[k][rows], self.among.numbers[k][columns]
+        """Measure how far one column of numbers is apart."""
+        targets = self.targets.numbers[k][rows]
+        among = self.among.numbers[k][columns]
         np.subtract(targets[:, None], among, out=out)
         if self.within.metric == "l2":
             np.multiply(out, out, out=out)
             return out
         np.abs(out, out=out)
+        # A missing number is farther off than any, and counts as one range.
         if self.within.capped[k]:
             np.minimum(out, out.dtype.type(self.within.unit), out=out)
         return out
@@ -232,89 +256,120 @@ def space(tables: Aligned, metric: Metric, names: Sequence[str] | None = None) -
     """
     if metric not in ("gower", "hamming", "l2"):
         raise InputError(f'metric={metric!r} must be "gower", "hamming" or "l2"')
-    chosen = [tables.column(name) for name in (tables.names if names is None else names)]
-    if not chosen:
+    chosen_names = tables.names if names is None else names
+    columns = [tables.column(name) for name in chosen_names]
+    if not columns:
         raise InputError("names is empty; give one column or more to measure distances over")
-    if metric == "hamming":
-        numeric, others = [], chosen
+    # Hamming's distance sees whether numbers are equal, so they are codes to it.
+    numeric = [column for column in columns if column.numeric and metric != "hamming"]
+    coded = [column for column in columns if column not in numeric]
+
+    unit = 1
+    if metric == "gower":
+        # The sum over all columns has to fit into 32 bits.
+        bits = min(_MOST_BITS, 30 - len(columns).bit_length())
+        unit = 1 << max(bits, 8)
+        numbers = [_whole(column, unit) for column in numeric]
     else:
-        numeric, others = [c for c in chosen if c.numeric], [c for c in chosen if not c.numeric]
-    bits = min(_MOST_BITS, 30 - len(chosen).bit_length())
-    unit = 1 << max(bits, 8) if metric == "gower" else 1
-    numbers = [_whole(c, unit) if metric == "gower" else _standard(c) for c in numeric]
-    gaps = [c for c in numeric if _has_gaps(c)]
-    codes = [_codes(column) for column in others]
+        numbers = [_standard(column) for column in numeric]
+
+    codes = [_codes(column) for column in coded]
+    with_gaps = [column for column in numeric if _has_gaps(column)]
     if metric == "l2":
-        codes += [{t: np.isnan(v).astype(np.uint8) for t, v in c.values.items()} for c in gaps]
+        codes += [_gap_codes(column) for column in with_gaps]
+
+    points = {}
+    for table, rows in tables.num_rows.items():
+        table_numbers = tuple(by_table[table] for by_table in numbers)
+        table_codes = tuple(by_table[table] for by_table in codes)
+        points[table] = EmbeddedRows(table_numbers, table_codes, rows)
     return Space(
-        metric,
-        tuple(column.name for column in (*numeric, *others)),
-        {
-            table: EmbeddedRows(
-                tuple(of[table] for of in numbers), tuple(of[table] for of in codes), rows
-            )
-            for table, rows in tables.num_rows.items()
-        },
-        unit,
-        tuple(column in gaps for column in numeric),
-        len(numeric)
-        + 2 * len(gaps)
-        + sum(len(c.labels) + _has_gaps(c) for c in others if not c.numeric),
+        metric=metric,
+        names=tuple(column.name for column in (*numeric, *coded)),
+        points=points,
+        unit=unit,
+        capped=tuple(column in with_gaps for column in numeric),
+        features=len(numeric) + 2 * len(with_gaps) + _num_one_hot(coded),
     )
+
+
+def _gap_codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
+    """Return 1 for each missing number and 0 for all others, per table."""
+    return {table: np.isnan(values).astype(np.uint8) for table, values in column.values.items()}
+
+
+def _num_one_hot(columns: Sequence[AlignedColumn]) -> int:
+    """Count the one-hot codes of all categorical columns."""
+    total = 0
+    for column in columns:
+        if not column.numeric:
+            total += len(column.labels) + _has_gaps(column)
+    return total
 
 
 def nearest(within: Space, targets: EmbeddedRows, among: EmbeddedRows) -> Nearest:
     """Find the nearest row of each target; there must be one."""
-    gower = within.metric == "gower"
-    most, kind = (np.iinfo(np.int32).max, np.int32) if gower else (np.inf, np.float32)
-    best = np.full(targets.num_rows, most, kind)
+    if within.metric == "gower":
+        least = np.full(targets.num_rows, np.iinfo(np.int32).max, np.int32)
+    else:
+        least = np.full(targets.num_rows, np.inf, np.float32)
     places = np.zeros(targets.num_rows, np.int64)
     for rows, columns, totals in Blocks(within, targets, among):
-        found = totals.argmin(axis=1)
-        values = totals[np.arange(len(found)), found]
-        better = values < best[rows]
-        best[rows] = np.where(better, values, best[rows])
-        places[rows] = np.where(better, found + columns.start, places[rows])
-    return Nearest(places, within.scaled(best))
+        nearest_places = totals.argmin(axis=1)
+        nearest_totals = totals[np.arange(len(nearest_places)), nearest_places]
+        # Only what is nearer replaces: of equally near rows the first one stays.
+        is_nearer = nearest_totals < least[rows]
+        least[rows] = np.where(is_nearer, nearest_totals, least[rows])
+        places[rows] = np.where(is_nearer, nearest_places + columns.start, places[rows])
+    return Nearest(places, within.scaled(least))
 
 
 def _has_gaps(column: AlignedColumn) -> bool:
+    """Return whether any table lacks a value of a column."""
     return any(bool(column.missing(table).any()) for table in column.values)
 
 
 def _whole(column: AlignedColumn, unit: int) -> dict[str, NDArray[Any]]:
-    """Numbers as multiples of a part of their range, and missing ones far off."""
-    low = min(float(np.nanmin(v)) for v in column.values.values())
-    high = max(float(np.nanmax(v)) for v in column.values.values())
-    half = high / 2 - low / 2  # halves, because a range may be too large for a float
-    scale = unit / half if half > 0 and np.isfinite(unit / half) else 0.0
-    return {
-        table: np.where(
-            np.isnan(values), _FAR * unit, np.rint((np.nan_to_num(values) / 2 - low / 2) * scale)
-        ).astype(np.int32)
-        for table, values in column.values.items()
-    }
+    """Return numbers as multiples of a part of their range, and missing ones far off."""
+    low = min(float(np.nanmin(values)) for values in column.values.values())
+    high = max(float(np.nanmax(values)) for values in column.values.values())
+    half_range = high / 2 - low / 2  # halves, because a range may be too large for a float
+    has_scale = half_range > 0 and np.isfinite(unit / half_range)
+    scale = unit / half_range if has_scale else 0.0
+    multiples = {}
+    for table, values in column.values.items():
+        scaled = np.rint((np.nan_to_num(values) / 2 - low / 2) * scale)
+        with_far = np.where(np.isnan(values), _FAR * unit, scaled)
+        multiples[table] = with_far.astype(np.int32)
+    return multiples
 
 
 def _standard(column: AlignedColumn) -> dict[str, NDArray[Any]]:
-    """Numbers less their mean over their deviation, and missing ones at the mean."""
-    pooled = np.concatenate([v[~np.isnan(v)] for v in column.values.values()])
+    """Return numbers less their mean over their deviation, and missing ones at the mean."""
+    pooled = np.concatenate([values[~np.isnan(values)] for values in column.values.values()])
     largest = float(np.abs(pooled).max()) or 1.0  # squares of large numbers would overflow
-    mean, deviation = float((pooled / largest).mean()), float((pooled / largest).std())
-    constant = deviation == 0 or pooled.min() == pooled.max()
-    return {
-        table: np.zeros(len(values), np.float32)
-        if constant
-        else np.nan_to_num((values / largest - mean) / deviation).astype(np.float32)
-        for table, values in column.values.items()
-    }
+    scaled = pooled / largest
+    mean = float(scaled.mean())
+    deviation = float(scaled.std())
+    is_constant = deviation == 0 or pooled.min() == pooled.max()
+    standardised: dict[str, NDArray[Any]] = {}
+    for table, values in column.values.items():
+        if is_constant:
+            standardised[table] = np.zeros(len(values), np.float32)
+        else:
+            numbers = np.nan_to_num((values / largest - mean) / deviation)
+            standardised[table] = numbers.astype(np.float32)
+    return standardised
 
 
 def _codes(column: AlignedColumn) -> dict[str, NDArray[Any]]:
-    """Codes in the smallest type; numbers by their place among all that occur."""
+    """Return codes in the smallest type; numbers by their place among all that occur."""
     if not column.numeric:
-        kind = np.min_scalar_type(column.levels - 1)
-        return {table: values.astype(kind) for table, values in column.values.items()}
+        code_type = np.min_scalar_type(column.levels - 1)
+        return {table: values.astype(code_type) for table, values in column.values.items()}
     pooled = np.unique(np.concatenate(list(column.values.values())))  # one NaN, at the end
-    kind = np.min_scalar_type(len(pooled) - 1)
-    return {table: np.searchsorted(pooled, v).astype(kind) for table, v in column.values.items()}
+    code_type = np.min_scalar_type(len(pooled) - 1)
+    return {
+        table: np.searchsorted(pooled, values).astype(code_type)
+        for table, values in column.values.items()
+    }

@@ -83,30 +83,43 @@ def membership_scores(
     suspects: Codes | None = None,
     prior: float = 0.5,
 ) -> tuple[Floats, Floats]:
-    """Log-likelihood ratio of each record being counted against not, and the mu^2 of each record.
+    """Return each record's log-likelihood ratio of being counted against not, and its mu^2.
 
     `known` are all rows of the study but those that are attacked. `suspects` are all records whose
     membership the adversary does not know, these included; each of the others is expected to be
     there with chance `prior`. Leave them out where one record is attacked at a time.
     """
-    scores, squares = np.zeros(records.num_rows), np.zeros(records.num_rows)
-    for one in measurements:
-        if not one.sigma > 0:
+    scores = np.zeros(records.num_rows)
+    squares = np.zeros(records.num_rows)
+    for measurement in measurements:
+        clique = measurement.clique
+        sigma = measurement.sigma
+        if not sigma > 0:
             raise InputError(
-                f"the measurement of {', '.join(one.clique)} has sigma={one.sigma}; counts without "
+                f"the measurement of {', '.join(clique)} has sigma={sigma}; counts without "
                 "noise give everything away, and no attack is needed"
             )
-        expected = marginal(known, one.clique).astype(np.float64)
+
+        # What the adversary expects of every cell, and how far it may be off beside the noise.
+        expected = marginal(known, clique).astype(np.float64)
         variance = np.zeros_like(expected)
+        prior_of_record = 0.0
         if suspects is not None:
-            unsure = marginal(suspects, one.clique)
-            expected = expected + prior * unsure
-            variance = variance + prior * (1 - prior) * unsure
-        off = (np.asarray(one.counts, dtype=np.float64) - expected).reshape(-1)
-        spread, cells = (one.sigma**2 + variance).reshape(-1), records.flat(one.clique)
-        own = 0.0 if suspects is None else 1.0
-        weight = 1 / (spread[cells] - own * prior * (1 - prior))
-        scores += weight * (off[cells] + own * prior - 0.5)
+            suspect_counts = marginal(suspects, clique)
+            expected = expected + prior * suspect_counts
+            variance = variance + prior * (1 - prior) * suspect_counts
+            prior_of_record = prior
+
+        # A record is one of the suspects, so its own part is taken out of its cell again.
+        cells = records.flat(clique)
+        excess = (np.asarray(measurement.counts, dtype=np.float64) - expected).reshape(-1)
+        total_variance = (sigma**2 + variance).reshape(-1)
+        excess_of_cell = excess[cells] + prior_of_record
+        variance_of_cell = total_variance[cells] - prior_of_record * (1 - prior_of_record)
+
+        # With the record the mean is 1 higher: the ratio of two normals is (x - 1/2) / sigma^2.
+        weight = 1 / variance_of_cell
+        scores += weight * (excess_of_cell - 0.5)
         squares += weight
     return scores, squares
 
@@ -131,12 +144,12 @@ def transcript_attack(
         raise InputError("there are no measurements; give those of a run's transcript")
     suspects = Codes.concat([members, others])
     prior = members.num_rows / max(1, suspects.num_rows)
-    inside, outside = (
-        membership_scores(measurements, records, known, suspects=suspects, prior=prior)[0]
-        for records in (members, others)
-    )
+    inside, _ = membership_scores(measurements, members, known, suspects=suspects, prior=prior)
+    outside, _ = membership_scores(measurements, others, known, suspects=suspects, prior=prior)
     if min(len(inside), len(outside)) < 4:
         raise InputError(f"{len(inside)} members, {len(outside)} others: give at least 4 of each")
+
+    # Every other score sets the threshold; the rest are judged by it.
     threshold = best_threshold(inside[::2], outside[::2])
     return judged(inside[1::2], outside[1::2], threshold, rho=rho)
 
@@ -151,13 +164,19 @@ def judged(
         raise InputError(f"rho={rho} must be greater than 0: what the ledger says a row paid")
     mu = sqrt(2 * rho)
     curve = roc(inside, outside, confidence)
-    tpr = clopper_pearson(int((inside >= threshold).sum()), len(inside), confidence)
-    fpr = clopper_pearson(int((outside >= threshold).sum()), len(outside), confidence)
+    num_inside = int((inside >= threshold).sum())
+    num_outside = int((outside >= threshold).sum())
+    tpr = clopper_pearson(num_inside, len(inside), confidence)
+    fpr = clopper_pearson(num_outside, len(outside), confidence)
     raw = tpr.value - fpr.value
+
     # Newcombe (1998), "Interval estimation for the difference between independent proportions",
     # Statistics in Medicine 17(8), method 10, from the rates' own intervals.
     down = float(np.hypot(tpr.value - tpr.low, fpr.high - fpr.value))
     up = float(np.hypot(tpr.high - tpr.value, fpr.value - fpr.low))
+
+    # The curve of two unit normals that are mu apart: TPR = Phi(Phi^-1(FPR) + mu).
+    at_allowed = tuple(float(ndtr(ndtri(rate) + mu)) for rate in FALSE_POSITIVES)
     return NoisyCountsRisk(
         risk=max(0.0, raw),
         low=raw - down,
@@ -169,7 +188,7 @@ def judged(
         threshold=threshold,
         curve=curve,
         at=tuple(curve.tpr_at(rate) for rate in FALSE_POSITIVES),
-        at_allowed=tuple(float(ndtr(ndtri(rate) + mu)) for rate in FALSE_POSITIVES),
+        at_allowed=at_allowed,
         mu_allowed=mu,
         confidence=confidence,
     )

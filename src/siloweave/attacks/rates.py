@@ -39,7 +39,7 @@ class Rate(msgspec.Struct, frozen=True):
     trials: float
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in the interval."""
+        """Say whether a value lies in the interval."""
         return self.low <= value <= self.high
 
 
@@ -111,19 +111,31 @@ class Roc(msgspec.Struct, frozen=True):
         threshold is what `Operating.chance` allows for.
         """
         number("fpr", fpr, 0, 1)
+        # One float above: a rate of 3/1000 is not always the float 0.003.
         allowed = nextafter(fpr, 1)
-        place = int(np.searchsorted(np.asarray(self.fpr), allowed, side="right")) - 1
-        found, called, threshold = self.tpr[place], self.fpr[place], self.thresholds[place]
-        if place + 1 < len(self.fpr) and self.tpr[place + 1] > found:  # equal scores on both sides
-            part = (fpr - called) / (self.fpr[place + 1] - called)
-            found, called = found + part * (self.tpr[place + 1] - found), fpr
-            threshold = self.thresholds[place + 1] if part > 0 else threshold
+        corner = int(np.searchsorted(np.asarray(self.fpr), allowed, side="right")) - 1
+        reached_tpr = self.tpr[corner]
+        reached_fpr = self.fpr[corner]
+        threshold = self.thresholds[corner]
+
+        # On a slope between two corners lie rows of equal score: take as many as fit.
+        following = corner + 1
+        if following < len(self.fpr) and self.tpr[following] > reached_tpr:
+            part = (fpr - reached_fpr) / (self.fpr[following] - reached_fpr)
+            reached_tpr += part * (self.tpr[following] - reached_tpr)
+            reached_fpr = fpr
+            if part > 0:
+                threshold = self.thresholds[following]
+
+        # Of random scores, so many others above the threshold leave this share of members above it.
+        allowed_others = int(allowed * self.others)
+        chance = min(1.0, (allowed_others + 1) / (self.others + 1))
         return Operating(
-            fpr,
-            threshold,
-            clopper_pearson(found * self.members, self.members, self.confidence),
-            clopper_pearson(called * self.others, self.others, self.confidence),
-            min(1.0, (int(allowed * self.others) + 1) / (self.others + 1)),
+            asked=fpr,
+            threshold=threshold,
+            tpr=clopper_pearson(reached_tpr * self.members, self.members, self.confidence),
+            fpr=clopper_pearson(reached_fpr * self.others, self.others, self.confidence),
+            chance=chance,
         )
 
 
@@ -178,10 +190,13 @@ def wilson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
     _check_counts(successes, trials, confidence)
     z = _probit(confidence)
     scale = trials + z * z
-    value = (successes + z * z / 2) / scale
+    centre = (successes + z * z / 2) / scale
+    # trials * p * (1 - p) for the share p.
     spread = successes * max(0.0, trials - successes) / trials
-    error = z / scale * sqrt(spread + z * z / 4)
-    return Rate(value, max(0.0, value - error), min(1.0, value + error), successes, trials)
+    half_width = z / scale * sqrt(spread + z * z / 4)
+    low = max(0.0, centre - half_width)
+    high = min(1.0, centre + half_width)
+    return Rate(centre, low, high, successes, trials)
 
 
 def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -> Rate:
@@ -194,7 +209,9 @@ def clopper_pearson(successes: float, trials: float, confidence: float = 0.95) -
     from scipy.stats import beta
 
     _check_counts(successes, trials, confidence)
-    tail, failures = (1 - confidence) / 2, trials - successes
+    tail = (1 - confidence) / 2
+    failures = trials - successes
+    # Without successes or failures the beta distribution has no such quantile; the end is 0 or 1.
     low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, failures + 1))
     high = 1.0 if failures == 0 else float(beta.ppf(1 - tail, successes + 1, failures))
     return Rate(successes / trials, low, high, successes, trials)
@@ -210,14 +227,22 @@ def privacy_risk(
     to it. Giomi, M., Boenisch, F., Wehmeyer, C. and Tasnadi, B. (2023), "A unified framework for
     quantifying privacy risk in synthetic data", PoPETs 2023(2).
     """
-    hit, missed = wilson(*train, confidence), wilson(*control, confidence)
-    room = 1 - missed.value
-    excess = (hit.value - missed.value) / room
-    error = hypot(
-        (hit.high - hit.low) / 2 / room, (missed.high - missed.low) / 2 * (1 - hit.value) / room**2
-    )
+    train_rate = wilson(*train, confidence)
+    control_rate = wilson(*control, confidence)
+    room = 1 - control_rate.value
+    excess = (train_rate.value - control_rate.value) / room
+
+    # |dR/dtrain| = 1 / (1 - control) and |dR/dcontrol| = (1 - train) / (1 - control)^2.
+    train_error = (train_rate.high - train_rate.low) / 2 / room
+    control_error = (control_rate.high - control_rate.low) / 2 * (1 - train_rate.value) / room**2
+    error = hypot(train_error, control_error)
     return Risk(
-        _cut(excess), _cut(excess - error), _cut(excess + error), excess, train=hit, control=missed
+        value=_cut(excess),
+        low=_cut(excess - error),
+        high=_cut(excess + error),
+        excess=excess,
+        train=train_rate,
+        control=control_rate,
     )
 
 
@@ -230,19 +255,24 @@ def roc(members_scores: ArrayLike, others_scores: ArrayLike, confidence: float =
     Medicine 25(4).
     """
     members, others = _scores(members=members_scores, others=others_scores)
+
+    # At each threshold, the highest first, how many scores of either side are at or above it.
     levels = np.unique(np.concatenate([members, others]))
-    hits = len(members) - np.searchsorted(np.sort(members), levels)
-    calls = len(others) - np.searchsorted(np.sort(others), levels)
-    hits, calls = np.r_[0, hits[::-1]], np.r_[0, calls[::-1]]
-    kept = _corners(hits, calls)
+    member_counts = len(members) - np.searchsorted(np.sort(members), levels)
+    other_counts = len(others) - np.searchsorted(np.sort(others), levels)
+    hits = np.r_[0, member_counts[::-1]]
+    calls = np.r_[0, other_counts[::-1]]
+    thresholds = np.r_[np.inf, levels[::-1]]
+
+    is_corner = _corners(hits, calls)
     return Roc(
-        tuple((calls[kept] / len(others)).tolist()),
-        tuple((hits[kept] / len(members)).tolist()),
-        tuple(np.r_[np.inf, levels[::-1]][kept].tolist()),
-        _area(members, others, confidence),
-        len(members),
-        len(others),
-        confidence,
+        fpr=tuple((calls[is_corner] / len(others)).tolist()),
+        tpr=tuple((hits[is_corner] / len(members)).tolist()),
+        thresholds=tuple(thresholds[is_corner].tolist()),
+        auc=_area(members, others, confidence),
+        members=len(members),
+        others=len(others),
+        confidence=confidence,
     )
 
 
@@ -254,14 +284,20 @@ def best_threshold(members_scores: ArrayLike, others_scores: ArrayLike) -> float
     """
     members, others = _scores(members=members_scores, others=others_scores)
     levels = np.unique(np.concatenate([members, others]))[::-1]
-    gain = np.searchsorted(np.sort(others), levels) / len(others)
-    gain = gain - np.searchsorted(np.sort(members), levels) / len(members)
-    place = int(np.argmax(gain))
-    if gain[place] <= 0:
+    # TPR - FPR from the shares below each level: (1 - FPR) - (1 - TPR).
+    others_below = np.searchsorted(np.sort(others), levels) / len(others)
+    members_below = np.searchsorted(np.sort(members), levels) / len(members)
+    gain = others_below - members_below
+    best = int(np.argmax(gain))
+    if gain[best] <= 0:
         return float("inf")
-    below = levels[place + 1] if place + 1 < len(levels) else levels[place]
-    middle = float(levels[place]) / 2 + float(below) / 2
-    return middle if below < middle else float(levels[place])
+
+    # Halfway to the next lower score; halves, because a sum of two may overflow.
+    score = float(levels[best])
+    next_lower = float(levels[best + 1]) if best + 1 < len(levels) else score
+    middle = score / 2 + next_lower / 2
+    # Between two neighbouring floats there is no middle.
+    return middle if next_lower < middle else score
 
 
 def threshold_risk(
@@ -278,23 +314,29 @@ def threshold_risk(
     size = min(len(members), len(others))
     if size < 2:
         raise InputError(f"a threshold needs two scores on each side; there are {size}")
+
+    # Learn the threshold on one half.
     rng = generator(key)
-    members, others = rng.permutation(members)[:size], rng.permutation(others)[:size]
+    members = rng.permutation(members)[:size]
+    others = rng.permutation(others)[:size]
     half = size // 2
     threshold = best_threshold(members[:half], others[:half])
-    hits, calls = members[half:] >= threshold, others[half:] >= threshold
-    judged = size - half
-    right = int(hits.sum()) + judged - int(calls.sum())
-    accuracy = clopper_pearson(right, 2 * judged, confidence)
+
+    # Judge it on the other.
+    num_judged = size - half
+    num_hits = int((members[half:] >= threshold).sum())
+    num_calls = int((others[half:] >= threshold).sum())
+    num_right = num_hits + num_judged - num_calls
+    accuracy = clopper_pearson(num_right, 2 * num_judged, confidence)
     return ThresholdRisk(
-        _cut(2 * accuracy.value - 1),
-        _cut(2 * accuracy.low - 1),
-        _cut(2 * accuracy.high - 1),
-        threshold,
-        accuracy,
-        clopper_pearson(int(hits.sum()), judged, confidence),
-        clopper_pearson(int(calls.sum()), judged, confidence),
-        2 * judged,
+        risk=_cut(2 * accuracy.value - 1),
+        low=_cut(2 * accuracy.low - 1),
+        high=_cut(2 * accuracy.high - 1),
+        threshold=threshold,
+        accuracy=accuracy,
+        tpr=clopper_pearson(num_hits, num_judged, confidence),
+        fpr=clopper_pearson(num_calls, num_judged, confidence),
+        test_sets=2 * num_judged,
     )
 
 
@@ -309,10 +351,12 @@ def noise_attacker(test_sets: int, attacks: int = 1) -> float:
 
     whole("test_sets", test_sets, 1)
     whole("attacks", attacks, 1)
-    right = np.arange(test_sets + 1)
-    below = bdtr(right, test_sets, 0.5) ** attacks
-    chance = np.diff(np.r_[0.0, below])
-    return float((chance * np.maximum(0.0, 2 * right / test_sets - 1)).sum())
+    num_right = np.arange(test_sets + 1)
+    # The best of several is at most k where each of them is.
+    distribution = bdtr(num_right, test_sets, 0.5) ** attacks
+    probability = np.diff(np.r_[0.0, distribution])
+    risk = np.maximum(0.0, 2 * num_right / test_sets - 1)
+    return float((probability * risk).sum())
 
 
 def above_all(
@@ -325,78 +369,105 @@ def above_all(
     count, which can only raise the chance that is given.
     """
     members, others = _scores(members=members_scores, others=others_scores)
+    m = len(members)
+    n = len(others)
     places = np.flatnonzero(members > others.max())
     places = places[np.argsort(-members[places], kind="stable")]
-    taken = np.arange(len(places))
-    chance = np.log(len(members) - taken) - np.log(len(members) + len(others) - taken)
+
+    # The binomials' ratio as a product of (m - i) / (m + n - i), in logarithms.
+    i = np.arange(len(places))
+    log_factors = np.log(m - i) - np.log(m + n - i)
     return AboveAll(
-        len(places),
-        clopper_pearson(len(places), len(members), confidence),
-        float(np.exp(chance.sum())),
-        tuple(places.tolist()),
+        count=len(places),
+        share=clopper_pearson(len(places), m, confidence),
+        p_value=float(np.exp(log_factors.sum())),
+        places=tuple(places.tolist()),
     )
 
 
 def _area(members: Floats, others: Floats, confidence: float) -> Rate:
-    """Area under the curve, from the share of others that each member beats and back."""
-    m, n = len(members), len(others)
-    beats = _beaten(members, others) / n
-    beaten = 1 - _beaten(others, members) / m
-    value = float(beats.mean())
-    variance = sum(s.var(ddof=1) / len(s) for s in (beats, beaten) if len(s) > 1)
+    """Estimate the area under the curve, from the share of others that each member beats."""
+    m = len(members)
+    n = len(others)
+    # DeLong's structural components of either side; their mean is the area.
+    member_shares = _beaten(members, others) / n
+    other_shares = 1 - _beaten(others, members) / m
+    area = float(member_shares.mean())
+
+    variance = 0.0
+    for shares in (member_shares, other_shares):
+        if len(shares) > 1:
+            variance += shares.var(ddof=1) / len(shares)
     if variance > 0:
-        error = _probit(confidence) * sqrt(variance)
-        low, high = _cut(value - error), _cut(value + error)
+        half_width = _probit(confidence) * sqrt(variance)
+        low = _cut(area - half_width)
+        high = _cut(area + half_width)
     else:
-        low, high = _newcombe(value, m, n, confidence)
-    return Rate(value, low, high, value * m * n, m * n)
+        low, high = _newcombe(area, m, n, confidence)
+    return Rate(area, low, high, area * m * n, m * n)
 
 
-def _newcombe(value: float, m: int, n: int, confidence: float) -> tuple[float, float]:
-    """Interval of an area that stays open at 0 and 1: areas from which `value` is z errors off."""
-    z, half = _probit(confidence), (m + n) / 2 - 1
-    areas = np.linspace(0, 1, 20_001)
-    spread = areas * (1 - areas) / (m * n)
-    spread = spread * (1 + half * ((1 - areas) / (2 - areas) + areas / (1 + areas)))
-    inside = areas[np.abs(areas - value) <= z * np.sqrt(spread)]
-    return float(min(inside, default=value)), float(max(inside, default=value))
+def _newcombe(area: float, m: int, n: int, confidence: float) -> tuple[float, float]:
+    """Return an interval that stays open at 0 and 1: areas from which `area` is z errors off."""
+    z = _probit(confidence)
+    candidates = np.linspace(0, 1, 20_001)
+    # Hanley and McNeil's variance of each area, with both sizes as their mean.
+    half = (m + n) / 2 - 1
+    variances = candidates * (1 - candidates) / (m * n)
+    variances = variances * (
+        1 + half * ((1 - candidates) / (2 - candidates) + candidates / (1 + candidates))
+    )
+    is_inside = np.abs(candidates - area) <= z * np.sqrt(variances)
+    inside = candidates[is_inside]
+    return float(min(inside, default=area)), float(max(inside, default=area))
 
 
-def _beaten(ours: Floats, theirs: Floats) -> Floats:
-    """For each of our scores, how many of theirs it beats, ties counting half."""
-    ordered = np.sort(theirs)
-    return (np.searchsorted(ordered, ours) + np.searchsorted(ordered, ours, side="right")) / 2
+def _beaten(scores: Floats, opponents: Floats) -> Floats:
+    """Count, for each score, how many of the opponents' it beats, ties counting half."""
+    ordered = np.sort(opponents)
+    num_below = np.searchsorted(ordered, scores)
+    num_up_to = np.searchsorted(ordered, scores, side="right")
+    return (num_below + num_up_to) / 2
 
 
 def _corners(hits: Ints, calls: Ints) -> Bools:
-    """Which points of a curve are not on the line between their neighbours."""
-    kept = np.ones(len(hits), bool)
-    up, right = np.diff(hits), np.diff(calls)
-    kept[1:-1] = up[:-1] * right[1:] != up[1:] * right[:-1]
-    return kept
+    """Return which points of a curve are not on the line between their neighbours."""
+    is_corner = np.ones(len(hits), bool)
+    up = np.diff(hits)
+    right = np.diff(calls)
+    # Slopes before and after a point, compared by products of whole numbers.
+    is_corner[1:-1] = up[:-1] * right[1:] != up[1:] * right[:-1]
+    return is_corner
 
 
 def _scores(**sides: ArrayLike) -> list[Floats]:
-    found = {side: np.asarray(values, dtype=np.float64).ravel() for side, values in sides.items()}
-    for side, scores in found.items():
+    """Return each side's scores as one row of numbers; refuse none, and NaN, which has no order."""
+    checked = []
+    for side, values in sides.items():
+        scores = np.asarray(values, dtype=np.float64).ravel()
         if len(scores) == 0:
             raise InputError(f"there are no scores of {side}; give one or more")
-        if gaps := int(np.isnan(scores).sum()):
-            raise InputError(f"{gaps} scores of {side} are NaN; replace them")
-    return list(found.values())
+        num_nan = int(np.isnan(scores).sum())
+        if num_nan:
+            raise InputError(f"{num_nan} scores of {side} are NaN; replace them")
+        checked.append(scores)
+    return checked
 
 
 def _check_counts(successes: float, trials: float, confidence: float) -> None:
+    """Refuse counts that no attack can have."""
     number("trials", trials, 0, inf, "()")
     number("successes", successes, 0, trials)
     number("confidence", confidence, 0, 1, "()")
 
 
 def _probit(confidence: float) -> float:
+    """Return how many standard errors an interval reaches to either side."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + confidence) / 2))
 
 
 def _cut(value: float) -> float:
+    """Cut a number to 0 to 1."""
     return min(1.0, max(0.0, value))

@@ -174,34 +174,37 @@ class Risks(msgspec.Struct, frozen=True):
 
     def part(self, attack: str, variant: str | None = None) -> RiskPart:
         """Return a part by its attack, and its variant where there is more than one."""
-        found = [p for p in self.parts if p.attack == attack and variant in (None, p.variant)]
-        if len(found) == 1:
-            return found[0]
-        known = ", ".join(f"{p.attack} ({p.variant})" for p in found or self.parts)
-        many = "more than one part" if found else "no part"
-        reason = self.not_measured.get(attack)
-        said = f"not measured: {reason}" if reason else f"there is {many}; choose from {known}"
-        raise InputError(f"attack={attack!r}, variant={variant!r}: {said}")
+        of_attack = [part for part in self.parts if part.attack == attack]
+        matches = [part for part in of_attack if variant in (None, part.variant)]
+        if len(matches) == 1:
+            return matches[0]
+
+        choices = ", ".join(f"{part.attack} ({part.variant})" for part in matches or self.parts)
+        count = "more than one part" if matches else "no part"
+        text = f"there is {count}; choose from {choices}"
+        if attack in self.not_measured:
+            text = f"not measured: {self.not_measured[attack]}"
+        raise InputError(f"attack={attack!r}, variant={variant!r}: {text}")
 
     def membership(self, attack: str) -> Membership:
         """Return a membership attack by its name."""
-        by_name = {found.attack: found for found in self.memberships}
+        by_name = {result.attack: result for result in self.memberships}
         if attack in by_name:
             return by_name[attack]
-        known = ", ".join(by_name) or "none"
-        raise InputError(f"attack={attack!r} is no membership attack of these: {known}")
+        names = ", ".join(by_name) or "none"
+        raise InputError(f"attack={attack!r} is no membership attack of these: {names}")
 
     @property
     def highest(self) -> RiskPart:
         """The part with the highest risk."""
         if not self.parts:
             raise InputError("no attack could be made; see not_measured")
-        return max(self.parts, key=lambda p: p.risk)
+        return max(self.parts, key=lambda part: part.risk)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        builtins: dict[str, Any] = msgspec.to_builtins(self)
+        return builtins
 
     def to_json(self) -> str:
         """Return everything as JSON; an infinite threshold becomes null."""
@@ -214,11 +217,13 @@ class Risks(msgspec.Struct, frozen=True):
             kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
                 None.
         """
-        rates = ("train", "control", "baseline")
-        rows = [
-            {**msgspec.structs.asdict(part), **{name: getattr(part, name).value for name in rates}}
-            for part in self.parts
-        ]
+        rows = []
+        for part in self.parts:
+            row = msgspec.structs.asdict(part)
+            row["train"] = part.train.value
+            row["control"] = part.control.value
+            row["baseline"] = part.baseline.value
+            rows.append(row)
         return frame_of(rows, RiskPart.__struct_fields__, kind)
 
     def plot(self) -> Picture:
@@ -230,7 +235,9 @@ class Risks(msgspec.Struct, frozen=True):
 
         if not self.memberships:
             raise InputError("no membership attack was made; add 'membership' to attacks=")
-        curves = {one.attack: (one.roc.fpr, one.roc.tpr) for one in self.memberships}
+        curves = {}
+        for result in self.memberships:
+            curves[result.attack] = (result.roc.fpr, result.roc.tpr)
         return Picture(receiver_curves(curves))
 
     def __repr__(self) -> str:
@@ -239,34 +246,40 @@ class Risks(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         heads = ["attack", "variant", "risk", "interval", "train", "control", "guess"]
-        rows = [
-            (
-                *(part.attack, part.variant),
-                *(f"{part.risk:.3f}", f"{part.low:.3f} to {part.high:.3f}"),
-                *(f"{rate.value:.3f}" for rate in (part.train, part.control, part.baseline)),
+        rows = []
+        for part in self.parts:
+            row = (
+                part.attack,
+                part.variant,
+                f"{part.risk:.3f}",
+                f"{part.low:.3f} to {part.high:.3f}",
+                f"{part.train.value:.3f}",
+                f"{part.control.value:.3f}",
+                f"{part.baseline.value:.3f}",
             )
-            for part in self.parts
-        ]
+            rows.append(row)
         return html_table(repr(self), heads, rows)
 
     def __str__(self) -> str:
+        unit_name = "rows" if self.unit == "row" else "persons"
+        _, summary = found_by_attacks(self.to_dict())
+        lines = [summary, _HEADER]
+
+        # What is surely above 0 comes first: ranked by the interval's lower end.
         ranked = sorted(self.parts, key=lambda part: (-part.low, -part.risk))
-        counted = "rows" if self.unit == "row" else "persons"
-        lines = [
-            found_by_attacks(self.to_dict())[1],
-            _HEADER,
-            *map(_line, ranked),
-            *(_membership_line(found, counted) for found in self.memberships),
-        ]
+        lines += [_line(part) for part in ranked]
+        lines += [_membership_line(result, unit_name) for result in self.memberships]
         if self.worst is not None:
-            lines += _worst_lines(self.worst, counted)
+            lines += _worst_lines(self.worst, unit_name)
         if self.closest is not None:
             lines.append(_closest_line(self.closest))
-        lines += [f"not measured: {name}: {why}" for name, why in self.not_measured.items()]
-        alarms = len(self.parts) * (1 - self.confidence) / 2
+        lines += [f"not measured: {name}: {reason}" for name, reason in self.not_measured.items()]
+
+        # An interval lies above the truth in half of the cases in which it misses it.
+        false_alarms = len(self.parts) * (1 - self.confidence) / 2
         lines.append(
             f"Each interval is a {self.confidence:.0%} one on its own: if nothing leaked, about "
-            f"{alarms:.1f} of these {len(self.parts)} would still not reach down to 0."
+            f"{false_alarms:.1f} of these {len(self.parts)} would still not reach down to 0."
         )
         return "\n".join([*lines, *self.notes])
 
@@ -288,10 +301,21 @@ def compared(
     notes = [note] if note else []
     if risk.train.value <= guess.value:
         notes.append("no better than guessing at random, so it says nothing about the rows")
-    if control[0] >= control[1]:
+    control_successes, control_trials = control
+    if control_successes >= control_trials:
         notes.append("it always succeeds on control rows, so no excess can be measured")
-    found = (risk.value, risk.low, risk.high, risk.train, risk.control, guess)
-    return RiskPart(attack, variant, *found, attacks, "; ".join(notes))
+    return RiskPart(
+        attack=attack,
+        variant=variant,
+        risk=risk.value,
+        low=risk.low,
+        high=risk.high,
+        train=risk.train,
+        control=risk.control,
+        baseline=guess,
+        attacks=attacks,
+        note="; ".join(notes),
+    )
 
 
 _HEADER = (
@@ -301,43 +325,48 @@ _HEADER = (
 
 
 def _line(part: RiskPart) -> str:
+    """Write one attack as a line below `_HEADER`."""
+    interval = f"{part.low:.3f}-{part.high:.3f}"
     line = (
-        f"{part.attack:<18}{part.variant[:19]:<20}{part.risk:>6.3f}  "
-        f"{f'{part.low:.3f}-{part.high:.3f}':<14}"
+        f"{part.attack:<18}{part.variant[:19]:<20}{part.risk:>6.3f}  {interval:<14}"
         f"{part.train.value:>7.3f}{part.control.value:>9.3f}{part.baseline.value:>7.3f}"
         f"{part.attacks:>7}"
     )
     return f"{line}  {part.note}".rstrip()
 
 
-def _membership_line(found: Membership, counted: str) -> str:
-    auc, guess = found.roc.auc, found.threshold
-    points = ", ".join(
-        f"TPR {p.tpr.value:.3f} ({p.tpr.low:.3f}-{p.tpr.high:.3f}) at FPR {p.asked:.1%}"
-        for p in found.at
-    )
-    return (
-        f"{found.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), {points}; risk "
-        f"{guess.risk:.3f} on {guess.test_sets} test {counted}, where coins show "
-        f"{found.noise:.3f}; {found.above_all.count} members above all others"
-    )
-
-
-def _worst_lines(worst: WorstRecord, counted: str) -> list[str]:
-    said = "given away" if worst.caught else "no more than chance"
-    chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
-    lines = [f"worst record: {said} ({chance})"]
-    for item in worst.copies:
-        which = "rows that occur once" if item.rows == "once" else "all rows"
-        lines.append(
-            f"copies of {which}: {item.train.successes:.0f} of {item.train.trials:.0f} training "
-            f"{counted}, {item.control.successes:.0f} of {item.control.trials:.0f} control "
-            f"{counted}"
+def _membership_line(result: Membership, unit_name: str) -> str:
+    """Write a membership attack's area, points of its curve and risk as a line."""
+    auc = result.roc.auc
+    guess = result.threshold
+    points = []
+    for point in result.at:
+        tpr = point.tpr
+        points.append(
+            f"TPR {tpr.value:.3f} ({tpr.low:.3f}-{tpr.high:.3f}) at FPR {point.asked:.1%}"
         )
+    return (
+        f"{result.attack}: AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f}), "
+        f"{', '.join(points)}; risk {guess.risk:.3f} on {guess.test_sets} test {unit_name}, where "
+        f"coins show {result.noise:.3f}; {result.above_all.count} members above all others"
+    )
+
+
+def _worst_lines(worst: WorstRecord, unit_name: str) -> list[str]:
+    """Write whether a record is given away, and how many copies there are, as lines."""
+    verdict = "given away" if worst.caught else "no more than chance"
+    chance = f"p = {worst.p_value:.2g} over {worst.measures} measures, by {worst.by}"
+    lines = [f"worst record: {verdict} ({chance})"]
+    for count in worst.copies:
+        kind = "rows that occur once" if count.rows == "once" else "all rows"
+        train = f"{count.train.successes:.0f} of {count.train.trials:.0f} training {unit_name}"
+        control = f"{count.control.successes:.0f} of {count.control.trials:.0f} control {unit_name}"
+        lines.append(f"copies of {kind}: {train}, {control}")
     return lines
 
 
 def _closest_line(closest: ClosestRecords) -> str:
+    """Write the distances to the closest records as a line."""
     rate = closest.closer_to_train
     return (
         f"distance to closest record: median {closest.median_to_train:.4f} to training rows, "

@@ -34,10 +34,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from siloweave.attacks.groundhog import (
@@ -71,11 +72,11 @@ S = TypeVar("S")
 J = TypeVar("J")
 R = TypeVar("R")
 
-# Every attack by its name in TAPAS: two of summaries, three of nearness.
-SHADOW_ATTACKS = (
-    *("NaiveGroundhog", "HistGroundhog"),
-    *("ClosestDistance-Hamming", "ClosestDistance-L2", "KernelEstimator"),
-)
+# Every attack by its name in TAPAS.
+_SUMMARY_ATTACKS = ("NaiveGroundhog", "HistGroundhog")
+# In the order in which `nearness` returns its three measures.
+_NEARNESS_ATTACKS = ("ClosestDistance-Hamming", "ClosestDistance-L2", "KernelEstimator")
+SHADOW_ATTACKS = (*_SUMMARY_ATTACKS, *_NEARNESS_ATTACKS)
 
 FitAndSample = Callable[[Table, np.random.SeedSequence], Any]
 """Fits a generator to a `Table` and samples it: a `Table`, a frame or a path.
@@ -84,7 +85,7 @@ The key is a `numpy.random.SeedSequence`; a tool that wants a number takes
 ``int(generator(key).integers(2**31))``. Call ``table.to_native()`` for a frame.
 """
 
-_held: list[Any] = []  # what a worker process was started with: its function and what all share
+_worker: list[Any] = []  # what a worker process was started with: its function and what all share
 
 
 @dataclass(frozen=True)
@@ -111,33 +112,40 @@ def side_by_side(
     one starts. `progress` is called after each job, in this process.
     """
     whole("workers", workers, 1)
-    number = itertools.count(1)
+    numbers = itertools.count(1)
 
     def take(job: J, result: Callable[[], R | _Failed]) -> R:
-        found = _named(str(job), result)
-        progress(str(job), next(number) / len(jobs))
-        return found
+        """Return a job's result and report that the job is done."""
+        value = _result(str(job), result)
+        progress(str(job), next(numbers) / len(jobs))
+        return value
 
     if workers == 1 or len(jobs) < 2:
         with threadpool_limits(limits=1):
             return [take(job, partial(work, shared, job)) for job in jobs]
-    reason = _stays_here(work, shared)
-    most = min(workers, len(jobs))
-    call: Callable[[J], R | _Failed] = partial(work, shared) if reason else _one
+
+    # Workers limit their own BLAS; threads of this process share its limit.
+    reason = _reason_against_processes(work, shared)
+    call: Callable[[J], R | _Failed] = partial(work, shared) if reason else _run_job
     limits = threadpool_limits(limits=1) if reason else nullcontext()
-    with limits, _pool(reason, most, work, shared) as pool:
-        futures = {pool.submit(call, job): place for place, job in enumerate(jobs)}
+    results: dict[int, R] = {}
+    with limits, _pool(reason, min(workers, len(jobs)), work, shared) as pool:
+        places = {pool.submit(call, job): place for place, job in enumerate(jobs)}
         try:
-            taken = {futures[f]: take(jobs[futures[f]], f.result) for f in as_completed(futures)}
+            for future in as_completed(places):
+                place = places[future]
+                results[place] = take(jobs[place], future.result)
         except BaseException:
+            # Without this the pool would do all other jobs before the error is raised.
             pool.shutdown(cancel_futures=True)
             raise
-    return [taken[place] for place in range(len(jobs))]
+    return [results[place] for place in range(len(jobs))]
 
 
 def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
-    """Processes, or threads where there is a reason against them."""
+    """Return a pool of processes, or of threads where there is a reason against them."""
     if not reason:
+        # A forked process could hang on locks that JAX's threads hold at that moment.
         spawn = get_context("spawn")
         return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(work, shared))
     warnings.warn(
@@ -148,10 +156,10 @@ def _pool(reason: str, workers: int, work: object, shared: object) -> Executor:
     return ThreadPoolExecutor(workers)
 
 
-def _named(name: str, result: Callable[[], R | _Failed]) -> R:
-    """A job's result; what went wrong is raised with the job's name."""
+def _result(name: str, result: Callable[[], R | _Failed]) -> R:
+    """Return a job's result; raise what went wrong with the job's name."""
     try:
-        found = result()
+        value = result()
     except BrokenProcessPool as error:
         raise InputError(
             f"a worker process died before {name} was done. If the call stands in a "
@@ -160,21 +168,23 @@ def _named(name: str, result: Callable[[], R | _Failed]) -> R:
         ) from error
     except Exception as error:
         raise InputError(f"{name}: {type(error).__name__}: {error}") from error
-    if isinstance(found, _Failed):
-        raise InputError(f"{name}: {found.words}")
-    return found
+    if isinstance(value, _Failed):
+        raise InputError(f"{name}: {value.words}")
+    return value
 
 
-def _stays_here(work: object, shared: object) -> str:
-    """Why this cannot be handed to another process; empty if it can."""
+def _reason_against_processes(work: object, shared: object) -> str:
+    """Return why this cannot be handed to another process; empty if it can."""
     from multiprocessing.reduction import ForkingPickler
 
-    main = sys.modules.get("__main__")
     try:
-        sent = bytes(ForkingPickler.dumps((work, shared)))
+        pickled = bytes(ForkingPickler.dumps((work, shared)))
     except Exception as error:  # noqa: BLE001  # objects refuse to travel in their own ways
         return f"fit_and_sample cannot be sent to another process ({error})"
-    if b"__main__" in sent and not getattr(main, "__file__", None):
+    # A session has no file that a spawned process could import the function from.
+    main = sys.modules.get("__main__")
+    is_session = not getattr(main, "__file__", None)
+    if b"__main__" in pickled and is_session:
         return "fit_and_sample was typed into a session, where another process cannot find it"
     return ""
 
@@ -182,11 +192,13 @@ def _stays_here(work: object, shared: object) -> str:
 def _start(work: object, shared: object) -> None:
     """Begin a worker process. Ctrl-C ends it at once and silently: the first process reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _held[:] = [work, shared, threadpool_limits(limits=1)]
+    # The limit ends with the object that holds it, so it is stored too.
+    _worker[:] = [work, shared, threadpool_limits(limits=1)]
 
 
-def _one(job: Any) -> Any:
-    work, shared, _ = _held
+def _run_job(job: Any) -> Any:
+    """Do one job in a worker process."""
+    work, shared, _ = _worker
     try:
         return work(shared, job)
     except Exception as error:  # noqa: BLE001  # named and raised again on the other side
@@ -195,10 +207,10 @@ def _one(job: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """What was seen of one half of the shadow sets.
+    """What attacks see of one half of the shadow sets.
 
     Attributes:
-        members: (sets, records): which set held which record.
+        members: (sets, records): which set has which record.
         summaries: Per attack (sets, length).
         near: Per attack (records, sets): scores, greater for nearer.
     """
@@ -272,12 +284,12 @@ class ShadowRisks(msgspec.Struct, frozen=True):
     @property
     def attacks(self) -> tuple[str, ...]:
         """The attacks, in order."""
-        return tuple(dict.fromkeys(one.attack for one in self.risks))
+        return tuple(dict.fromkeys(risk.attack for risk in self.risks))
 
     @property
     def worst(self) -> ShadowRisk:
         """The attack and record of the highest risk; ties go to the higher AUC."""
-        return max(self.risks, key=lambda one: (one.raw, one.curve.auc.value))
+        return max(self.risks, key=lambda risk: (risk.raw, risk.curve.auc.value))
 
     def to_frame(self, kind: Frame | None = None) -> Any:
         """Return one row per attack and record.
@@ -286,11 +298,13 @@ class ShadowRisks(msgspec.Struct, frozen=True):
             kind: ``pandas``, ``polars`` or ``arrow``; pandas where it is installed, else polars, if
                 None.
         """
-        rows = [
-            msgspec.structs.asdict(one)
-            | {"accuracy": one.accuracy.value, "auc": one.curve.auc.value}
-            for one in self.risks
-        ]
+        rows = []
+        for risk in self.risks:
+            row = msgspec.structs.asdict(risk)
+            # A cell has a number: the value of a rate, and the area of a curve.
+            row["accuracy"] = risk.accuracy.value
+            row["auc"] = risk.curve.auc.value
+            rows.append(row)
         names = ("attack", "record", "risk", "low", "high", "raw", "threshold", "accuracy", "auc")
         return frame_of(rows, names, kind)
 
@@ -299,18 +313,17 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         return f"ShadowRisks({len(self.attacks)} attacks on {self.records} records: {worst})"
 
     def _repr_html_(self) -> str:
-        rows = [
-            (one.attack, one.record, f"{one.risk:.3f}", f"{one.low:.3f} to {one.high:.3f}")
-            for one in self.risks
-        ]
+        rows = []
+        for risk in self.risks:
+            interval = f"{risk.low:.3f} to {risk.high:.3f}"
+            rows.append((risk.attack, risk.record, f"{risk.risk:.3f}", interval))
         return html_table(repr(self), ["attack", "record", "risk", "interval"], rows)
 
     def __str__(self) -> str:
         lines = [f"{'attack':<24}{'record':>7}{'risk':>8}  interval"]
-        lines += [
-            f"{one.attack:<24}{one.record:>7}{one.risk:>8.3f}  {one.low:.3f} to {one.high:.3f}"
-            for one in self.risks
-        ]
+        for risk in self.risks:
+            interval = f"{risk.low:.3f} to {risk.high:.3f}"
+            lines.append(f"{risk.attack:<24}{risk.record:>7}{risk.risk:>8.3f}  {interval}")
         lines.append(
             f"noise: with {self.test_sets} test sets a guess shows a risk of {self.noise:.3f}, the "
             f"best of all attacks {self.noise_record:.3f} on a record and {self.noise_worst:.3f} "
@@ -319,70 +332,87 @@ class ShadowRisks(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
     def of(self, attack: str) -> tuple[ShadowRisk, ...]:
-        """One attack's risks, record by record."""
-        return tuple(one for one in self.risks if one.attack == attack)
+        """Return one attack's risks, record by record."""
+        return tuple(risk for risk in self.risks if risk.attack == attack)
 
     def mean(self, attack: str) -> float:
-        """One attack's risk, averaged over records with negative values kept, then cut at 0."""
-        return max(0.0, float(np.mean([one.raw for one in self.of(attack)])))
+        """Average one attack's risk over records, negative values included, then cut it at 0."""
+        raw_risks = [risk.raw for risk in self.of(attack)]
+        return max(0.0, float(np.mean(raw_risks)))
 
 
 def _judged(
-    train: _Half, test: _Half, attacks: Sequence[str], *, confidence: float, twins: int, key: Key,
+    train: _Half,
+    test: _Half,
+    attacks: Sequence[str],
+    *,
+    confidence: float,
+    twins: int,
+    key: Key,
     unit: str,
-) -> ShadowRisks:  # fmt: skip
+) -> ShadowRisks:
     """Learn thresholds and forests on one half of the shadow sets, judge on the other."""
-    records = train.members.shape[1]
-    risks = tuple(
-        _one_risk(attack, record, train, test, confidence, fold_in(key, attack, record))
-        for attack in dict.fromkeys(attacks)
-        for record in range(records)
-    )
-    sets, kinds = len(test.members), len(risks) // records
-    most = max(one.accuracy.successes for one in risks)
-    worst = clopper_pearson(int(most), sets, 1 - (1 - confidence) / len(risks))
+    num_test_sets, num_records = test.members.shape
+    distinct_attacks = list(dict.fromkeys(attacks))
+    risks = []
+    for attack in distinct_attacks:
+        for record in range(num_records):
+            attack_key = fold_in(key, attack, record)
+            risks.append(_risk_of(attack, record, train, test, confidence, attack_key))
+
+    # The best of so many risks is chosen by what it shows, so its interval is one of Bonferroni's.
+    most_right = max(risk.accuracy.successes for risk in risks)
+    worst_confidence = 1 - (1 - confidence) / len(risks)
+    worst = clopper_pearson(int(most_right), num_test_sets, worst_confidence)
     return ShadowRisks(
-        risks,
-        records,
-        len(train.members),
-        sets,
-        twins,
-        confidence,
-        noise=noise_attacker(sets),
-        noise_record=noise_attacker(sets, kinds),
-        noise_worst=noise_attacker(sets, len(risks)),
+        risks=tuple(risks),
+        records=num_records,
+        train_sets=len(train.members),
+        test_sets=num_test_sets,
+        twins=twins,
+        confidence=confidence,
+        noise=noise_attacker(num_test_sets),
+        noise_record=noise_attacker(num_test_sets, len(distinct_attacks)),
+        noise_worst=noise_attacker(num_test_sets, len(risks)),
         worst_low=2 * worst.low - 1,
         worst_high=2 * worst.high - 1,
         unit=unit,
     )
 
 
-def _one_risk(
+def _risk_of(
     attack: str, record: int, train: _Half, test: _Half, confidence: float, key: Key
 ) -> ShadowRisk:
-    held, holds = train.members[:, record], test.members[:, record]
+    """Judge one attack on one record."""
+    is_train_member = train.members[:, record]
+    is_test_member = test.members[:, record]
+
+    # Learn on the training sets which scores say that a set has the record.
     if attack in train.summaries:
-        scores, threshold = forest_scores(
-            train.summaries[attack], held, test.summaries[attack], key=key
-        )
+        train_summaries = train.summaries[attack]
+        test_summaries = test.summaries[attack]
+        scores, threshold = forest_scores(train_summaries, is_train_member, test_summaries, key=key)
     else:
-        seen, scores = train.near[attack][record], test.near[attack][record]
-        threshold = best_threshold(seen[held], seen[~held])
-    right = int(((scores >= threshold) == holds).sum())
-    accuracy = clopper_pearson(right, len(holds), confidence)
+        train_scores = train.near[attack][record]
+        threshold = best_threshold(train_scores[is_train_member], train_scores[~is_train_member])
+        scores = test.near[attack][record]
+
+    # Judge on the test sets, half of which have it: a blind guess has an accuracy of 1/2.
+    num_right = int(((scores >= threshold) == is_test_member).sum())
+    accuracy = clopper_pearson(num_right, len(is_test_member), confidence)
     raw = 2 * accuracy.value - 1
-    curve = roc(scores[holds], scores[~holds], confidence)
+    curve = roc(scores[is_test_member], scores[~is_test_member], confidence)
     return ShadowRisk(
-        attack,
-        record,
-        max(0.0, raw),
-        2 * accuracy.low - 1,
-        2 * accuracy.high - 1,
-        raw,
-        accuracy,
-        threshold,
-        curve,
-        tuple(curve.tpr_at(fpr) for fpr in FALSE_POSITIVES),
+        attack=attack,
+        record=record,
+        risk=max(0.0, raw),
+        low=2 * accuracy.low - 1,
+        high=2 * accuracy.high - 1,
+        raw=raw,
+        accuracy=accuracy,
+        threshold=threshold,
+        curve=curve,
+        at=tuple(curve.tpr_at(fpr) for fpr in FALSE_POSITIVES),
     )
 
 
@@ -418,18 +448,21 @@ class Sampler:
         """Fit to the rows and sample."""
         table = read(table)
         seed = int(generator(fold_in(key, "fit")).integers(2**31))
-        unit = getattr(self.budget, "unit", ROW)
-        owners, _ = relabelled(owners_in({"the rows": table}, unit)["the rows"])
-        parts = [
-            table.take(np.flatnonzero(owners % self.parties == i)) for i in range(self.parties)
-        ]
-        data = parts if self.parties > 1 else table
         fitted = self.synthesizer.fit(
-            data, self.schema, budget=self.budget, seed=seed, noise=self.noise
+            self._parts(table), self.schema, budget=self.budget, seed=seed, noise=self.noise
         )
         rows = self.num_rows or table.num_rows
         sampled: Table = fitted.sample_table(rows, seed=fold_in(key, "sample"))
         return sampled
+
+    def _parts(self, table: Table) -> Table | list[Table]:
+        """Deal the rows to parties, all rows of a person to one; one party has the table."""
+        unit = getattr(self.budget, "unit", ROW)
+        owners, _ = relabelled(owners_in({"the rows": table}, unit)["the rows"])
+        if self.parties <= 1:
+            return table
+        party_of_row = owners % self.parties
+        return [table.take(np.flatnonzero(party_of_row == party)) for party in range(self.parties)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,8 +470,10 @@ class _Shadow:
     """What every shadow set shares.
 
     Attributes:
-        rows: All rows; of each, `owners` has the number of its unit.
-        pool, targets: Units that sets are drawn from, and those that are attacked.
+        rows: All rows, the records' among them.
+        owners: The number of each row's unit.
+        pool: Units that sets are drawn from.
+        targets: Units that are attacked.
     """
 
     fit_and_sample: FitAndSample
@@ -455,18 +490,29 @@ class _Shadow:
 
 @dataclass(frozen=True)
 class _Set:
-    """One shadow set: which of the records it holds."""
+    """One shadow set: which of the records it has."""
 
     split: str
     number: int
-    of: int
+    total: int
     members: tuple[bool, ...]
 
     def __str__(self) -> str:
-        return f"{self.split} shadow set {self.number + 1} of {self.of}"
+        return f"{self.split} shadow set {self.number + 1} of {self.total}"
 
 
-_Seen = tuple[Floats, Floats, Floats]  # naive summary, histogram summary, (measures, records)
+class _View(NamedTuple):
+    """What the attacks look at of one synthetic table.
+
+    Attributes:
+        naive: NaiveGroundhog's summary.
+        histogram: HistGroundhog's summary.
+        near: (measures, records): how near the table comes to each record.
+    """
+
+    naive: Floats
+    histogram: Floats
+    near: Floats
 
 
 @shows_progress
@@ -529,42 +575,55 @@ def shadow_attack(
     if not attacks or any(name not in SHADOW_ATTACKS for name in attacks):
         raise InputError(f"attacks={list(attacks)}: choose from {', '.join(SHADOW_ATTACKS)}")
     rows = read(auxiliary)
-    known = {"auxiliary": rows}
     if unit != ROW and not isinstance(targets, int | np.ndarray | Sequence):
-        known["targets"] = read(targets)
-        refuse_shared(owners_in(known, unit, schema), "auxiliary", "targets", unit)
+        # Records that came as a table are persons of their own, or a set without them has them.
+        tables = {"auxiliary": rows, "targets": read(targets)}
+        refuse_shared(owners_in(tables, unit, schema), "auxiliary", "targets", unit)
     if isinstance(targets, int) and not isinstance(targets, bool):
         targets = _exposed(rows, targets, fold_in(key, "targets"), schema, unit)
     rows, places = _records(rows, targets)
+
+    # Which units are attacked, and which others may be drawn.
     owners, _ = relabelled(owners_in({"auxiliary": rows}, unit, schema)["auxiliary"])
     layout = SummaryLayout.of(without_ids(rows, unit), schema, scaled=scaled)
     records = np.array(list(dict.fromkeys(owners[places].tolist())), dtype=np.int64)
     pool = _pool_of(layout, rows, owners, records)
     _check_sizes(len(pool), len(records), training_size, synthetic_size, unit)
+
+    # Fit to every shadow set and look at what comes out.
     splits = _design(fold_in(key, "members"), len(records), train_sets, test_sets)
     shared = _Shadow(
-        *(fit_and_sample, rows, owners, pool, records, layout),
-        *(training_size, synthetic_size, replace_target, fold_in(key, "sets")),
+        fit_and_sample=fit_and_sample,
+        rows=rows,
+        owners=owners,
+        pool=pool,
+        targets=records,
+        layout=layout,
+        training_size=training_size,
+        synthetic_size=synthetic_size,
+        replace_target=replace_target,
+        key=fold_in(key, "sets"),
     )
-    jobs = [
-        _Set(split, i, len(members), tuple(held.tolist()))
-        for split, members in splits.items()
-        for i, held in enumerate(members)
-    ]
-    seen = side_by_side(_see, shared, jobs, workers=workers, progress=progress)
+    jobs = []
+    for split, members in splits.items():
+        for number, is_member in enumerate(members):
+            jobs.append(_Set(split, number, len(members), tuple(is_member.tolist())))
+    views = side_by_side(_view, shared, jobs, workers=workers, progress=progress)
+
+    num_units = int(owners.max()) + 1
     return _judged(
-        _half(splits["training"], seen[:train_sets]),
-        _half(splits["test"], seen[train_sets:]),
+        _half(splits["training"], views[:train_sets]),
+        _half(splits["test"], views[train_sets:]),
         attacks,
         confidence=confidence,
-        twins=int(owners.max()) + 1 - len(pool) - len(records),
+        twins=num_units - len(pool) - len(records),
         key=fold_in(key, "forest"),
         unit=unit,
     )
 
 
 def _exposed(rows: Table, count: int, key: Key, schema: Schema | None, unit: str) -> Ints:
-    """Rows of the records that stand out most: a row of each person, where these are records."""
+    """Return the rows of the records that stand out most: a row of each person, where these are."""
     if unit == ROW:
         return exposed_records(rows, count, key=key, schema=schema)
     owners, counts = relabelled(owners_in({"auxiliary": rows}, unit, schema)["auxiliary"])
@@ -575,77 +634,85 @@ def _exposed(rows: Table, count: int, key: Key, schema: Schema | None, unit: str
     compared = without_ids(rows, unit)
     facts = None if schema is None else schema.select(compared.names)
     ranked = exposed_records(compared, rows.num_rows - 1, key=key, schema=facts, owners=owners)
+
     # The first row of each person, most exposed first: the row that makes her stand out.
-    first = np.unique(owners[ranked], return_index=True)[1]
-    return ranked[np.sort(first)[:count]]
+    _, first_ranks = np.unique(owners[ranked], return_index=True)
+    return ranked[np.sort(first_ranks)[:count]]
 
 
-def _half(members: Bools, seen: Sequence[_Seen]) -> _Half:
-    naive, histogram, near = zip(*seen, strict=True)
-    summaries = (np.stack(naive), np.stack(histogram))
-    return _Half(
-        members,
-        dict(zip(SHADOW_ATTACKS[:2], summaries, strict=True)),
-        dict(zip(SHADOW_ATTACKS[2:], np.stack(near, axis=-1), strict=True)),
+def _half(members: Bools, views: Sequence[_View]) -> _Half:
+    """Gather what was seen of some shadow sets, by attack."""
+    naive = np.stack([view.naive for view in views])
+    histogram = np.stack([view.histogram for view in views])
+    near = np.stack([view.near for view in views], axis=-1)  # (measures, records, sets)
+    summaries = dict(zip(_SUMMARY_ATTACKS, (naive, histogram), strict=True))
+    return _Half(members, summaries, dict(zip(_NEARNESS_ATTACKS, near, strict=True)))
+
+
+def _view(shared: _Shadow, job: _Set) -> _View:
+    """Draw one shadow set, fit, sample, and return only what the attacks look at."""
+    key = fold_in(shared.key, job.split, job.number)
+    order = _training_rows(shared, job, generator(fold_in(key, "rows")))
+    training_rows = shared.rows.take(order)
+    sample = read(shared.fit_and_sample(training_rows, fold_in(key, "fit")))
+
+    # At least one row, and of a longer sample the first ones.
+    size = shared.synthetic_size or sample.num_rows
+    if sample.num_rows < max(1, size):
+        raise InputError(
+            f"fit_and_sample returned {sample.num_rows} rows, fewer than synthetic_size={size}; "
+            "let it sample more"
+        )
+    if sample.num_rows > size:
+        sample = sample.take(range(size))
+
+    layout = shared.layout
+    synthetic = layout.read(sample)
+    near = []
+    for record in shared.targets:
+        record_places = np.flatnonzero(shared.owners == record)
+        record_rows = layout.read(shared.rows.take(record_places))
+        by_row = [
+            nearness(synthetic, record_rows.take([i]), layout) for i in range(record_rows.num_rows)
+        ]
+        near.append(np.max(by_row, axis=0))  # the row that gives the person away
+    return _View(
+        naive=naive_summary(synthetic, layout),
+        histogram=histogram_summary(synthetic, layout),
+        near=np.array(near).T,
     )
 
 
-def _see(shared: _Shadow, job: _Set) -> _Seen:
-    """Draw one shadow set, fit, sample, and keep only what the attacks look at."""
-    key = fold_in(shared.key, job.split, job.number)
-    rng = generator(fold_in(key, "rows"))
-    drawn = rng.choice(shared.pool, size=shared.training_size, replace=False)
-    inside = shared.targets[np.array(job.members, dtype=bool)]
-    kept = drawn[len(inside) :] if shared.replace_target else drawn
-    units = rng.permutation(np.concatenate([inside, kept]))
-    order = _rows_in_order(shared.owners, units)
-    made = read(shared.fit_and_sample(shared.rows.take(order), fold_in(key, "fit")))
-    wanted = shared.synthetic_size or made.num_rows
-    if made.num_rows < max(1, wanted):
-        raise InputError(
-            f"fit_and_sample returned {made.num_rows} rows, fewer than synthetic_size={wanted}; "
-            "let it sample more"
-        )
-    if made.num_rows > wanted:
-        made = made.take(range(wanted))
-    layout = shared.layout
-    synthetic = layout.read(made)
-    near = []
-    for record in shared.targets:
-        rows = layout.read(shared.rows.take(np.flatnonzero(shared.owners == record)))
-        each = [nearness(synthetic, rows.take([i]), layout) for i in range(rows.num_rows)]
-        near.append(np.max(each, axis=0))  # the row that gives the person away
-    summaries = (naive_summary(synthetic, layout), histogram_summary(synthetic, layout))
-    return *summaries, np.array(near).T
+def _training_rows(shared: _Shadow, job: _Set, rng: np.random.Generator) -> Ints:
+    """Draw the rows of one shadow set: its records' and those of units from the pool."""
+    drawn_units = rng.choice(shared.pool, size=shared.training_size, replace=False)
+    records = shared.targets[np.array(job.members, dtype=bool)]
+    # A record takes the place of a unit, so that the size of a set shows nothing.
+    others = drawn_units[len(records) :] if shared.replace_target else drawn_units
+    units = rng.permutation(np.concatenate([records, others]))
+    return _rows_in_order(shared.owners, units)
 
 
 def _rows_in_order(owners: Ints, units: Ints) -> Ints:
-    """The rows of some units, unit after unit."""
+    """Return the rows of some units, unit after unit."""
     order = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[order], units)
     ends = np.searchsorted(owners[order], units, side="right")
-    return np.concatenate([order[a:b] for a, b in zip(starts, ends, strict=True)])
+    rows_by_unit = [order[start:end] for start, end in zip(starts, ends, strict=True)]
+    return np.concatenate(rows_by_unit)
 
 
 def _records(auxiliary: Table, targets: Any) -> tuple[Table, Ints]:
-    """The auxiliary rows, with the records behind them if they came as a table."""
-    if isinstance(targets, np.ndarray) or (
-        isinstance(targets, Sequence) and not isinstance(targets, str)
-    ):
+    """Return the auxiliary rows and the records' places in them.
+
+    Records that came as a table are put behind the other rows.
+    """
+    is_list = isinstance(targets, Sequence) and not isinstance(targets, str)
+    if is_list or isinstance(targets, np.ndarray):
         places = np.asarray(targets)
-        if places.dtype.kind not in "iu" or places.ndim != 1 or not len(places):
-            raise InputError(
-                "targets must be places of rows in auxiliary (whole numbers, at least one), a "
-                "table of records, or how many records"
-            )
-        if places.min() < 0 or places.max() >= auxiliary.num_rows:
-            raise InputError(
-                f"targets holds place {places.max() if places.min() >= 0 else places.min()}; "
-                f"auxiliary has rows 0 to {auxiliary.num_rows - 1}"
-            )
-        if len(set(places.tolist())) < len(places):
-            raise InputError("targets names a row twice; name each once")
+        _check_places(places, auxiliary.num_rows)
         return auxiliary, places.astype(np.int64)
+
     records = read(targets)
     if not records.num_rows:
         raise InputError("targets has no rows; give at least one record to attack")
@@ -654,11 +721,26 @@ def _records(auxiliary: Table, targets: Any) -> tuple[Table, Ints]:
             f"targets has the columns {', '.join(records.names)}, auxiliary has "
             f"{', '.join(auxiliary.names)}; give records of the same columns in the same order"
         )
-    count = auxiliary.num_rows
-    return _stacked(auxiliary, records), np.arange(count, count + records.num_rows)
+    first = auxiliary.num_rows
+    return _stacked(auxiliary, records), np.arange(first, first + records.num_rows)
+
+
+def _check_places(places: NDArray[Any], num_rows: int) -> None:
+    """Refuse places that are no rows, or that name a row twice."""
+    if places.dtype.kind not in "iu" or places.ndim != 1 or not len(places):
+        raise InputError(
+            "targets must be places of rows in auxiliary (whole numbers, at least one), a "
+            "table of records, or how many records"
+        )
+    if places.min() < 0 or places.max() >= num_rows:
+        outside = places.max() if places.min() >= 0 else places.min()
+        raise InputError(f"targets holds place {outside}; auxiliary has rows 0 to {num_rows - 1}")
+    if len(set(places.tolist())) < len(places):
+        raise InputError("targets names a row twice; name each once")
 
 
 def _stacked(first: Table, second: Table) -> Table:
+    """Put the rows of a table behind those of another one with the same columns."""
     columns: dict[str, tuple[Any, Any]] = {}
     for name in first.names:
         kinds = {first.kind(name), second.kind(name)} - {"nothing"}
@@ -667,25 +749,25 @@ def _stacked(first: Table, second: Table) -> Table:
                 f"column {name!r} holds {first.kind(name)} in auxiliary and {second.kind(name)} "
                 "in targets; convert one of them"
             )
-        columns[name] = (
-            np.concatenate([first.values(name), second.values(name)]),
-            np.concatenate([first.missing(name), second.missing(name)]),
-        )
+        values = np.concatenate([first.values(name), second.values(name)])
+        is_missing = np.concatenate([first.missing(name), second.missing(name)])
+        columns[name] = (values, is_missing)
     return Table.from_columns(columns, like=first)
 
 
 def _pool_of(layout: SummaryLayout, rows: Table, owners: Ints, records: Ints) -> Ints:
-    """Units that sets are drawn from: all of which no row is equal to a record's."""
-    seen = layout.read(rows)
-    free = np.ones(int(owners.max()) + 1, dtype=bool)
-    free[records] = False
+    """Return the units that sets are drawn from: those without a row that equals a record's."""
+    coded_rows = layout.read(rows)
+    is_free = np.ones(int(owners.max()) + 1, dtype=bool)
+    is_free[records] = False
     for place in np.flatnonzero(np.isin(owners, records)):
-        free[owners[seen.same(int(place))]] = False
-    return np.flatnonzero(free)
+        twins = coded_rows.same(int(place))
+        is_free[owners[twins]] = False
+    return np.flatnonzero(is_free)
 
 
 def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[str, Bools]:
-    """Which set holds which record: (sets, records), exactly half of every column."""
+    """Draw which set has which record: (sets, records), exactly half of every column."""
     splits = {}
     counts = {"training": ("train_sets", train_sets), "test": ("test_sets", test_sets)}
     for split, (name, count) in counts.items():
@@ -694,25 +776,28 @@ def _design(key: Key, records: int, train_sets: int, test_sets: int) -> Mapping[
                 f"{name}={count} must be even and at least 2, so that exactly half of the sets "
                 f"hold the record; use {max(2, count + 1)}"
             )
-        half = np.arange(count) < count // 2
+        is_first_half = np.arange(count) < count // 2
         rng = generator(fold_in(key, split))
-        splits[split] = np.column_stack([rng.permutation(half) for _ in range(records)])
+        # Each record has a draw of its own: no record's sets say anything of another's.
+        splits[split] = np.column_stack([rng.permutation(is_first_half) for _ in range(records)])
     return splits
 
 
 def _check_sizes(
     pool: int, records: int, training_size: int, synthetic_size: int | None, unit: str
 ) -> None:
-    counted = "rows" if unit == ROW else "persons"
+    """Refuse sets that the pool cannot fill, and sets that are mostly records."""
+    unit_name = "rows" if unit == ROW else "persons"
     whole("training_size", training_size, 2)
-    whole("synthetic_size", 1 if synthetic_size is None else synthetic_size, 1)
+    if synthetic_size is not None:
+        whole("synthetic_size", synthetic_size, 1)
     if records > training_size // 2:
         raise InputError(
-            f"{records} targets in sets of training_size={training_size} {counted}: at most half "
-            f"of the {counted} may be targets; attack fewer records, or raise training_size"
+            f"{records} targets in sets of training_size={training_size} {unit_name}: at most half "
+            f"of the {unit_name} may be targets; attack fewer records, or raise training_size"
         )
     if training_size > pool:
         raise InputError(
-            f"training_size={training_size} exceeds the {pool} auxiliary {counted} that are not "
+            f"training_size={training_size} exceeds the {pool} auxiliary {unit_name} that are not "
             "targets or equal to one; give more auxiliary rows or lower training_size"
         )

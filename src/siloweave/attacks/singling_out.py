@@ -5,11 +5,11 @@ PoPETs 2023(2), and Cohen and Nissim (2020), "Towards formalizing the GDPR's not
 singling out", PNAS 117(15). Repeated rows of a table count once, as in the authors' tool.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,6 @@ ATTEMPTS = 1_000_000  # that are made at most, whatever number of predicates is 
 _BATCH = 2048  # predicates made at a time
 _PAIRS = 1 << 20  # of predicates and rows that are tried at a time
 _FEW = 200_000  # predicates of which all are made, in random order
-
-Row = list[int]  # one number for each condition of a predicate
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +54,7 @@ class Predicates:
         return self.columns, self.low, self.high, self.negated
 
     def take(self, places: Any) -> "Predicates":
-        """Some of the predicates."""
+        """Return some of the predicates."""
         return Predicates(*(field[places] for field in self.fields))
 
 
@@ -88,98 +86,134 @@ def singling_out(
     rng = generator(fold_in(key, "singling_out", variant))
     tables = _indexes(values, owners)
     synthetic = tables["synthetic"]
-    width = 1 if variant == "univariate" else min(columns, len(values.names))
+
+    # Predicates from the synthetic table, and as a baseline from random values.
     if variant == "univariate":
-        found = _univariate(values, synthetic, attacks, rng)
+        width = 1
+        predicates = _univariate(values, synthetic, attacks, rng)
     else:
-        found = _multivariate(values, synthetic, attacks, width, rng)
-    if len(found) < FEWEST:
+        width = min(columns, len(values.names))
+        predicates = _multivariate(values, synthetic, attacks, width, rng)
+    count = len(predicates)
+    if count < FEWEST:
         raise InputError(
-            f"only {len(found)} {variant} predicates fit exactly one row of the synthetic table; "
+            f"only {count} {variant} predicates fit exactly one row of the synthetic table; "
             f"{FEWEST} or more are needed to say anything"
         )
     guesses = _random(values, synthetic, attacks, width, rng)
-    singled = tables["control"].counts(found)
-    sizes = (tables["control"].units, tables["train"].units)
-    short = f"only {len(found)} of {attacks} predicates could be made"
+
+    # How many of them single a real unit out.
+    train = tables["train"]
+    control = tables["control"]
+    train_successes = int((train.counts(predicates) == 1).sum())
+    control_successes = _rescaled(control.counts(predicates), control.units, train.units)
+    guess_successes = int((train.counts(guesses) == 1).sum())
+    note = ""
+    if count < attacks:
+        note = f"only {count} of {attacks} predicates could be made"
     return compared(
         "singling_out",
         variant,
-        (int((tables["train"].counts(found) == 1).sum()), len(found)),
-        (_rescaled(singled, *sizes), len(found)),
-        (int((tables["train"].counts(guesses) == 1).sum()), len(guesses)),
-        attacks=len(found),
-        note=short if len(found) < attacks else "",
+        (train_successes, count),
+        (control_successes, count),
+        (guess_successes, len(guesses)),
+        attacks=count,
+        note=note,
         confidence=confidence,
     )
+
+
+class _Condition(NamedTuple):
+    """One condition of a predicate, and where the rows in its interval are in sorted order."""
+
+    column: int
+    low: int
+    high: int
+    negated: bool
+    first: int
+    last: int
 
 
 class _Index:
     """Counts the rows, or units, of a table that fit predicates, narrowest condition first."""
 
     def __init__(self, codes: NDArray[np.int32], owners: Ints | None = None) -> None:
-        self.codes, self.rows, self.owners = codes, codes.shape[1], owners
+        self.codes = codes
+        self.rows = codes.shape[1]
+        self.owners = owners
         self.units = self.rows if owners is None else len(np.unique(owners))
         self._order = np.argsort(codes, axis=1, kind="stable")
         self._sorted = np.take_along_axis(codes, self._order, axis=1)
 
     def bounds(self, predicates: Predicates) -> tuple[Ints, Ints]:
-        """For each condition, where the rows in its interval begin and end in sorted order."""
-        first, last = np.empty_like(predicates.low), np.empty_like(predicates.high)
+        """Return where the rows of each condition's interval begin and end in sorted order."""
+        first = np.empty_like(predicates.low)
+        last = np.empty_like(predicates.high)
         for column in np.unique(predicates.columns):
-            here = predicates.columns == column
+            is_column = predicates.columns == column
             ordered = self._sorted[column]
-            first[here] = np.searchsorted(ordered, predicates.low[here])
-            last[here] = np.searchsorted(ordered, predicates.high[here], side="right")
+            first[is_column] = np.searchsorted(ordered, predicates.low[is_column])
+            last[is_column] = np.searchsorted(ordered, predicates.high[is_column], side="right")
+        # An empty interval, whose high end is below its low one, has no row.
         return first, np.maximum(first, last)
 
     def counts(self, predicates: Predicates) -> Ints:
-        """How many rows, or units with such a row, fit each predicate."""
+        """Count the rows, or units with such a row, that fit each predicate."""
         first, last = self.bounds(predicates)
         sizes = np.where(predicates.negated, self.rows - (last - first), last - first)
-        if predicates.columns.shape[1] == 1 and self.owners is None:
+        num_conditions = predicates.columns.shape[1]
+        if num_conditions == 1 and self.owners is None:
             return sizes[:, 0]
-        starts = np.where(predicates.negated, self.rows + 1, sizes).argmin(axis=1)
-        rows = zip(*(a.tolist() for a in (*predicates.fields, first, last, starts)), strict=True)
-        return np.array([self._count(*row) for row in rows], np.int64)
 
-    def _count(
-        self, columns: Row, low: Row, high: Row, negated: Row, first: Row, last: Row, start: int
-    ) -> int:
-        """Rows or units that fit one predicate; `start` is its narrowest condition."""
-        fits = self._order[columns[start], first[start] : last[start]]
-        if negated[start]:
+        # Rows are gathered by the narrowest condition, a negated one only where all are.
+        starts = np.where(predicates.negated, self.rows + 1, sizes).argmin(axis=1)
+        arrays = (*predicates.fields, first, last)
+        lists = [array.tolist() for array in arrays]
+        counts = []
+        for start, *predicate in zip(starts.tolist(), *lists, strict=True):
+            conditions = [_Condition(*fields) for fields in zip(*predicate, strict=True)]
+            narrowest = conditions.pop(start)
+            counts.append(self._count(narrowest, conditions))
+        return np.array(counts, np.int64)
+
+    def _count(self, narrowest: _Condition, others: Sequence[_Condition]) -> int:
+        """Count the rows or units that fit one predicate, from those of its narrowest condition."""
+        rows = self._order[narrowest.column, narrowest.first : narrowest.last]
+        if narrowest.negated:
             outside = np.ones(self.rows, np.bool_)
-            outside[fits] = False
-            fits = np.flatnonzero(outside)
-        for w, column in enumerate(columns):
-            if w != start:
-                codes = self.codes[column].take(fits)
-                inside = (codes >= low[w]) & (codes <= high[w])
-                fits = fits[~inside if negated[w] else inside]
-        return len(fits) if self.owners is None else len(np.unique(self.owners[fits]))
+            outside[rows] = False
+            rows = np.flatnonzero(outside)
+        for condition in others:
+            codes = self.codes[condition.column].take(rows)
+            is_inside = (codes >= condition.low) & (codes <= condition.high)
+            fits = ~is_inside if condition.negated else is_inside
+            rows = rows[fits]
+        return len(rows) if self.owners is None else len(np.unique(self.owners[rows]))
 
 
 def _alone(predicates: Predicates, codes: NDArray[Any]) -> Predicates:
-    """Keep predicates, none negated and all of which fit some row, that fit no other.
+    """Return those predicates that fit one row alone; each fits some row, and none is negated.
 
-    They are tried on a few rows first, and those that are left on four times as many, until rows
+    They are tried on a few rows first, and those that remain on four times as many, until rows
     run out.
     """
-    size = 32
+    num_rows = 32
     while len(predicates):
-        step = max(1, _PAIRS // size)
-        parts = [predicates.take(slice(i, i + step)) for i in range(0, len(predicates), step)]
-        counts = np.concatenate([_fitting(part, codes[:, :size]) for part in parts])
-        predicates = predicates.take(np.flatnonzero(counts <= 1))
-        if size >= codes.shape[1]:
+        step = max(1, _PAIRS // num_rows)
+        counts = []
+        for start in range(0, len(predicates), step):
+            part = predicates.take(slice(start, start + step))
+            counts.append(_num_fitting(part, codes[:, :num_rows]))
+        # One that fits no row so far is tried on more.
+        predicates = predicates.take(np.flatnonzero(np.concatenate(counts) <= 1))
+        if num_rows >= codes.shape[1]:
             break
-        size *= 4
+        num_rows *= 4
     return predicates
 
 
-def _fitting(predicates: Predicates, codes: NDArray[Any]) -> Ints:
-    """How many of some rows fit each predicate, none of which is negated."""
+def _num_fitting(predicates: Predicates, codes: NDArray[Any]) -> Ints:
+    """Count how many of some rows fit each predicate, none of which is negated."""
     low: NDArray[Any] = predicates.low.astype(codes.dtype)
     span: NDArray[Any] = (predicates.high - predicates.low).astype(codes.dtype)
     fits = np.ones((len(predicates), codes.shape[1]), np.bool_)
@@ -192,177 +226,214 @@ def _fitting(predicates: Predicates, codes: NDArray[Any]) -> Ints:
 
 
 def _indexes(values: Ordinals, owners: Mapping[str, Ints] | None) -> dict[str, _Index]:
-    """Each table's rows, repeated ones once; those of different units are different rows."""
-    by_unit = owners if owners is not None and _several_rows(owners) else {}
-    found = {table: _Index(codes) for table, codes in _distinct(values).items()}
-    for table, whose in by_unit.items():
-        found[table] = _Index(values.codes[table], whose)
-    return found
+    """Index each table's rows, repeated ones once; those of different units are different rows."""
+    indexes = {table: _Index(codes) for table, codes in _distinct(values).items()}
+    if owners is not None and _has_shared_units(owners):
+        for table, table_owners in owners.items():
+            indexes[table] = _Index(values.codes[table], table_owners)
+    return indexes
 
 
-def _several_rows(owners: Mapping[str, Ints]) -> bool:
-    """Whether any unit has more than one row."""
-    return any(len(np.unique(whose)) < len(whose) for whose in owners.values())
+def _has_shared_units(owners: Mapping[str, Ints]) -> bool:
+    """Return whether any unit has more than one row."""
+    return any(len(np.unique(table_owners)) < len(table_owners) for table_owners in owners.values())
 
 
 def _distinct(values: Ordinals) -> dict[str, NDArray[np.int32]]:
-    """Each table's rows, repeated ones once."""
-    kept = {t: np.sort(np.unique(ids, return_index=True)[1]) for t, ids in row_ids(values).items()}
-    return {table: values.codes[table][:, rows] for table, rows in kept.items()}
+    """Return each table's rows, repeated ones once."""
+    distinct = {}
+    for table, ids in row_ids(values).items():
+        _, first_rows = np.unique(ids, return_index=True)
+        # In the order of the table: the draws of predicates depend on it.
+        distinct[table] = values.codes[table][:, np.sort(first_rows)]
+    return distinct
 
 
 def _univariate(
-    values: Ordinals, synthetic: _Index, wanted: int, rng: np.random.Generator
+    values: Ordinals, synthetic: _Index, count: int, rng: np.random.Generator
 ) -> Predicates:
-    """Conditions on rare values and on the ends of the range, in random order."""
-    rows = []
-    for column, numeric in enumerate(values.numeric):
+    """Make conditions on rare values and on the ends of the range, in random order."""
+    conditions = []  # column, low and high
+    for column, is_numeric in enumerate(values.numeric):
         codes, counts = np.unique(synthetic.codes[column], return_counts=True)
-        once = codes[counts == 1]
-        rows += [(column, code, code) for code in once]
-        known = codes[codes < values.missing(column)]
-        if numeric and len(known):
-            rows += [(column, 0, known[0]), (column, known[-1], values.missing(column) - 1)]
-    if not rows:
+        conditions += [(column, code, code) for code in codes[counts == 1]]
+        missing = values.missing(column)
+        present = codes[codes < missing]
+        if is_numeric and len(present):
+            conditions.append((column, 0, present[0]))
+            conditions.append((column, present[-1], missing - 1))
+    if not conditions:
         return _single(np.empty((0, 3), np.int64))
-    found = _single(rng.permutation(np.unique(np.array(rows, np.int64), axis=0)))
-    return found.take(np.flatnonzero(synthetic.counts(found) == 1)[:wanted])
+
+    # The lowest number may be rare too: each condition once.
+    distinct = np.unique(np.array(conditions, np.int64), axis=0)
+    predicates = _single(rng.permutation(distinct))
+    places = np.flatnonzero(synthetic.counts(predicates) == 1)
+    return predicates.take(places[:count])
 
 
-def _single(rows: Ints) -> Predicates:
-    column, low, high = (rows[:, [k]] for k in range(3))
-    return Predicates(column, low, high, np.zeros((len(rows), 1), np.bool_))
+def _single(conditions: Ints) -> Predicates:
+    """Return predicates of one condition each, from columns, lows and highs, (conditions, 3)."""
+    columns = conditions[:, [0]]
+    low = conditions[:, [1]]
+    high = conditions[:, [2]]
+    negated = np.zeros((len(conditions), 1), np.bool_)
+    return Predicates(columns, low, high, negated)
 
 
 def _multivariate(
-    values: Ordinals, synthetic: _Index, wanted: int, width: int, rng: np.random.Generator
+    values: Ordinals, synthetic: _Index, count: int, width: int, rng: np.random.Generator
 ) -> Predicates:
-    """Conditions that random synthetic rows meet, kept where no other synthetic row does."""
-    kind: Any = np.uint16 if synthetic.codes.max() < 1 << 16 else np.uint32
-    shuffled = synthetic.codes.astype(kind)[:, rng.permutation(synthetic.rows)]
-    above = np.array([_median(values, synthetic, c) for c in range(len(values.names))])
-    seen: set[bytes] = set()
-    kept: list[Predicates] = []
-    for drawn in _drawn(values, synthetic, width, above, rng):
-        drawn = _alone(drawn, shuffled)
-        kept.append(drawn.take(_fresh(drawn, seen)))
-        if sum(map(len, kept)) >= wanted:
+    """Make conditions that random synthetic rows meet and no other synthetic row does."""
+    # Small codes, in random order: most candidates fit a second row among the first few.
+    code_type: Any = np.uint16 if synthetic.codes.max() < 1 << 16 else np.uint32
+    order = rng.permutation(synthetic.rows)
+    shuffled = synthetic.codes.astype(code_type)[:, order]
+    above = np.array([_median(values, synthetic, column) for column in range(len(values.names))])
+
+    fingerprints: set[bytes] = set()
+    batches: list[Predicates] = []
+    for candidates in _candidates(values, synthetic, width, above, rng):
+        alone = _alone(candidates, shuffled)
+        batches.append(alone.take(_new_places(alone, fingerprints)))
+        if sum(len(batch) for batch in batches) >= count:
             break
-    fields = zip(*(some.fields for some in kept), strict=True)
-    return Predicates(*(np.concatenate(parts)[:wanted] for parts in fields))
+    fields_by_kind = zip(*(batch.fields for batch in batches), strict=True)
+    return Predicates(*(np.concatenate(parts)[:count] for parts in fields_by_kind))
 
 
-def _drawn(
+def _candidates(
     values: Ordinals, synthetic: _Index, width: int, above: Ints, rng: np.random.Generator
 ) -> Iterator[Predicates]:
-    """Batches of predicates made from random rows and columns."""
-    numeric = np.array(values.numeric)
-    gap = np.array([values.missing(c) for c in range(len(values.names))])
-    for rows, columns in _choices(synthetic.rows, len(values.names), width, rng):
+    """Yield batches of predicates made from random rows and columns."""
+    num_columns = len(values.names)
+    is_numeric = np.array(values.numeric)
+    missing = np.array([values.missing(column) for column in range(num_columns)])
+    for rows, columns in _choices(synthetic.rows, num_columns, width, rng):
         codes = synthetic.codes[columns, rows[:, None]].astype(np.int64)
-        ordered = numeric[columns] & (codes < gap[columns])
-        upper = codes >= above[columns]
-        low = np.where(ordered & ~upper, 0, codes)
-        high = np.where(ordered & upper, gap[columns] - 1, codes)
+        # Numbers: on the row's side of the median, up to the end of the range. Others: equal.
+        is_number = is_numeric[columns] & (codes < missing[columns])
+        is_upper = codes >= above[columns]
+        low = np.where(is_number & ~is_upper, 0, codes)
+        high = np.where(is_number & is_upper, missing[columns] - 1, codes)
         yield Predicates(columns, low, high, np.zeros(columns.shape, np.bool_))
 
 
 def _choices(
     rows: int, columns: int, width: int, rng: np.random.Generator
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Batches of random rows and sets of columns; each pair once where there are few pairs."""
+    """Yield random rows and sets of columns in batches; each pair once where there are few."""
     if rows * comb(columns, width) <= _FEW:
-        sets = np.array(list(combinations(range(columns), width)), np.int64)
-        order = rng.permutation(rows * len(sets))
+        column_sets = np.array(list(combinations(range(columns), width)), np.int64)
+        order = rng.permutation(rows * len(column_sets))
         for start in range(0, len(order), _BATCH):
-            part = order[start : start + _BATCH]
-            yield part % rows, sets[part // rows]
+            pairs = order[start : start + _BATCH]
+            yield pairs % rows, column_sets[pairs // rows]
         return
     for _ in range(0, ATTEMPTS, _BATCH):
-        chosen = rng.random((_BATCH, columns)).argpartition(width - 1, axis=1)[:, :width]
-        yield rng.integers(rows, size=_BATCH), np.sort(chosen, axis=1)
+        # The places of the `width` smallest of random numbers are a random set of columns.
+        smallest = rng.random((_BATCH, columns)).argpartition(width - 1, axis=1)[:, :width]
+        yield rng.integers(rows, size=_BATCH), np.sort(smallest, axis=1)
 
 
-def _fresh(drawn: Predicates, seen: set[bytes]) -> Ints:
-    """Places of predicates that were not seen before; they are seen now."""
+def _new_places(predicates: Predicates, fingerprints: set[bytes]) -> Ints:
+    """Return the places of predicates that no fingerprint is of; add theirs."""
     places = []
-    for place, row in enumerate(np.hstack([drawn.columns, drawn.low, drawn.high])):
-        text = row.tobytes()
-        if text not in seen:
-            seen.add(text)
+    fields = np.hstack([predicates.columns, predicates.low, predicates.high])
+    for place, row in enumerate(fields):
+        fingerprint = row.tobytes()
+        if fingerprint not in fingerprints:
+            fingerprints.add(fingerprint)
             places.append(place)
     return np.array(places, np.int64)
 
 
 def _median(values: Ordinals, synthetic: _Index, column: int) -> int:
-    """The first place above the median of a column of numbers."""
+    """Return the first place above the median of a column of numbers; 0 for other columns."""
     codes = synthetic.codes[column]
-    known = codes[codes < values.missing(column)]
-    if not values.numeric[column] or not len(known):
+    present = codes[codes < values.missing(column)]
+    if not values.numeric[column] or not len(present):
         return 0
     levels = values.levels[column]
-    return int(np.searchsorted(levels, np.median(levels[known]), side="right"))
+    median = np.median(levels[present])
+    return int(np.searchsorted(levels, median, side="right"))
 
 
 def _random(
-    values: Ordinals, synthetic: _Index, wanted: int, width: int, rng: np.random.Generator
+    values: Ordinals, synthetic: _Index, count: int, width: int, rng: np.random.Generator
 ) -> Predicates:
-    """Conditions with random columns, operators and values that occur."""
-    columns = rng.random((wanted, len(values.names))).argsort(axis=1)[:, :width]
+    """Make conditions with random columns, operators and values that occur."""
+    columns = rng.random((count, len(values.names))).argsort(axis=1)[:, :width]
     low = np.empty(columns.shape, np.int64)
     high = np.empty_like(low)
     negated = np.empty(columns.shape, np.bool_)
     for column in np.unique(columns):
-        here = columns == column
-        size, gap = int(here.sum()), values.missing(column)
+        is_column = columns == column
+        size = int(is_column.sum())
+        missing = values.missing(column)
         code = rng.choice(np.unique(synthetic.codes[column]), size).astype(np.int64)
-        # Equal, unequal; and for numbers >, <, >= and <=.
-        operator = rng.integers(6 if values.numeric[column] else 2, size=size)
-        operator = np.where(code == gap, operator % 2, operator)
-        upper, lower = np.isin(operator, (2, 4)), np.isin(operator, (3, 5))
-        low[here] = np.where(lower, 0, code + (operator == 2))
-        high[here] = np.where(upper, gap - 1, code - (operator == 3))
-        negated[here] = operator == 1
+
+        # 0: equal, 1: unequal; and for numbers 2: >, 3: <, 4: >=, 5: <=. A missing value has no
+        # order, so that only the first two are left for it.
+        num_operators = 6 if values.numeric[column] else 2
+        operator = rng.integers(num_operators, size=size)
+        operator = np.where(code == missing, operator % 2, operator)
+        is_upper = np.isin(operator, (2, 4))
+        is_lower = np.isin(operator, (3, 5))
+        low[is_column] = np.where(is_lower, 0, code + (operator == 2))
+        high[is_column] = np.where(is_upper, missing - 1, code - (operator == 3))
+        negated[is_column] = operator == 1
     return Predicates(columns, low, high, negated)
 
 
 def expected_singled(counts: Ints, rows: int, size: int) -> float:
-    """How many predicates fit exactly one of `size` rows drawn from a table of `rows`, on average.
+    """Return how many predicates fit exactly one of `size` rows drawn from `rows`, on average.
 
-    `counts` says how many rows of the table each predicate fits; this is a sum of hypergeometric
-    chances.
+    `counts` says how many rows of the whole table each predicate fits; this is a sum of
+    hypergeometric chances.
     """
     from scipy.special import gammaln
 
-    fits = counts[(counts > 0) & (rows - counts >= size - 1)].astype(np.float64)
-    log = gammaln(rows - fits + 1) - gammaln(size) - gammaln(rows - fits - size + 2)
+    # Drawing one of k fitting rows and all others from the rest: k C(rows - k, size - 1) over
+    # C(rows, size). Predicates that leave too few others have no chance.
+    is_possible = (counts > 0) & (rows - counts >= size - 1)
+    k = counts[is_possible].astype(np.float64)
+    log = gammaln(rows - k + 1) - gammaln(size) - gammaln(rows - k - size + 2)
     log -= gammaln(rows + 1) - gammaln(size + 1) - gammaln(rows - size + 1)
-    return float((fits * np.exp(log)).sum())
+    return float((k * np.exp(log)).sum())
 
 
-def _rescaled(counts: Ints, rows: int, wanted: int) -> float:
-    """Predicates that would fit exactly one row if the control had as many as wanted."""
+def _rescaled(counts: Ints, rows: int, target_rows: int) -> float:
+    """Return how many predicates would fit exactly one of as many control rows as are wanted."""
     singled = float((counts == 1).sum())
-    if wanted <= rows:
-        return expected_singled(counts, rows, wanted) if wanted < rows else singled
+    if target_rows == rows:
+        return singled
+    if target_rows < rows:
+        return expected_singled(counts, rows, target_rows)
     if not singled:
         return 0.0
     from scipy.optimize import curve_fit
 
+    # More rows than there are: extrapolate from the means over parts of the control.
     sizes = np.unique(np.linspace(min(1000, rows), rows, 10).astype(np.int64))
     means = [expected_singled(counts, rows, int(size)) for size in sizes]
+
     # Weights of predicates spread evenly from 0 to a largest one: Giomi et al., appendix A.
     start = (1 / rows, singled / _uniqueness(np.float64(rows), 1 / rows, 1.0))
-    if len(sizes) < 3:
-        fitted: Any = start
-    else:
-        fitted, _ = curve_fit(
+    parameters: Any = start
+    if len(sizes) >= 3:  # two parameters take more points than two
+        parameters, _ = curve_fit(
             _uniqueness, sizes, means, p0=start, bounds=(0, (1, np.inf)), max_nfev=10_000
         )
-    ratio = _uniqueness(np.float64(wanted), *fitted) / _uniqueness(np.float64(rows), *fitted)
-    return min(float(len(counts)), singled * float(ratio))
+    of_target = _uniqueness(np.float64(target_rows), *parameters)
+    of_rows = _uniqueness(np.float64(rows), *parameters)
+    rescaled = singled * float(of_target / of_rows)
+    return min(float(len(counts)), rescaled)
 
 
 def _uniqueness(size: Any, widest: float, scale: float) -> Any:
-    """Mean chance that a predicate fits exactly one of `size` rows."""
+    """Return the mean chance that a predicate fits exactly one of `size` rows.
+
+    The mean of n w (1 - w)^(n - 1) over weights w from 0 to `widest`, but for a factor.
+    """
     return scale * (1 - (size * widest + 1) * (1 - widest) ** size) / (size + 1)

@@ -67,16 +67,22 @@ class Discriminator:
 
         One minus the mean over folds of 2 max(AUC, 1/2) - 1, as SDMetrics' detection scores.
         """
-        return 1.0 - float(np.mean([2.0 * max(fold.auc, 0.5) - 1.0 for fold in self.per_fold]))
+        excess = [2.0 * max(fold.auc, 0.5) - 1.0 for fold in self.per_fold]
+        return 1.0 - float(np.mean(excess))
 
     @property
     def per_fold(self) -> tuple[Discriminator, ...]:
         """The same for the rows of each fold alone."""
-        masks = [self.fold == fold for fold in np.unique(self.fold)]
-        return tuple(Discriminator(self.truth[m], self.probability[m], self.fold[m]) for m in masks)
+        parts = []
+        for fold in np.unique(self.fold):
+            in_fold = self.fold == fold
+            part = Discriminator(self.truth[in_fold], self.probability[in_fold], self.fold[in_fold])
+            parts.append(part)
+        return tuple(parts)
 
 
 def _area(truth: Ints, score: Floats) -> float:
+    """Return the area under the ROC curve."""
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(truth, score))
@@ -115,41 +121,50 @@ def discriminate(
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.linspace(0.1, 1, 60), None)})
-        >>> two = Table.from_columns({"x": (np.linspace(2.1, 3, 60), None)})
-        >>> both = align({"real": one, "synthetic": two})
-        >>> discriminate(both, "real", "synthetic", key=0).auc
+        >>> low = Table.from_columns({"x": (np.linspace(0.1, 1, 60), None)})
+        >>> high = Table.from_columns({"x": (np.linspace(2.1, 3, 60), None)})
+        >>> tables = align({"real": low, "synthetic": high})
+        >>> discriminate(tables, "real", "synthetic", key=0).auc
         1.0
     """
     require_tables(tables, real, synthetic)
     count = min(tables.num_rows[real], tables.num_rows[synthetic], max_rows)
     if count < FOLDS:
         raise InputError(f"{count} rows of each table are fewer than {FOLDS} folds; give more rows")
-    picked = {
-        table: pick(tables.num_rows[table], count, fold_in(key, "rows", i))
-        for i, table in enumerate((real, synthetic))
-    }
-    owners = [tables.owners_of(table)[rows] for table, rows in picked.items()]
-    for whose in owners:
-        require_folds(count, whose, "")
-    parts = [features(tables, table, rows) for table, rows in picked.items()]
-    X, y = np.concatenate(parts), np.repeat([0, 1], count)
+    parts: list[Floats] = []
+    halves_of_folds: list[list[Ints]] = []
+    for i, table in enumerate((real, synthetic)):
+        rows = pick(tables.num_rows[table], count, fold_in(key, "rows", i))
+        owners = tables.owners_of(table)[rows]
+        require_folds(count, owners, "")
+        parts.append(features(tables, table, rows))
+        halves_of_folds.append(folds_of(owners, fold_in(key, "folds", i)))
+
+    # The real rows first, then the synthetic ones; each fold takes its part of both.
+    X = np.concatenate(parts)
+    y = np.repeat([0, 1], count)
     if trees is not None:
         _code_alike(X, tables)
-    halves = [folds_of(whose, fold_in(key, "folds", i)) for i, whose in enumerate(owners)]
-    folds = [np.concatenate([a, b + count]) for a, b in zip(*halves, strict=True)]
+    folds = []
+    for real_places, synthetic_places in zip(*halves_of_folds, strict=True):
+        folds.append(np.concatenate([real_places, synthetic_places + count]))
+
     kinds = [column.numeric for column in tables.columns] if linear else None
-    probability, place = np.zeros(2 * count), np.zeros(2 * count, dtype=np.int64)
-    found: tuple[tuple[str, float], ...] = ()
+    probability = np.zeros(2 * count)
+    fold_of_row = np.zeros(2 * count, dtype=np.int64)
+    distinguishing: tuple[tuple[str, float], ...] = ()
     with one_thread():
         for i, fold in enumerate(folds):
-            seen, place[fold] = all_but(folds, i), i
-            model = _judge(X[seen], y[seen], fold_in(key, "fit", i), kinds, trees or LONG)
+            training = all_but(folds, i)
+            fit_key = fold_in(key, "fit", i)
+            model = _judge(X[training], y[training], fit_key, kinds, trees or LONG)
             probability[fold] = model.predict_proba(X[fold])[:, 1]
+            fold_of_row[fold] = i
             if rank_columns and i == 0:
-                lost = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
-                found = tuple(sorted(zip(tables.names, lost, strict=True), key=lambda c: -c[1]))
-    return Discriminator(y, probability, place, found)
+                lost_areas = _lost_area(model, X[fold], y[fold], fold_in(key, "shuffle"))
+                ranked = zip(tables.names, lost_areas, strict=True)
+                distinguishing = tuple(sorted(ranked, key=lambda column: -column[1]))
+    return Discriminator(y, probability, fold_of_row, distinguishing)
 
 
 def _code_alike(X: Floats, tables: Aligned) -> None:
@@ -166,13 +181,14 @@ def _code_alike(X: Floats, tables: Aligned) -> None:
         counts = np.bincount(codes, minlength=len(column.labels))
         names = [str(label) for label in column.labels]
         order = sorted(range(len(names)), key=lambda code: (-counts[code], names[code]))
+        # The inverse of the order: each code's rank.
         ranks = np.empty(len(names))
         ranks[order] = np.arange(len(names))
         X[has_value, place] = ranks[codes]
 
 
 def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: Trees) -> Any:
-    """Trees, or, where `numeric` says which columns are numbers, a logistic regression.
+    """Fit trees, or, where `numeric` says which columns are numbers, a logistic regression.
 
     Of a column with more than 100 categories the rarest share one indicator.
     """
@@ -184,27 +200,28 @@ def _judge(X: Floats, y: Ints, key: Key, numeric: Sequence[bool] | None, trees: 
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    kinds = np.asarray(numeric)
-    numbers = make_pipeline(
-        SimpleImputer(add_indicator=True, keep_empty_features=True), StandardScaler()
-    )
+    is_numeric = np.asarray(numeric)
+    imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
+    numbers = make_pipeline(imputer, StandardScaler())
     categories = OneHotEncoder(max_categories=INDICATORS, handle_unknown="infrequent_if_exist")
-    made = make_column_transformer(
-        (numbers, np.flatnonzero(kinds)), (categories, np.flatnonzero(~kinds))
+    transformer = make_column_transformer(
+        (numbers, np.flatnonzero(is_numeric)), (categories, np.flatnonzero(~is_numeric))
     )
     model = LogisticRegression(max_iter=1_000, random_state=0)  # its solver draws nothing
-    return make_pipeline(made, model).fit(X, y)
+    return make_pipeline(transformer, model).fit(X, y)
 
 
 def _lost_area(model: Any, X: Floats, y: Ints, key: Key) -> list[float]:
-    """Area lost when one column at a time is shuffled among the rows."""
+    """Return the area lost when one column at a time is shuffled among the rows."""
 
     def area_of(rows: Floats) -> float:
         return _area(y, model.predict_proba(rows)[:, 1])
 
-    whole, lost = area_of(X), []
+    area = area_of(X)
+    lost_areas = []
     for j in range(X.shape[1]):
-        mixed = X.copy()
-        mixed[:, j] = generator(fold_in(key, j)).permutation(X[:, j])
-        lost.append(max(0.0, whole - area_of(mixed)))
-    return lost
+        shuffled = X.copy()
+        shuffled[:, j] = generator(fold_in(key, j)).permutation(X[:, j])
+        # Chance may lift the area a little; that is no loss.
+        lost_areas.append(max(0.0, area - area_of(shuffled)))
+    return lost_areas

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,20 +84,26 @@ def one_thread() -> AbstractContextManager[Any]:
 
 
 def features(tables: Aligned, table: str, rows: Rows, *, without: str | None = None) -> Floats:
-    """Some rows as float64, one column per column of the table, NaN where a value is missing."""
-    found = []
+    """Return some rows as float64, NaN where a value is missing.
+
+    There is a column for each of the table's columns but for `without`.
+    """
+    columns = []
     for column in tables.columns:
         if column.name == without:
             continue
         values = column.values[table][rows].astype(np.float64)
         if not column.numeric:
+            # A missing category is missing to the trees too, and no code above all others.
             values[values == len(column.labels)] = np.nan
-        found.append(values)
-    return np.column_stack(found) if found else np.empty((len(rows), 0))
+        columns.append(values)
+    if not columns:
+        return np.empty((len(rows), 0))
+    return np.column_stack(columns)
 
 
 def pick(count: int, most: int, key: Key) -> Rows:
-    """At most so many of the rows, drawn without repetition, in order."""
+    """Draw at most so many of the rows without repetition, in order."""
     if count <= most:
         return np.arange(count)
     return np.sort(generator(key).choice(count, most, replace=False))
@@ -109,21 +115,21 @@ def folds_of(owners: Ints, key: Key) -> list[Rows]:
     All rows of a unit are in one fold: a model that has seen some rows of a person is not tested on
     her others. `owners` says whose the row at each place is.
     """
-    whose, counts = relabelled(owners)
-    parts = np.array_split(generator(key).permutation(len(counts)), FOLDS)
-    return [rows_of_units(whose, part) for part in parts]
+    unit_of_row, counts = relabelled(owners)
+    order = generator(key).permutation(len(counts))
+    return [rows_of_units(unit_of_row, units) for units in np.array_split(order, FOLDS)]
 
 
 def require_folds(rows: int, owners: Ints, which: str) -> None:
     """Raise InputError for fewer units than folds."""
     units = len(np.unique(owners))
     if units < FOLDS:
-        what = "rows" if units == rows else "persons"
-        raise InputError(f"{units} {which}{what} are fewer than {FOLDS} folds; give more rows")
+        unit_name = "rows" if units == rows else "persons"
+        raise InputError(f"{units} {which}{unit_name} are fewer than {FOLDS} folds; give more rows")
 
 
 def all_but(folds: Sequence[Rows], left_out: int) -> Rows:
-    """All places but one fold's."""
+    """Return all places but one fold's."""
     return np.concatenate([part for i, part in enumerate(folds) if i != left_out])
 
 
@@ -134,9 +140,10 @@ def boosted(X: Floats, y: NDArray[Any], key: Key, trees: Trees, *, numeric: bool
     """
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-    kind = HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier
+    model_class = HistGradientBoostingRegressor if numeric else HistGradientBoostingClassifier
     leaf_rows = trees.leaf_rows or max(1, min(20, len(X) // 20))
-    model = kind(
+    seed = generator(fold_in(key, "trees")).integers(2**31)
+    model = model_class(
         max_iter=trees.count,
         max_leaf_nodes=trees.leaves,
         max_depth=trees.depth,
@@ -144,7 +151,7 @@ def boosted(X: Floats, y: NDArray[Any], key: Key, trees: Trees, *, numeric: bool
         l2_regularization=trees.shrink,
         min_samples_leaf=leaf_rows,
         early_stopping=False,
-        random_state=int(generator(fold_in(key, "trees")).integers(2**31)),
+        random_state=int(seed),
     )
     return model.fit(X, y)
 
@@ -161,19 +168,22 @@ class Constant:
 
 
 def main_classes(values: NDArray[Any], most: int) -> Rows:
-    """The most frequent codes, one fewer than `most` where there are more than that."""
+    """Return the most frequent codes, one fewer than `most` where there are more than that."""
     counts = np.bincount(values)
-    seen = np.flatnonzero(counts)
-    order = seen[np.argsort(-counts[seen], kind="stable")]
+    codes = np.flatnonzero(counts)
+    order = codes[np.argsort(-counts[codes], kind="stable")]
     return order if len(order) <= most else order[: most - 1]
 
 
 def as_classes(values: NDArray[Any], classes: Rows) -> Rows:
-    """Codes as places in `classes`; all others have the place after the last."""
+    """Return codes as places in `classes`; all others have the place after the last."""
     order = np.argsort(classes)
-    at = np.minimum(np.searchsorted(classes, values, sorter=order), len(classes) - 1)
-    found: Rows = np.where(classes[order][at] == values, order[at], len(classes))
-    return found
+    sorted_places = np.searchsorted(classes, values, sorter=order)
+    # A value above all classes has no place: the last class stands in, and is compared below.
+    places = order[np.minimum(sorted_places, len(classes) - 1)]
+    is_class = classes[places] == values
+    result: Rows = np.where(is_class, places, len(classes))
+    return result
 
 
 # Utility: every column predicted by boosted trees
@@ -210,13 +220,12 @@ class Utilities:
         """
         ratios = self.relative[table]
         if not ratios:
-            reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
-            raise InputError(f"there is no target to predict ({reasons})")
-        table_of = 100.0 * np.array(list(ratios.values()))
-        return float(table_of.mean()), tuple(table_of.mean(axis=0).tolist())
+            raise self._no_target()
+        percents = 100.0 * np.array(list(ratios.values()))
+        return float(percents.mean()), tuple(percents.mean(axis=0).tolist())
 
     def ratio(self, table: str, targets: Sequence[str] | None = None) -> tuple[float, Folds]:
-        """Utility of a table as a share of the real rows' own, in percent, at most 100.
+        """Return a table's utility as a share of the real rows' own, in percent, at most 100.
 
         The 90th percentile over targets (all by default) of the table's scores over that of the
         real ones: of the means over folds, and in each fold. InputError if no target could be
@@ -224,20 +233,31 @@ class Utilities:
         """
         names = [name for name in (targets or self.real) if name in self.real]
         if not names:
-            reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
-            raise InputError(f"there is no target to predict ({reasons})")
-        ours, theirs = (
-            np.array([side[name] for name in names]) for side in (self.real, self.trained_on[table])
-        )
-        best = float(np.quantile(ours.mean(axis=1), 0.9))
-        if best <= 0:
+            raise self._no_target()
+        # (targets, folds) of scores.
+        real_scores = np.array([self.real[name] for name in names])
+        table_scores = np.array([self.trained_on[table][name] for name in names])
+
+        # DP-TLDM's ratio: the 90th percentile over targets, of either side's means over folds.
+        real_top = float(np.quantile(real_scores.mean(axis=1), 0.9))
+        if real_top <= 0:
             raise InputError("real rows predict none of the targets; there is no utility to keep")
-        tops = np.quantile(theirs, 0.9, axis=0), np.quantile(ours, 0.9, axis=0)
-        per_fold = [
-            min(100.0, 100.0 * float(t) / float(o)) for t, o in zip(*tops, strict=True) if o > 0
-        ]
-        whole = 100.0 * float(np.quantile(theirs.mean(axis=1), 0.9)) / best
-        return min(100.0, whole), tuple(per_fold)
+        table_top = float(np.quantile(table_scores.mean(axis=1), 0.9))
+        percent = min(100.0, 100.0 * table_top / real_top)
+
+        per_fold = []
+        real_tops = np.quantile(real_scores, 0.9, axis=0)
+        table_tops = np.quantile(table_scores, 0.9, axis=0)
+        for fold_top, real_fold_top in zip(table_tops, real_tops, strict=True):
+            if real_fold_top > 0:  # else the fold has no ratio
+                ratio = 100.0 * float(fold_top) / float(real_fold_top)
+                per_fold.append(min(100.0, ratio))
+        return percent, tuple(per_fold)
+
+    def _no_target(self) -> InputError:
+        """Return the error for a table of which no column could be predicted, with the reasons."""
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items())
+        return InputError(f"there is no target to predict ({reasons})")
 
 
 def utilities(
@@ -271,9 +291,9 @@ def utilities(
     Example:
         >>> from siloweave.tables import Table, align
         >>> x = np.linspace(0.1, 1, 90)
-        >>> one = Table.from_columns({"x": (x, None), "y": (2 * x, None)})
-        >>> both = align({"real": one, "synthetic": one})
-        >>> utilities(both, "real", ("synthetic",), key=0).ratio("synthetic")[0] > 95
+        >>> table = Table.from_columns({"x": (x, None), "y": (2 * x, None)})
+        >>> tables = align({"real": table, "synthetic": table})
+        >>> utilities(tables, "real", ("synthetic",), key=0).ratio("synthetic")[0] > 95
         True
     """
     require_tables(tables, real, *sources)
@@ -282,38 +302,40 @@ def utilities(
     require_folds(len(rows), owners, "real ")
     _require_features(tables)
     folds = folds_of(owners, fold_in(key, "folds"))
+    # As many rows as the real rows' own models learn from, so that no table has an advantage.
     most = len(rows) - min(map(len, folds))
-    picked = {
-        name: pick(tables.num_rows[name], most, fold_in(key, "rows", name)) for name in sources
-    }
-    ours: dict[str, Folds] = {}
-    theirs: dict[str, dict[str, Folds]] = {name: {} for name in sources}
-    relative: dict[str, dict[str, Folds]] = {name: {} for name in sources}
+    source_rows = {}
+    for source in sources:
+        source_rows[source] = pick(tables.num_rows[source], most, fold_in(key, "rows", source))
+
+    real_scores: dict[str, Folds] = {}
+    source_scores: dict[str, dict[str, Folds]] = {source: {} for source in sources}
+    relative: dict[str, dict[str, Folds]] = {source: {} for source in sources}
     left_out: dict[str, str] = {}
-    for column in tables.columns if targets is None else map(tables.column, targets):
+    columns = tables.columns if targets is None else map(tables.column, targets)
+    for column in columns:
+        target = column.name
         task = _Task(tables, column, real, rows)
         if not task.possible:
-            left_out[column.name] = "the real rows have one value"
+            left_out[target] = "the real rows have one value"
             continue
-        seed = fold_in(key, "fit", column.name)
+        target_key = fold_in(key, "fit", target)
         with one_thread():
-            best = [
-                task.grade(task.fit(real, rows[all_but(folds, i)], fold_in(seed, i)), fold)
-                for i, fold in enumerate(folds)
-            ]
-            ours[column.name] = tuple(grade.score for grade in best)
-            for name in sources:
-                model = task.fit(name, picked[name], fold_in(seed, name))
+            real_grades = task.cross_validated(real, rows, folds, target_key)
+            real_scores[target] = tuple(grade.score for grade in real_grades)
+            for source in sources:
+                model = task.fit(source, source_rows[source], fold_in(target_key, source))
                 grades = [task.grade(model, fold) for fold in folds]
-                theirs[name][column.name] = tuple(grade.score for grade in grades)
-                if task.is_predicted(best):
-                    relative[name][column.name] = tuple(
-                        grade.beside(other) for grade, other in zip(grades, best, strict=True)
-                    )
-    return Utilities(ours, theirs, left_out, relative)
+                source_scores[source][target] = tuple(grade.score for grade in grades)
+                if task.is_predicted(real_grades):
+                    grade_pairs = zip(grades, real_grades, strict=True)
+                    ratios = [grade.beside(real_grade) for grade, real_grade in grade_pairs]
+                    relative[source][target] = tuple(ratios)
+    return Utilities(real_scores, source_scores, left_out, relative)
 
 
 def _require_features(tables: Aligned) -> None:
+    """Refuse tables of one column, whose models would have no input."""
     if len(tables.columns) < 2:
         raise InputError("one column has no other to be predicted from")
 
@@ -346,16 +368,18 @@ class _Task:
     """One target: how it is coded, learnt and scored."""
 
     def __init__(self, tables: Aligned, column: AlignedColumn, real: str, rows: Rows) -> None:
-        self.tables, self.column = tables, column
+        self.tables = tables
+        self.column = column
         values = column.values[real][rows]
         if not column.numeric:
             self.classes = main_classes(values, CLASSES)
         self.truth = self._coded(values)
         self.X = features(tables, real, rows, without=column.name)
-        self.known = ~np.isnan(self.truth)
-        self.possible = len(np.unique(self.truth[self.known])) > 1
+        self.has_truth = ~np.isnan(self.truth)
+        self.possible = len(np.unique(self.truth[self.has_truth])) > 1
 
     def _coded(self, values: NDArray[Any]) -> Floats:
+        """Return a target's values as they are learnt: numbers, or places of classes."""
         if self.column.numeric:
             return values
         return as_classes(values, self.classes).astype(np.float64)
@@ -363,15 +387,27 @@ class _Task:
     def fit(self, table: str, rows: Rows, key: Key) -> Any:
         """Learn the target from a table's rows; rows without a number teach nothing."""
         y = self._coded(self.column.values[table][rows])
-        known = ~np.isnan(y)
-        values = np.unique(y[known])
+        has_value = ~np.isnan(y)
+        values = np.unique(y[has_value])
+        # Boosting refuses a target of one value; a model of it answers that value.
         if len(values) < 2:
-            return Constant(float(values[0]) if len(values) else 0.0)
-        X = features(self.tables, table, rows[known], without=self.column.name)
-        return boosted(X, y[known], key, SHORT, numeric=self.column.numeric)
+            only_value = float(values[0]) if len(values) else 0.0
+            return Constant(only_value)
+        X = features(self.tables, table, rows[has_value], without=self.column.name)
+        return boosted(X, y[has_value], key, SHORT, numeric=self.column.numeric)
+
+    def cross_validated(
+        self, real: str, rows: Rows, folds: Sequence[Rows], key: Key
+    ) -> list[_Grade]:
+        """Grade a model on each fold of the real rows that learnt from the other folds."""
+        grades = []
+        for i, fold in enumerate(folds):
+            model = self.fit(real, rows[all_but(folds, i)], fold_in(key, i))
+            grades.append(self.grade(model, fold))
+        return grades
 
     def is_predicted(self, grades: Sequence[_Grade]) -> bool:
-        """Whether real rows predict the target, judged by their models' grades in all folds.
+        """Say whether real rows predict the target, judged by their models' grades in all folds.
 
         One row of 693 million among thousands makes any model worse than the mean, and whichever
         rows predict the mean would be called much better than real ones.
@@ -380,23 +416,36 @@ class _Task:
 
     def grade(self, model: Any, places: Rows) -> _Grade:
         """Compare a model's answers on some of the real rows with the truth."""
-        from sklearn.metrics import d2_absolute_error_score, f1_score
-
-        places = places[self.known[places]]
+        places = places[self.has_truth[places]]
         truth = self.truth[places]
         if len(truth) < 2:
             return _Grade(0.0)
         predicted = model.predict(self.X[places])
         if self.column.numeric:
-            score = float(np.clip(d2_absolute_error_score(truth, predicted), 0.0, 1.0))
-            spread = float(truth.std()) or 1.0
-            # Divided before it is squared: squares of large numbers overflow.
-            error = float(np.sqrt((((predicted - truth) / spread) ** 2).mean()))
-            return _Grade(score, error=error)
-        labels = np.unique(truth)
-        score = float(f1_score(truth, predicted, labels=labels, average="macro", zero_division=0))
-        right = float(np.mean([(predicted[truth == label] == label).mean() for label in labels]))
-        return _Grade(score, right=right)
+            return _grade_numbers(truth, predicted)
+        return _grade_classes(truth, predicted)
+
+
+def _grade_numbers(truth: Floats, predicted: Floats) -> _Grade:
+    """Compare predicted numbers with the truth."""
+    from sklearn.metrics import d2_absolute_error_score
+
+    score = float(np.clip(d2_absolute_error_score(truth, predicted), 0.0, 1.0))
+    spread = float(truth.std()) or 1.0
+    # Divided before it is squared: squares of large numbers overflow.
+    errors = (predicted - truth) / spread
+    return _Grade(score, error=float(np.sqrt((errors**2).mean())))
+
+
+def _grade_classes(truth: Floats, predicted: Floats) -> _Grade:
+    """Compare predicted classes with the truth."""
+    from sklearn.metrics import f1_score
+
+    # Classes that no real row has would each count 0 in the mean.
+    labels = np.unique(truth)
+    score = f1_score(truth, predicted, labels=labels, average="macro", zero_division=0)
+    recalls = [(predicted[truth == label] == label).mean() for label in labels]
+    return _Grade(float(score), right=float(np.mean(recalls)))
 
 
 # Misclassification by support vector machines
@@ -411,7 +460,7 @@ def svm_misclassification(
     targets: Sequence[str] | None = None,
     max_rows: int = 1_000,
 ) -> float:
-    """Mean share of real rows that a support vector machine trained on synthetic rows gets wrong.
+    """Return the share of real rows that an SVM trained on synthetic rows gets wrong.
 
     Numbers and indicators of the 20 most frequent values of each category, standardised by the
     training rows; RBF kernel with gamma 1/features, C = 1. A missing number is the training
@@ -429,23 +478,39 @@ def svm_misclassification(
         >>> from siloweave.tables import Table, align
         >>> x = np.linspace(0.1, 1, 60)
         >>> side = np.array(["low", "high"], dtype=object)[(x > 0.5).astype(int)]
-        >>> one = Table.from_columns({"x": (x, None), "side": (side, None)})
-        >>> svm_misclassification(align({"a": one, "b": one}), "a", "b", key=0) < 0.1
+        >>> table = Table.from_columns({"x": (x, None), "side": (side, None)})
+        >>> svm_misclassification(align({"a": table, "b": table}), "a", "b", key=0) < 0.1
         True
     """
     require_tables(tables, real, synthetic)
     _require_features(tables)
-    test = pick(tables.num_rows[real], max_rows, fold_in(key, "test"))
-    train = pick(tables.num_rows[synthetic], max_rows, fold_in(key, "train"))
-    columns = _svm_targets(tables, real, test, targets)
+    test_rows = pick(tables.num_rows[real], max_rows, fold_in(key, "test"))
+    train_rows = pick(tables.num_rows[synthetic], max_rows, fold_in(key, "train"))
+    columns = _svm_targets(tables, real, test_rows, targets)
+    test = _Part(real, test_rows)
+    train = _Part(synthetic, train_rows)
     with one_thread():
-        wrong = [_wrong(tables, column, (real, test), (synthetic, train)) for column in columns]
-    return float(np.mean(wrong))
+        error_rates = [_error_rate(tables, column, train, test) for column in columns]
+    return float(np.mean(error_rates))
+
+
+class _Part(NamedTuple):
+    """Some rows of a table."""
+
+    table: str
+    rows: Rows
+
+    def values(self, column: AlignedColumn) -> NDArray[Any]:
+        """Return the rows' values in a column."""
+        values: NDArray[Any] = column.values[self.table][self.rows]
+        return values
 
 
 def _svm_targets(
     tables: Aligned, real: str, rows: Rows, names: Sequence[str] | None
 ) -> list[AlignedColumn]:
+    """Return the named columns, or all categorical ones with two values, as targets."""
+
     def varies(column: AlignedColumn) -> bool:
         return len(np.unique(column.values[real][rows])) > 1
 
@@ -463,49 +528,56 @@ def _svm_targets(
     return columns
 
 
-def _wrong(
-    tables: Aligned, column: AlignedColumn, test: tuple[str, Rows], train: tuple[str, Rows]
-) -> float:
+def _error_rate(tables: Aligned, column: AlignedColumn, train: _Part, test: _Part) -> float:
+    """Return the share of test rows whose class a support vector machine gets wrong."""
     from sklearn.svm import SVC
 
-    truth = column.values[test[0]][test[1]]
-    classes = main_classes(truth, CLASSES)
-    y = as_classes(column.values[train[0]][train[1]], classes)
+    test_values = test.values(column)
+    classes = main_classes(test_values, CLASSES)
+    truth = as_classes(test_values, classes)
+    y = as_classes(train.values(column), classes)
     X, Z = _standardised(tables, column.name, train, test)
-    alone = len(np.unique(y)) < 2
-    model = Constant(float(y[0])) if alone else SVC(kernel="rbf", gamma="auto").fit(X, y)
-    return float((model.predict(Z) != as_classes(truth, classes)).mean())
+    # The machine refuses rows of one class, from which there is one answer to learn.
+    if len(np.unique(y)) < 2:
+        model: Any = Constant(float(y[0]))
+    else:
+        model = SVC(kernel="rbf", gamma="auto").fit(X, y)
+    return float((model.predict(Z) != truth).mean())
 
 
 def _standardised(
-    tables: Aligned, without: str, train: tuple[str, Rows], test: tuple[str, Rows]
+    tables: Aligned, without: str, train: _Part, test: _Part
 ) -> tuple[Floats, Floats]:
-    """Features of both, scaled by the training rows."""
-    ours: list[Floats] = []
-    theirs: list[Floats] = []
+    """Return the features of both, scaled by the training rows."""
+    train_features: list[Floats] = []
+    test_features: list[Floats] = []
     for column in tables.columns:
         if column.name == without:
             continue
-        x, z = (column.values[table][rows] for table, rows in (train, test))
+        x = train.values(column)
+        z = test.values(column)
         if column.numeric:
-            middle = np.nanmedian(x) if not np.isnan(x).all() else 0.0
-            ours.append(np.nan_to_num(x, nan=middle)[:, None])
-            theirs.append(np.nan_to_num(z, nan=middle)[:, None])
+            median = np.nanmedian(x) if not np.isnan(x).all() else 0.0
+            train_features.append(np.nan_to_num(x, nan=median)[:, None])
+            test_features.append(np.nan_to_num(z, nan=median)[:, None])
         else:
+            # Rarer values have no indicator, and neither have those that no training row has.
             frequent = main_classes(x, LABELS)
-            ours.append((x[:, None] == frequent).astype(np.float64))
-            theirs.append((z[:, None] == frequent).astype(np.float64))
-    X, Z = np.hstack(ours), np.hstack(theirs)
-    mean, spread = X.mean(axis=0), X.std(axis=0)
-    spread[spread == 0] = 1.0
-    return (X - mean) / spread, (Z - mean) / spread
+            train_features.append((x[:, None] == frequent).astype(np.float64))
+            test_features.append((z[:, None] == frequent).astype(np.float64))
+    X = np.hstack(train_features)
+    Z = np.hstack(test_features)
+    mean = X.mean(axis=0)
+    deviation = X.std(axis=0)
+    deviation[deviation == 0] = 1.0
+    return (X - mean) / deviation, (Z - mean) / deviation
 
 
 # FLAIM's experiment
 
 
 def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: Key) -> float:
-    """AUC on real rows of gradient boosting trained on synthetic rows.
+    """Return the AUC on real rows of gradient boosting trained on synthetic rows.
 
     100 trees of depth 4 with learning rate 0.1, as FLAIM's experiments (Maddock, Cormode and
     Maple, KDD 2024); the features are the codes of all other attributes. With more than two
@@ -532,18 +604,20 @@ def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: 
     require_rows(synthetic, "synthetic")
     require_rows(real_test, "real_test")
     require_same_domain(real_test, synthetic)
-    known = real_test.domain.names
-    if target not in known:
-        raise InputError(f"target={target!r} is no attribute; choose from {', '.join(known)}")
-    if len(known) < 2:
+    names = real_test.domain.names
+    if target not in names:
+        raise InputError(f"target={target!r} is no attribute; choose from {', '.join(names)}")
+    if len(names) < 2:
         raise InputError(f"target={target!r} is the only attribute; there is nothing to learn from")
-    truth, seen = real_test.column(target), np.unique(synthetic.column(target))
+    truth = real_test.column(target)
+    labels = synthetic.column(target)
+    classes = np.unique(labels)
     if len(np.unique(truth)) < 2:
         raise InputError(
             f"real_test has one class of {target!r}, for which AUC is not defined; choose another "
             "target, or rows with two classes"
         )
-    if len(seen) < 2:
+    if len(classes) < 2:
         warnings.warn(
             f"AUC is NaN: all {synthetic.num_rows} synthetic rows have the same {target!r}, so "
             "there is nothing to learn",
@@ -556,21 +630,32 @@ def train_on_synthetic(synthetic: Codes, real_test: Codes, target: str, *, key: 
     model = HistGradientBoostingClassifier(
         max_iter=100, max_depth=4, learning_rate=0.1, early_stopping=False, random_state=seed
     )
-    X, Z = (
-        np.column_stack([rows.column(n).astype(np.float32) for n in known if n != target])
-        for rows in (synthetic, real_test)
-    )
+    X = _codes_without(synthetic, target)
+    Z = _codes_without(real_test, target)
     with one_thread():
-        probability = model.fit(X, synthetic.column(target)).predict_proba(Z)
-    return _macro_auc(truth, probability, seen)
+        probability = model.fit(X, labels).predict_proba(Z)
+    return _macro_auc(truth, probability, classes)
 
 
-def _macro_auc(truth: NDArray[Any], probability: Floats, seen: NDArray[Any]) -> float:
-    """Mean one-vs-rest AUC over the classes in `truth`."""
+def _codes_without(rows: Codes, target: str) -> NDArray[np.float32]:
+    """Return the codes of all attributes but one, as features."""
+    names = [name for name in rows.domain.names if name != target]
+    return np.column_stack([rows.column(name).astype(np.float32) for name in names])
+
+
+def _macro_auc(truth: NDArray[Any], probability: Floats, classes: NDArray[Any]) -> float:
+    """Return the mean one-vs-rest AUC over the classes in `truth`.
+
+    `classes` are those that the model has learnt, one for each column of its probabilities.
+    """
     from sklearn.metrics import roc_auc_score
 
-    known, areas = seen.tolist(), []
+    columns = {label: place for place, label in enumerate(classes.tolist())}
+    areas = []
     for label in np.unique(truth).tolist():
-        column = probability[:, known.index(label)] if label in known else None
-        areas.append(0.5 if column is None else float(roc_auc_score(truth == label, column)))
+        if label in columns:
+            area = float(roc_auc_score(truth == label, probability[:, columns[label]]))
+        else:
+            area = 0.5  # a class that was never shown is not distinguished from the others
+        areas.append(area)
     return float(np.mean(areas))

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from siloweave.report.plots import Picture
 
 _FRAME_COLUMNS = (
-    *("name", "family", "value", "low", "high", "ceiling", "floor", "better", "unit", "source"),
+    "name",
+    "family",
+    "value",
+    "low",
+    "high",
+    "ceiling",
+    "floor",
+    "better",
+    "unit",
+    "source",
     "note",
 )
 Better = Literal["higher", "lower"]
@@ -145,7 +154,7 @@ class Scores(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the scores."""
+        """The scores' names, in the order of `parts`."""
         return tuple(part.name for part in self.parts)
 
     def __getitem__(self, name: str) -> Score:
@@ -159,12 +168,13 @@ class Scores(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as dictionaries, lists, text and numbers."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        builtins: dict[str, Any] = msgspec.to_builtins(self)
+        return builtins
 
     def to_json(self) -> str:
         """Return JSON text; `from_json` reads it back."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
+        compact = msgspec.json.encode(self)
+        return msgspec.json.format(compact, indent=2).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Scores:
@@ -190,8 +200,12 @@ class Scores(msgspec.Struct, frozen=True):
         """
         rows = []
         for part in self.parts:
+            row = msgspec.structs.asdict(part)
+            # A frame has a number in a cell, and no pair.
             low, high = part.interval or (None, None)
-            rows.append({**msgspec.structs.asdict(part), "low": low, "high": high})
+            row["low"] = low
+            row["high"] = high
+            rows.append(row)
         return frame_of(rows, _FRAME_COLUMNS, kind)
 
     def plot(self, column: str | None = None) -> Picture:
@@ -210,17 +224,21 @@ class Scores(msgspec.Struct, frozen=True):
         from siloweave.report.plots import Picture
 
         if column is None:
-            drawn = pairs_chart(msgspec.to_builtins(self.associations))
-            if drawn is None:
+            chart = pairs_chart(msgspec.to_builtins(self.associations))
+            if chart is None:
                 raise InputError("there is one column and no pair of columns; name the column")
-            return Picture(drawn["svg"])
-        found = {one.name: one for one in self.columns}
-        if column not in found:
-            raise InputError(f"column={column!r} was not compared; there are {', '.join(found)}")
-        return Picture(column_chart(msgspec.to_builtins(found[column]))["svg"])
+            return Picture(chart["svg"])
+
+        histograms = {histogram.name: histogram for histogram in self.columns}
+        if column not in histograms:
+            names = ", ".join(histograms)
+            raise InputError(f"column={column!r} was not compared; there are {names}")
+        chart = column_chart(msgspec.to_builtins(histograms[column]))
+        return Picture(chart["svg"])
 
     def __str__(self) -> str:
-        return "\n".join([scored(self.to_dict()["parts"]), *_text(self)])
+        summary = scored(self.to_dict()["parts"])
+        return "\n".join([summary, *_text(self)])
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{count} {name}" for name, count in self.settings.rows.items())
@@ -228,12 +246,37 @@ class Scores(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         heads = ["score", "value", "interval", "ceiling", "floor", "better"]
-        return html_table(repr(self), heads, [(p.name, *_cells(p)) for p in self.parts])
+        rows = [(part.name, *_cells(part)) for part in self.parts]
+        return html_table(repr(self), heads, rows)
 
 
 def _text(scores: Scores) -> list[str]:
-    rows = [("", "value", "95% interval or spread", "ceiling", "floor", "better", "unit")]
-    family, notes = "", []
+    """Return the lines of the table of scores, its notes, and how it was made."""
+    rows, notes = _rows_and_notes(scores)
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = [_line(row, widths) for row in rows]
+    lines += [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
+    if scores.not_measured:
+        lines.append("not measured")
+        lines += [f"  {gap.name}: {gap.reason}" for gap in scores.not_measured]
+
+    settings = scores.settings
+    counts = ", ".join(f"{count} {name}" for name, count in settings.rows.items())
+    lines.append(f"rows: {counts}; at most {settings.max_rows} per fit; seed {settings.seed}")
+    lines.append(f"ceiling: {settings.ceiling}")
+    lines.append(f"floor: {settings.floor}")
+    if settings.left_out:
+        lines.append(f"ids and texts, not compared: {', '.join(settings.left_out)}")
+    return lines
+
+
+def _rows_and_notes(scores: Scores) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return the table's rows, a heading above each family, and the notes below it by number."""
+    rows: list[tuple[str, ...]] = [
+        ("", "value", "95% interval or spread", "ceiling", "floor", "better", "unit")
+    ]
+    notes: list[str] = []
+    family = ""
     for part in scores.parts:
         if part.family != family:
             family = part.family
@@ -243,37 +286,33 @@ def _text(scores: Scores) -> list[str]:
             notes.append(part.note)
             mark = f" [{len(notes)}]"
         rows.append((f"  {part.name}{mark}", *_cells(part), part.unit))
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = [_line(row, widths) for row in rows]
-    lines += [f"[{i}] {note}" for i, note in enumerate(notes, 1)]
-    if scores.not_measured:
-        lines.append("not measured")
-        lines += [f"  {gap.name}: {gap.reason}" for gap in scores.not_measured]
-    settings = scores.settings
-    counts = ", ".join(f"{count} {name}" for name, count in settings.rows.items())
-    lines.append(f"rows: {counts}; at most {settings.max_rows} per fit; seed {settings.seed}")
-    lines += [f"ceiling: {settings.ceiling}", f"floor: {settings.floor}"]
-    if settings.left_out:
-        lines.append(f"ids and texts, not compared: {', '.join(settings.left_out)}")
-    return lines
+    return rows, notes
 
 
 def _cells(part: Score) -> tuple[str, str, str, str, str]:
-    """Value, interval, ceiling, floor and direction as a table prints them."""
-    interval = "" if part.interval is None else " to ".join(map(_number, part.interval))
-    return _number(part.value), interval, _number(part.ceiling), _number(part.floor), part.better
+    """Return value, interval, ceiling, floor and direction as a table prints them."""
+    interval = ""
+    if part.interval is not None:
+        low, high = part.interval
+        interval = f"{_number(low)} to {_number(high)}"
+    value = _number(part.value)
+    ceiling = _number(part.ceiling)
+    floor = _number(part.floor)
+    return value, interval, ceiling, floor, part.better
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """Numbers to the right of their columns, text to the left."""
-    cells = [
-        cell.rjust(width) if 1 <= i < 5 else cell.ljust(width)
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
+    """Align a row's cells: numbers to the right of their columns, text to the left."""
+    cells = []
+    for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        is_number = 1 <= place < 5  # value, interval, ceiling and floor
+        padded = cell.rjust(width) if is_number else cell.ljust(width)
+        cells.append(padded)
     return "  ".join(cells).rstrip()
 
 
 def _number(value: float | None) -> str:
+    """Write a number with about four digits; a dash if it is missing."""
     if value is None:
         return "–"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.4f}"

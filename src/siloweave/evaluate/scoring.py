@@ -86,9 +86,15 @@ TABSTRUCT = "TabStruct, ICLR 2026"
 ALAA = "Alaa et al., ICML 2022; TabSyn, ICLR 2024"
 
 FAMILIES = (
-    *("resemblance", "discriminability", "utility", "distances", "marginals"),
-    *("quoted percentages", "likelihood"),
+    "resemblance",
+    "discriminability",
+    "utility",
+    "distances",
+    "marginals",
+    "quoted percentages",
+    "likelihood",
 )
+"""Families of scores, in the order in which they are shown."""
 OF_100 = "of 100"
 MOST = {OF_100: 100.0, "%": 100.0, "0 to 1": 1.0, "0 to 2": 2.0}
 """The largest possible value by unit; of other units, values have no upper end."""
@@ -97,8 +103,10 @@ _WORTH_SAYING_S = 10.0  # seconds after which one wonders whether anything happe
 CELLS = 30
 """Cells of a column's histogram, at most."""
 GROUPS = 10
-T_9, T_2 = 2.262157, 4.302653
-"""The 97.5% points of Student's t with one degree less than there are groups, or folds."""
+T_9 = 2.262157
+"""The 97.5% point of Student's t with nine degrees of freedom, one less than there are groups."""
+T_2 = 4.302653
+"""The same with two degrees of freedom, one less than there are folds."""
 JACKKNIFE = f"jackknife over {GROUPS} groups of rows"
 OVER_FOLDS = f"t interval over {FOLDS} folds"
 RANGE = f"range over {FOLDS} folds"
@@ -192,6 +200,7 @@ def score(
     tables = {"real": real, "synthetic": synthetic}
     if holdout is not None:
         tables["holdout"] = holdout
+
     progress("reading", 0.0)
     aligned = _aligned(tables, schema, unit)
     _check_sizes(aligned)
@@ -201,6 +210,7 @@ def score(
     key = fold_in(seed, "score")
     sides = make_sides(aligned, fold_in(key, "sides"))
     sheet = Sheet(sides)
+
     progress("distinguishing rows", 0.05)
     distinguishing = _add_discriminability(sheet, fold_in(key, "discriminator"), max_rows)
     progress("distinguishing all rows", 0.15)
@@ -208,6 +218,8 @@ def score(
     if thorough:
         progress("looking for neighbours", 0.35)
         _add_support(sheet, fold_in(key, "support"), max_rows)
+
+    # After discriminability: the means over several measures take its propensity score.
     progress("comparing columns", 0.4)
     _add_measures(sheet, key)
     progress("predicting columns", 0.5)
@@ -216,6 +228,7 @@ def score(
     _add_misclassification(sheet, target, fold_in(key, "svm"))
     progress("likelihood", 0.97)
     _add_likelihood(sheet, real, holdout, model, encoder)
+
     settings = ScoreSettings(
         rows={name: aligned.num_rows[name] for name in tables},
         seed=seed,
@@ -228,33 +241,47 @@ def score(
         caps={**CAPS, "rows of XGB-C2ST": detector_rows},
         unit=unit,
     )
-    ours, theirs = (
-        tuple(map(tuple, similarity.associations(sides.tables, table).tolist()))
-        for table in sides.value
+    real_table, synthetic_table = sides.value
+    associations = Associations(
+        names=sides.tables.names,
+        real=_association_rows(sides.tables, real_table),
+        synthetic=_association_rows(sides.tables, synthetic_table),
     )
-    found = Scores(
-        parts=tuple(sorted(sheet.parts, key=lambda part: FAMILIES.index(part.family))),
+    # Measures come in the order of their computation; a reader looks for families.
+    parts = sorted(sheet.parts, key=lambda part: FAMILIES.index(part.family))
+    scores = Scores(
+        parts=tuple(parts),
         not_measured=tuple(sheet.gaps),
         settings=settings,
-        columns=column_histograms(sides.tables, *sides.value),
-        associations=Associations(sides.tables.names, ours, theirs),
+        columns=column_histograms(sides.tables, real_table, synthetic_table),
+        associations=associations,
         distinguishing=distinguishing,
     )
     progress("done", 1.0)
-    return found
+    return scores
+
+
+def _association_rows(tables: Aligned, table: str) -> tuple[tuple[float, ...], ...]:
+    """Return the associations between a table's columns as tuples, which become JSON."""
+    matrix = similarity.associations(tables, table)
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 def _aligned(tables: dict[str, Any], schema: Schema | None, unit: str) -> Aligned:
     """Put tables side by side, with whose each real row is where the unit is a person."""
     rows = {name: read(table) for name, table in tables.items()}
-    real = {name: table for name, table in rows.items() if name != "synthetic"}
-    owners = owners_in(real, unit, schema)  # refuses a unit that is no id column
+
+    # Read the owners before anything else: this refuses a unit that is no id column.
+    real_rows = {name: table for name, table in rows.items() if name != "synthetic"}
+    owners = owners_in(real_rows, unit, schema)
     if unit == ROW:
         return align(rows, schema)
     if "holdout" in owners:
         refuse_shared(owners, "real", "holdout", unit)
-    found = align({name: without_ids(table, unit) for name, table in rows.items()}, schema)
-    return replace(found, owners=owners)
+
+    compared = {name: without_ids(table, unit) for name, table in rows.items()}
+    aligned = align(compared, schema)
+    return replace(aligned, owners=owners)
 
 
 def expected_seconds(
@@ -265,22 +292,32 @@ def expected_seconds(
     Trees are most of it: one for each class of a column that is predicted, over all columns. The
     coefficients are of one core of 2024, measured with 15 to 40 columns and 1,000 to 49,000 rows.
     """
-    rows, columns = max(tables.num_rows.values()), len(tables.columns)
+    rows = max(tables.num_rows.values())
+    columns = len(tables.columns)
     numeric = len(tables.numeric)
-    trees = numeric
-    for column in tables.columns:
-        if not column.numeric:
-            trees += 1 if len(column.labels) <= 2 else min(len(column.labels), CLASSES + 1)
-    pairs, numeric_pairs = (count * (count - 1) / 2 for count in (columns, numeric))
-    fits = 1.2e-6 * min(rows, max_rows) * trees * (columns + 15)
 
-    # Value and ceiling see as many rows as there are, the floor fewer.
-    few = min(rows, max_rows)
-    cells = columns * (2 * min(rows, detector_rows) + min(few, detector_rows))
-    fits += 1.5 + 3e-6 * cells
+    # Utility: each column is predicted, by trees for each of its classes.
+    trees = numeric
+    for column in tables.categorical:
+        classes = len(column.labels)
+        # Two classes take the trees of one; of many, the frequent ones and one for all others.
+        trees += 1 if classes <= 2 else min(classes, CLASSES + 1)
+    fitted_rows = min(rows, max_rows)
+    utility = 1.2e-6 * fitted_rows * trees * (columns + 15)
+
+    # Detectors: value and ceiling see as many rows as there are, the floor fewer.
+    detected_rows = 2 * min(rows, detector_rows) + min(fitted_rows, detector_rows)
+    cells = columns * detected_rows
+    detectors = 1.5 + 3e-6 * cells
     if thorough:
-        fits += 2.5 + 4.5e-6 * cells + 3 * 3e-9 * columns * few**2
-    return 4.0 + fits + 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * (pairs - numeric_pairs)
+        # A second detector, and the distances between all pairs of rows, on each of three sides.
+        detectors += 2.5 + 4.5e-6 * cells + 3 * 3e-9 * columns * fitted_rows**2
+
+    # Associations: a pair of numeric columns takes longer than one with a category.
+    pairs = columns * (columns - 1) / 2
+    numeric_pairs = numeric * (numeric - 1) / 2
+    associations = 6.6e-6 * rows * numeric_pairs + 1.5e-6 * rows * (pairs - numeric_pairs)
+    return 4.0 + utility + detectors + associations
 
 
 def with_forecast(progress: Progress, seconds: float) -> Progress:
@@ -292,45 +329,68 @@ def with_forecast(progress: Progress, seconds: float) -> Progress:
     """
     if seconds < _WORTH_SAYING_S:
         return progress
+    forecast = f"about {duration(round(seconds))} of one core in all"
 
-    def told(text: str, done: float) -> None:
-        progress(f"{text} (about {duration(round(seconds))} of one core in all)", done)
+    def progress_with_forecast(text: str, done: float) -> None:
+        progress(f"{text} ({forecast})", done)
 
-    return told
+    return progress_with_forecast
 
 
 def _check(
     max_rows: int, detector_rows: int, model: DensitySource | None, encoder: Encoder | None
 ) -> None:
+    """Refuse limits with which nothing is learnt, and a model without its encoder."""
     whole("max_rows", max_rows, LEAST_ROWS)  # with fewer the trees learn nothing
     whole("detector_rows", detector_rows, LEAST_ROWS)
     if (model is None) != (encoder is None):
-        lacking = "encoder" if encoder is None else "model"
-        raise InputError(f"the likelihood takes a model and its encoder; {lacking} is missing")
+        missing_argument = "encoder" if encoder is None else "model"
+        raise InputError(
+            f"the likelihood takes a model and its encoder; {missing_argument} is missing"
+        )
 
 
 def _check_sizes(tables: Aligned) -> None:
+    """Refuse numbers whose squares overflow; scores over them would be NaN without a reason."""
     for column in tables.numeric:
-        for which, values in column.values.items():
+        for table, values in column.values.items():
             if (np.abs(values) > LARGEST).any():
                 raise DataError(
-                    f"{which}: column {column.name!r} holds numbers beyond {LARGEST:g} in size, "
+                    f"{table}: column {column.name!r} holds numbers beyond {LARGEST:g} in size, "
                     "and float64 holds no sums of squares of such numbers; give the column in a "
                     "larger unit, or as its logarithm"
                 )
 
 
 def _check_target(tables: Aligned, target: str | None) -> None:
+    """Refuse a target that is no column, or one that holds ids."""
+    names = ", ".join(tables.names)
     if target in tables.left_out:
         raise InputError(
             f"target={target!r} holds ids, which nothing predicts; choose from "
-            f"{', '.join(tables.names)}, or declare its kind in a schema"
+            f"{names}, or declare its kind in a schema"
         )
     if target is not None and target not in tables.names:
-        raise InputError(f"target={target!r} is no column; choose from {', '.join(tables.names)}")
+        raise InputError(f"target={target!r} is no column; choose from {names}")
 
 
 # The three comparisons behind each score
+
+
+class Comparison(NamedTuple):
+    """A measure's value with what it is read beside.
+
+    Attributes:
+        value: Of the synthetic table.
+        ceiling: Of two real tables; None where it could not be computed.
+        floor: Of the table with shuffled columns; None where it could not be computed.
+        note: Why ceiling or floor could not be computed; empty where both could.
+    """
+
+    value: float
+    ceiling: float | None
+    floor: float | None
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,19 +412,28 @@ class Sides:
         """The real rows that models are tested on, which no ceiling model has seen."""
         return self.ceiling[0] if self.ceiling else self.value[0]
 
-    def compare(self, compute: Compute) -> tuple[float, float | None, float | None, str]:
-        """Value, ceiling and floor, and why one of those is missing; InputError without a value."""
+    def compare(self, compute: Compute) -> Comparison:
+        """Compute a measure's value, ceiling and floor.
+
+        Raises:
+            InputError: There is no value. Without a ceiling or a floor a note says why.
+        """
         value = compute(*self.value)
-        others: list[float | None] = []
+
+        bounds: dict[str, float | None] = {}
         notes = []
         for name, pair in (("ceiling", self.ceiling), ("floor", self.floor)):
-            found = None
+            bounds[name] = None
+            if pair is None:
+                continue
             try:
-                found = None if pair is None else compute(*pair)
+                bound = compute(*pair)
             except InputError as error:
                 notes.append(f"no {name}: {error}")
-            others.append(found if found is None or np.isfinite(found) else None)
-        return value, others[0], others[1], "; ".join(notes)
+                continue
+            if np.isfinite(bound):
+                bounds[name] = bound
+        return Comparison(value, bounds["ceiling"], bounds["floor"], "; ".join(notes))
 
 
 def make_sides(tables: Aligned, key: Key) -> Sides:
@@ -373,7 +442,6 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
     Of tables named ``real``, ``synthetic`` and perhaps ``holdout``; without a holdout the ceiling
     compares one half of the real rows to the other. The key halves rows and shuffles columns.
     """
-    count = tables.num_rows["real"]
     sides = Sides(
         tables=_with_floor(tables, fold_in(key, "floor")),
         value=("real", "synthetic"),
@@ -381,31 +449,45 @@ def make_sides(tables: Aligned, key: Key) -> Sides:
         floor=("real", "floor"),
         ceiling_text="none: one real row has no other half",
     )
-    if "holdout" in tables.num_rows:
-        text = f"the {tables.num_rows['holdout']} holdout rows against the real ones"
-        if "holdout" in tables.owners:
-            people = len(np.unique(tables.owners["holdout"]))
-            text = f"the {tables.num_rows['holdout']} rows of {people} persons held out against "
-            text += "the real ones"
-        return replace(sides, ceiling=("real", "holdout"), ceiling_text=text)
-    whose, _ = relabelled(tables.owners_of("real"))
-    units = int(whose.max()) + 1
-    if units < 2:
-        if count > 1:
+    if "holdout" not in tables.num_rows:
+        return _with_halves(sides, fold_in(key, "halves"))
+
+    rows = tables.num_rows["holdout"]
+    text = f"the {rows} holdout rows against the real ones"
+    if "holdout" in tables.owners:
+        persons = len(np.unique(tables.owners["holdout"]))
+        text = f"the {rows} rows of {persons} persons held out against the real ones"
+    return replace(sides, ceiling=("real", "holdout"), ceiling_text=text)
+
+
+def _with_halves(sides: Sides, key: Key) -> Sides:
+    """Add a ceiling of two halves of the real rows, or say why there can be no such ceiling."""
+    owners, _ = relabelled(sides.tables.owners_of("real"))
+    num_rows = len(owners)
+    num_units = int(owners.max()) + 1
+    if num_units < 2:
+        if num_rows > 1:
             sides = replace(sides, ceiling_text="none: one person has no other half")
         return sides
-    order = generator(fold_in(key, "halves")).permutation(units)
+
+    # Whole units are halved: rows of a person in both halves would make the ceiling too high.
+    order = generator(key).permutation(num_units)
+    middle = (num_units + 1) // 2
+    first_half = rows_of_units(owners, order[:middle])
+    second_half = rows_of_units(owners, order[middle:])
     pair = ("half", "other half")
-    parts = order[: (units + 1) // 2], order[(units + 1) // 2 :]
-    halves = [rows_of_units(whose, part) for part in parts]
-    for name, rows in zip(pair, halves, strict=True):
-        sides = replace(sides, tables=sides.tables.with_rows(name, "real", rows))
-    if any(column.missing(half).all() for column in sides.tables.columns for half in pair):
-        text = "none: a column has no value in one half of the real rows; give a holdout"
-        return replace(sides, ceiling_text=text)
-    halved = "rows" if units == count else "persons"
+    tables = sides.tables
+    for name, rows in zip(pair, (first_half, second_half), strict=True):
+        tables = tables.with_rows(name, "real", rows)
+    sides = replace(sides, tables=tables)
+
+    for column in tables.columns:
+        if any(column.missing(half).all() for half in pair):
+            text = "none: a column has no value in one half of the real rows; give a holdout"
+            return replace(sides, ceiling_text=text)
+    halved = "rows" if num_units == num_rows else "persons"
     text = (
-        f"one random half of the real {halved} against the other ({len(halves[1])} rows); "
+        f"one random half of the real {halved} against the other ({len(second_half)} rows); "
         "no holdout was given, and with so few rows it is noisier than the value"
     )
     return replace(sides, ceiling=pair, ceiling_text=text)
@@ -415,61 +497,75 @@ def _with_floor(tables: Aligned, key: Key) -> Aligned:
     """Add the real table with each column shuffled on its own."""
     columns = []
     for column in tables.columns:
-        mixed = generator(fold_in(key, column.name)).permutation(column.values["real"])
-        columns.append(replace(column, values={**column.values, "floor": mixed}))
-    counts = {**tables.num_rows, "floor": tables.num_rows["real"]}
-    return Aligned(tuple(columns), counts, tables.left_out, tables.owners)
+        shuffled = generator(fold_in(key, column.name)).permutation(column.values["real"])
+        values = {**column.values, "floor": shuffled}
+        columns.append(replace(column, values=values))
+    num_rows = {**tables.num_rows, "floor": tables.num_rows["real"]}
+    # No owners: columns that were shuffled on their own belong to nobody.
+    return Aligned(tuple(columns), num_rows, tables.left_out, tables.owners)
 
 
 def _without_tenths(sides: Sides, key: Key) -> list[Aligned]:
-    """The real and the synthetic table ten times, each time without another tenth of the units.
+    """Return the tables ten times, each time without another tenth of their units.
 
-    Empty where a table has fewer than twenty rows, or a column lost its last value.
+    Only the real and the synthetic table lose units. The list is empty where one of them has fewer
+    than twenty, or a column lost its last value.
     """
     tables = sides.tables
-    owners = {name: relabelled(tables.owners_of(name))[0] for name in sides.value}
-    units = {name: int(whose.max()) + 1 for name, whose in owners.items()}
-    if min(units.values()) < 2 * GROUPS:
-        return []
-    groups = {
-        name: (generator(fold_in(key, name)).permutation(units[name]) % GROUPS)[owners[name]]
-        for name in sides.value
-    }
-    found = []
-    for g in range(GROUPS):
-        less = tables
-        for name in sides.value:
-            less = less.with_rows(name, name, np.flatnonzero(groups[name] != g))
-        if any(c.missing(name).all() for c in less.columns for name in sides.value):
+
+    # Assign each row of both tables to a group, by its unit.
+    groups = {}
+    for name in sides.value:
+        owners, _ = relabelled(tables.owners_of(name))
+        num_units = int(owners.max()) + 1
+        if num_units < 2 * GROUPS:
             return []
-        found.append(less)
-    return found
+        group_of_unit = generator(fold_in(key, name)).permutation(num_units) % GROUPS
+        groups[name] = group_of_unit[owners]
+
+    reduced_tables = []
+    for group in range(GROUPS):
+        reduced = tables
+        for name in sides.value:
+            rows = np.flatnonzero(groups[name] != group)
+            reduced = reduced.with_rows(name, name, rows)
+        for column in reduced.columns:
+            if any(column.missing(name).all() for name in sides.value):
+                return []
+        reduced_tables.append(reduced)
+    return reduced_tables
 
 
 def jackknife(value: float, without: Sequence[float], most: float) -> Band:
-    """95% interval from the values without each of ten groups of rows; None without ten values.
+    """Return a 95% interval from the values without each of ten groups of rows.
 
-    It is cut to what is possible, from 0 to `most`.
+    It is cut to what is possible, from 0 to `most`, and None unless there are ten values.
     """
     if len(without) != GROUPS:
         return None
-    return _within(value, T_9 * float(np.sqrt((GROUPS - 1) * np.var(without))), most)
+    # Chapter 11: the variance is (n - 1)/n times the sum of squared deviations.
+    standard_error = float(np.sqrt((GROUPS - 1) * np.var(without)))
+    return _within(value, T_9 * standard_error, most)
 
 
 def over_folds(value: float, folds: Sequence[float], most: float) -> Band:
-    """95% interval from the values of three folds, each with a model of its own.
+    """Return a 95% interval from the values of three folds, each with a model of its own.
 
     Example:
         >>> low, high = over_folds(0.5, (0.49, 0.5, 0.51), 1.0)
         >>> round(low, 4), round(high, 4)
         (0.4752, 0.5248)
     """
-    return _within(value, T_2 * float(np.std(folds, ddof=1)) / float(np.sqrt(len(folds))), most)
+    deviation = float(np.std(folds, ddof=1))
+    half_width = T_2 * deviation / float(np.sqrt(len(folds)))
+    return _within(value, half_width, most)
 
 
-def _within(value: float, half: float, most: float) -> tuple[float, float]:
-    """An interval of half a width either side, cut to what is possible."""
-    return max(0.0, value - half), min(most, value + half)
+def _within(value: float, half_width: float, most: float) -> tuple[float, float]:
+    """Return the interval of half a width either side, cut to what is possible."""
+    low = max(0.0, value - half_width)
+    high = min(most, value + half_width)
+    return low, high
 
 
 class Heading(NamedTuple):
@@ -509,32 +605,50 @@ class Sheet:
         A note or interval that takes computing is computed where there is a value.
         """
         try:
-            value, ceiling, floor, gaps = self.sides.compare(compute)
+            comparison = self.sides.compare(compute)
         except InputError as error:
-            self.gaps.append(NotMeasured(heading.name, str(error)))
+            self.add_gap(heading.name, str(error))
             return False
+        value = comparison.value
         if not np.isfinite(value):
             reason = f"it came out as {value}; are there numbers near the largest that float64 has?"
-            self.gaps.append(NotMeasured(heading.name, reason))
+            self.add_gap(heading.name, reason)
             return False
+
         band = interval(value)
-        remarks = (note if isinstance(note, str) else note(), gaps)
-        text = "; ".join(remark for remark in remarks if remark)
-        self.append(heading, (value, ceiling, floor), text, band, interval_by)
+        text = note if isinstance(note, str) else note()
+        remarks = [remark for remark in (text, comparison.note) if remark]
+        comparison = comparison._replace(note="; ".join(remarks))
+        self.append(heading, comparison, band, interval_by)
         return True
+
+    def add_gap(self, name: str, reason: str) -> None:
+        """Append a measure that does not apply, and why."""
+        self.gaps.append(NotMeasured(name, reason))
 
     def append(
         self,
         heading: Heading,
-        numbers: tuple[float, float | None, float | None],
-        note: str,
+        comparison: Comparison,
         band: Band = None,
         interval_by: str = JACKKNIFE,
     ) -> None:
-        """Append a score of a value, a ceiling and a floor."""
-        name, family, better, unit, source = heading
-        by = interval_by if band else ""
-        self.parts.append(Score(name, family, *numbers, better, unit, source, note, band, by))
+        """Append a score."""
+        band_source = interval_by if band else ""
+        part = Score(
+            name=heading.name,
+            family=heading.family,
+            value=comparison.value,
+            ceiling=comparison.ceiling,
+            floor=comparison.floor,
+            better=heading.better,
+            unit=heading.unit,
+            source=heading.source,
+            note=comparison.note,
+            interval=band,
+            interval_by=band_source,
+        )
+        self.parts.append(part)
 
 
 # Measures that fit no model, and the two papers' means over some of them
@@ -554,91 +668,144 @@ class Measure:
 
 
 def _measures(key: Key) -> list[Measure]:
-    """All of them, in the order in which they are shown; the key draws marginals."""
-    found = [
+    """Return all measures in the order in which they are shown; the key draws marginals."""
+    return [
+        *_resemblance_measures(),
+        *_distance_measures(),
+        *_marginal_measures(key),
+        *_quoted_percentages(),
+    ]
+
+
+def _resemblance_measures() -> list[Measure]:
+    """Return the similarities that SiloFuse and DP-TLDM report."""
+    kolmogorov_smirnov = _resemblance(
+        "Kolmogorov-Smirnov similarity", similarity.kolmogorov_smirnov_similarity
+    )
+    return [
         _resemblance("column similarity", similarity.column_similarity),
         _resemblance("correlation similarity", similarity.correlation_similarity),
         _resemblance("statistical similarity", similarity.statistical_similarity, DP_TLDM),
         _resemblance("Jensen-Shannon similarity", similarity.jensen_shannon_similarity),
-        replace(
-            _resemblance("Kolmogorov-Smirnov similarity", similarity.kolmogorov_smirnov_similarity),
-            note=lambda t, a, b: (
-                "over numeric columns only; categories have no order" if t.categorical else ""
-            ),
-        ),
+        replace(kolmogorov_smirnov, note=_numeric_only),
+    ]
+
+
+def _distance_measures() -> list[Measure]:
+    """Return the mean distances of columns that Fed-TGAN reports."""
+    return [
         Measure(
             Heading("average JSD", "distances", "lower", "0 to 1", FED_TGAN),
             similarity.average_jsd,
-            lambda t, a, b: "over categorical columns",
+            note=lambda tables, real, synthetic: "over categorical columns",
         ),
         Measure(
             Heading("average Wasserstein distance", "distances", "lower", "real range", FED_TGAN),
-            lambda t, a, b: similarity.average_wasserstein(t, a, b).mean,
-            _unscaled,
+            _wasserstein,
+            note=_unscaled,
         ),
     ]
+
+
+def _marginal_measures(key: Key) -> list[Measure]:
+    """Return the errors of marginals; the key draws those of VertiMRF and of FLAIM."""
+    measures = []
     for ways in (3, 4, 5):
         heading = Heading(f"{ways}-way TVD", "marginals", "lower", "0 to 1", VERTIMRF)
         compute = partial(similarity.marginal_tvd, ways=ways, key=key)
-        found.append(Measure(heading, compute, quick=False))
+        measures.append(Measure(heading, compute, quick=False))
     for reading in ("closure", "queries"):
         heading = Heading(f"workload error ({reading})", "marginals", "lower", "0 to 2", FLAIM)
-        found.append(Measure(heading, partial(_workload, reading, key), quick=False))
-    for which in ("largest", "mean"):
-        heading = Heading(f"{which} invented link", "marginals", "lower", "0 to 1", BERGSMA)
-        found.append(Measure(heading, partial(_invented, which), _invented_pair, quick=False))
+        measures.append(Measure(heading, partial(_workload, reading, key), quick=False))
+    for statistic in ("largest", "mean"):
+        heading = Heading(f"{statistic} invented link", "marginals", "lower", "0 to 1", BERGSMA)
+        compute = partial(_invented, statistic)
+        measures.append(Measure(heading, compute, _invented_pair, quick=False))
+
     heading = Heading("mutual-information error", "marginals", "lower", "0 to 1", TABPC)
-    weighted = "of pairs, weighted by what they share in both tables"
-    found.append(
-        Measure(heading, similarity.information_error, lambda t, a, b: weighted, quick=False)
+    information_error = Measure(
+        heading,
+        similarity.information_error,
+        note=lambda tables, real, synthetic: "of pairs, weighted by what they share in both tables",
+        quick=False,
     )
+    measures.append(information_error)
+    return measures
+
+
+def _quoted_percentages() -> list[Measure]:
+    """Return the two percentages of SDMetrics, and the second one over all pairs of columns."""
     heading = Heading("column shapes", "quoted percentages", "higher", "%", SDMETRICS)
-    found.append(Measure(heading, similarity.column_shapes))
-    strong = " that go together strongly in the real table"
-    found.append(_trends("column pair trends", True, strong))
-    found.append(_trends("column pair trends (all pairs)", False, ""))
-    return found
+    strong_pairs = " that go together strongly in the real table"
+    return [
+        Measure(heading, similarity.column_shapes),
+        _trends("column pair trends", strong=True, which=strong_pairs),
+        _trends("column pair trends (all pairs)", strong=False, which=""),
+    ]
 
 
 def _resemblance(name: str, compute: OfTables, source: str = f"{SILOFUSE}; {DP_TLDM}") -> Measure:
+    """Return the measure of a similarity from 0 to 1, shown from 0 to 100."""
     heading = Heading(name, "resemblance", "higher", OF_100, source)
-    return Measure(heading, lambda t, a, b: 100 * compute(t, a, b))
+    return Measure(heading, lambda tables, real, table: 100 * compute(tables, real, table))
+
+
+def _numeric_only(tables: Aligned, real: str, synthetic: str) -> str:
+    """Note that a measure leaves categorical columns out, where there are any."""
+    return "over numeric columns only; categories have no order" if tables.categorical else ""
+
+
+def _wasserstein(tables: Aligned, real: str, synthetic: str) -> float:
+    """Return the mean Wasserstein distance over the columns that have one."""
+    return similarity.average_wasserstein(tables, real, synthetic).mean
 
 
 def _workload(reading: str, key: Key, tables: Aligned, real: str, synthetic: str) -> float:
-    found = similarity.marginal_error(tables, real, synthetic, key=key)
-    return found.closure if reading == "closure" else found.queries
+    """Return FLAIM's workload error under one of its two readings."""
+    error = similarity.marginal_error(tables, real, synthetic, key=key)
+    return error.closure if reading == "closure" else error.queries
 
 
-def _invented(which: str, tables: Aligned, real: str, synthetic: str) -> float:
+def _invented(statistic: str, tables: Aligned, real: str, synthetic: str) -> float:
+    """Return the largest or the mean link between columns that are independent in real rows."""
     links = similarity.invented_links(tables, real, synthetic)
-    return links.largest if which == "largest" else links.mean
+    return links.largest if statistic == "largest" else links.mean
 
 
 def _invented_pair(tables: Aligned, real: str, synthetic: str) -> str:
+    """Note the pair of columns with the largest invented link."""
     links = similarity.invented_links(tables, real, synthetic)
     first, second = links.columns
     return f"over {links.pairs} pairs that are independent in real rows; {first} and {second} most"
 
 
-def _trends(name: str, strong: bool, which: str) -> Measure:
-    trends = partial(similarity.column_pair_trends, strong=strong)
+def _trends(name: str, *, strong: bool, which: str) -> Measure:
+    """Return the measure of column pair trends, over strong pairs or over all."""
+    compute = partial(similarity.column_pair_trends, strong=strong)
     return Measure(
         Heading(name, "quoted percentages", "higher", "%", SDMETRICS),
-        lambda t, a, b: trends(t, a, b).percent,
-        lambda t, a, b: f"over {trends(t, a, b).pairs} pairs of columns{which}",
+        lambda tables, real, table: compute(tables, real, table).percent,
+        note=lambda tables, real, table: (
+            f"over {compute(tables, real, table).pairs} pairs of columns{which}"
+        ),
     )
 
 
 def _unscaled(tables: Aligned, real: str, synthetic: str) -> str:
+    """Note the columns without a range to scale by, where there are any."""
     left_out = similarity.average_wasserstein(tables, real, synthetic).left_out
-    return f"without columns of one real value: {', '.join(left_out)}" if left_out else ""
+    if not left_out:
+        return ""
+    return f"without columns of one real value: {', '.join(left_out)}"
 
 
 SHARED = (
-    *("column similarity", "correlation similarity", "Jensen-Shannon similarity"),
+    "column similarity",
+    "correlation similarity",
+    "Jensen-Shannon similarity",
     "Kolmogorov-Smirnov similarity",
 )
+"""What both papers' means have in common."""
 MEANS = {
     "resemblance (SiloFuse)": (SILOFUSE, (*SHARED, "propensity")),
     "resemblance (DP-TLDM)": (DP_TLDM, (*SHARED, "statistical similarity")),
@@ -648,28 +815,31 @@ MEANS = {
 def _add_measures(sheet: Sheet, key: Key) -> None:
     """Add every measure that fits no model, then the means; propensity must be there before."""
     sides = sheet.sides
-    tenths = _without_tenths(sides, fold_in(key, "jackknife"))
+    reduced_tables = _without_tenths(sides, fold_in(key, "jackknife"))
     replicates: dict[str, list[float]] = {}
     for measure in _measures(fold_in(key, "marginals")):
-        heading, found = measure.heading, _replicates(measure, sides, tenths)
-        if sheet.add(
+        heading = measure.heading
+        values = _replicates(measure, sides, reduced_tables)
+        is_added = sheet.add(
             heading,
             partial(measure.compute, sides.tables),
             note=partial(measure.note, sides.tables, *sides.value),
-            interval=partial(jackknife, without=found, most=heading.most),
-        ):
-            replicates[heading.name] = found
+            interval=partial(jackknife, without=values, most=heading.most),
+        )
+        if is_added:
+            replicates[heading.name] = values
+
     for name, (source, parts) in MEANS.items():
         heading = Heading(name, "resemblance", "higher", OF_100, source)
         _add_mean(sheet, heading, parts, replicates)
 
 
-def _replicates(measure: Measure, sides: Sides, tenths: list[Aligned]) -> list[float]:
-    """The value without each tenth of the rows; empty where that is slow or not defined."""
+def _replicates(measure: Measure, sides: Sides, reduced_tables: list[Aligned]) -> list[float]:
+    """Return the values without each tenth of the rows; none where that is slow or undefined."""
     if not measure.quick:
         return []
     try:
-        return [measure.compute(less, *sides.value) for less in tenths]
+        return [measure.compute(tables, *sides.value) for tables in reduced_tables]
     except InputError:
         return []
 
@@ -678,140 +848,181 @@ def _add_mean(
     sheet: Sheet, heading: Heading, names: Sequence[str], replicates: dict[str, list[float]]
 ) -> None:
     """Add a mean of parts; one that lacks a part says so."""
-    known = {part.name: part for part in sheet.parts}
-    parts = [known[name] for name in names if name in known]
-    lacking = [name for name in names if name not in known]
+    part_by_name = {part.name: part for part in sheet.parts}
+    parts = [part_by_name[name] for name in names if name in part_by_name]
+    missing_names = [name for name in names if name not in part_by_name]
+
     note = f"the mean of {', '.join(part.name for part in parts)}"
-    if lacking:
-        note += f"; NOT the whole: {', '.join(lacking)} could not be measured"
+    if missing_names:
+        note += f"; NOT the whole: {', '.join(missing_names)} could not be measured"
     value = float(np.mean([part.value for part in parts]))
-    ceiling, floor = (
-        None if None in values else float(np.mean(values))
-        for values in ([getattr(p, side) for p in parts] for side in ("ceiling", "floor"))
-    )
+    ceiling = _mean_unless_missing([part.ceiling for part in parts])
+    floor = _mean_unless_missing([part.floor for part in parts])
     band = _mean_band(value, parts, replicates)
-    sheet.append(heading, (value, ceiling, floor), note, band)
+    sheet.append(heading, Comparison(value, ceiling, floor, note), band)
+
+
+def _mean_unless_missing(values: Sequence[float | None]) -> float | None:
+    """Return the mean of values, or None where one of them is missing."""
+    present = [value for value in values if value is not None]
+    if len(present) < len(values):
+        return None
+    return float(np.mean(present))
 
 
 def _mean_band(value: float, parts: list[Score], replicates: dict[str, list[float]]) -> Band:
-    """Interval of a mean: the quick parts together, and propensity, whose rows are others."""
-    quick = [replicates[part.name] for part in parts if part.name in replicates]
-    rest = [part for part in parts if part.name not in replicates]
-    if not quick or not all(quick) or any(part.interval is None for part in rest):
+    """Return the interval of a mean: the quick parts together, then propensity's own.
+
+    Quick parts vary together, since their replicates leave out the same rows; propensity is
+    measured on other rows, so its half-width is added as that of an independent value.
+    """
+    quick_values = [replicates[part.name] for part in parts if part.name in replicates]
+    other_parts = [part for part in parts if part.name not in replicates]
+    if not quick_values or not all(quick_values):
         return None
-    joint = jackknife(50.0, np.mean(quick, axis=0).tolist(), 100.0)
-    halves = [0.0 if joint is None else (joint[1] - joint[0]) / 2 * len(quick)]
-    halves += [max(abs(end - part.value) for end in part.interval or ()) for part in rest]
-    return _within(value, float(np.hypot.reduce(halves)) / len(parts), 100.0)
+    if any(part.interval is None for part in other_parts):
+        return None
+
+    # Taken around 50, where an interval is not cut at 0 or 100; only its width is used.
+    joint = jackknife(50.0, np.mean(quick_values, axis=0).tolist(), 100.0)
+    joint_half_width = 0.0 if joint is None else (joint[1] - joint[0]) / 2
+    half_widths = [joint_half_width * len(quick_values)]
+    for part in other_parts:
+        # The longer arm: one end may have been cut.
+        half_widths.append(max(abs(end - part.value) for end in part.interval or ()))
+    half_width = float(np.hypot.reduce(half_widths)) / len(parts)
+    return _within(value, half_width, 100.0)
 
 
 # Scores of fitted models: discriminability, utility, misclassification, likelihood
 
 
 def _add_discriminability(sheet: Sheet, key: Key, max_rows: int) -> tuple[tuple[str, float], ...]:
-    """Add propensity, area under the curve and logistic detection; returns what gives rows away."""
-    sides, family = sheet.sides, "discriminability"
+    """Add propensity, area under the curve and logistic detection.
+
+    Returns the columns that give synthetic rows away, the clearest first.
+    """
+    sides = sheet.sides
+    family = "discriminability"
     fit = partial(discriminate, sides.tables, key=key, max_rows=max_rows)
 
+    # Several scores read the same fits, each of which is made once.
     @cache
-    def trees(real: str, other: str) -> Discriminator:
-        return fit(real, other, rank_columns=(real, other) == sides.value)
+    def trees(real: str, table: str) -> Discriminator:
+        is_value = (real, table) == sides.value
+        return fit(real, table, rank_columns=is_value)
 
     @cache
-    def logistic(real: str, other: str) -> Discriminator:
-        return fit(real, other, linear=True)
+    def logistic(real: str, table: str) -> Discriminator:
+        return fit(real, table, linear=True)
 
-    def folds(judge: Judge, of: Callable[[Discriminator], float], most: float) -> Interval:
-        return lambda value: over_folds(value, [of(f) for f in judge(*sides.value).per_fold], most)
-
-    added = sheet.add(
+    is_added = sheet.add(
         Heading("propensity", family, "higher", OF_100, f"{SILOFUSE}; {DP_TLDM}"),
-        lambda a, b: 100.0 * trees(a, b).propensity,
+        lambda real, table: 100.0 * trees(real, table).propensity,
         note="50 where the trees are always sure, 100 where they never lean either way",
-        interval=folds(trees, lambda fold: 100.0 * fold.propensity, 100.0),
+        interval=_interval(trees, sides.value, lambda fold: 100.0 * fold.propensity, 100.0),
         interval_by=OVER_FOLDS,
     )
     sheet.add(
         Heading("discriminator AUC", family, "lower", "0 to 1", "Lopez-Paz and Oquab, ICLR 2017"),
-        lambda a, b: trees(a, b).auc,
+        lambda real, table: trees(real, table).auc,
         note="0.5 where rows cannot be distinguished; below 0.5 rows stand in both tables",
-        interval=folds(trees, lambda fold: fold.auc, 1.0),
+        interval=_interval(trees, sides.value, lambda fold: fold.auc, 1.0),
         interval_by=OVER_FOLDS,
     )
     sheet.add(
         Heading("logistic detection", family, "higher", OF_100, "SDMetrics"),
-        lambda a, b: 100.0 * logistic(a, b).detection,
+        lambda real, table: 100.0 * logistic(real, table).detection,
         note="100 where a logistic regression cannot distinguish rows; it sees no relation between "
         "columns",
-        # Not cut at 100: a fold with an area below 1/2 is chance too.
-        interval=folds(logistic, lambda fold: 200.0 * (1.0 - fold.auc), 100.0),
+        interval=_interval(logistic, sides.value, _uncut_detection, 100.0),
         interval_by=OVER_FOLDS,
     )
-    return trees(*sides.value).distinguishing if added else ()
+    return trees(*sides.value).distinguishing if is_added else ()
+
+
+def _interval(
+    judge: Judge, pair: Pair, statistic: Callable[[Discriminator], float], most: float
+) -> Interval:
+    """Return how to compute the interval, over its folds, of a statistic of a fit."""
+
+    def over_folds_of_fit(value: float) -> Band:
+        folds = judge(*pair).per_fold
+        return over_folds(value, [statistic(fold) for fold in folds], most)
+
+    return over_folds_of_fit
+
+
+def _uncut_detection(fold: Discriminator) -> float:
+    """Return a fold's detection score, not cut at 100: an area below 1/2 is chance too."""
+    return 200.0 * (1.0 - fold.auc)
 
 
 def _add_detectors(
     sheet: Sheet, key: Key, max_rows: int, detector_rows: int, *, thorough: bool
 ) -> None:
     """Add the detection scores of XGBoost's trees and, if `thorough`, of LightGBM's."""
+    _add_detector(sheet, "XGB-C2ST", XGBOOST, key, max_rows, detector_rows)
+    if thorough:
+        _add_detector(sheet, "LightGBM-C2ST", LIGHTGBM, key, max_rows, detector_rows)
+
+
+def _add_detector(
+    sheet: Sheet, name: str, trees: Trees, key: Key, max_rows: int, detector_rows: int
+) -> None:
+    """Add the detection score of one kind of trees."""
     sides = sheet.sides
 
-    def add(name: str, trees: Trees) -> None:
-        @cache
-        def judged(real: str, other: str) -> Discriminator:
-            # What shuffled columns lack is found in few rows, and a floor need not be exact.
-            most = max_rows if (real, other) == sides.floor else detector_rows
-            return discriminate(
-                sides.tables, real, other, key=fold_in(key, name), max_rows=most, trees=trees
-            )
+    @cache
+    def judge(real: str, table: str) -> Discriminator:
+        # What shuffled columns lack is found in few rows, and a floor need not be exact.
+        is_floor = (real, table) == sides.floor
+        most_rows = max_rows if is_floor else detector_rows
+        fit_key = fold_in(key, name)
+        return discriminate(sides.tables, real, table, key=fit_key, max_rows=most_rows, trees=trees)
 
-        def rows_of(pair: Pair) -> int:
-            return min(detector_rows, *(sides.tables.num_rows[table] for table in pair))
+    def rows_of(pair: Pair) -> int:
+        num_rows = sides.tables.num_rows
+        return min(detector_rows, *(num_rows[table] for table in pair))
 
-        def note() -> str:
-            text = f"{trees.count} rounds on {rows_of(sides.value)} rows of either table"
-            if sides.ceiling and rows_of(sides.ceiling) != rows_of(sides.value):
-                text += f", the ceiling on {rows_of(sides.ceiling)}"
-            return f"{text}; with fewer rows a detector finds less"
+    def note() -> str:
+        rows = rows_of(sides.value)
+        text = f"{trees.count} rounds on {rows} rows of either table"
+        if sides.ceiling and rows_of(sides.ceiling) != rows:
+            text += f", the ceiling on {rows_of(sides.ceiling)}"
+        return f"{text}; with fewer rows a detector finds less"
 
-        sheet.add(
-            Heading(name, "discriminability", "higher", OF_100, f"{TABPC}; SDMetrics"),
-            lambda a, b: 100.0 * judged(a, b).detection,
-            note=note,
-            interval=lambda value: over_folds(
-                value,
-                # Not cut at 100: a fold with an area below 1/2 is chance too.
-                [200.0 * (1.0 - fold.auc) for fold in judged(*sides.value).per_fold],
-                100.0,
-            ),
-            interval_by=OVER_FOLDS,
-        )
-
-    add("XGB-C2ST", XGBOOST)
-    if thorough:
-        add("LightGBM-C2ST", LIGHTGBM)
+    sheet.add(
+        Heading(name, "discriminability", "higher", OF_100, f"{TABPC}; SDMetrics"),
+        lambda real, table: 100.0 * judge(real, table).detection,
+        note=note,
+        interval=_interval(judge, sides.value, _uncut_detection, 100.0),
+        interval_by=OVER_FOLDS,
+    )
 
 
 def _add_support(sheet: Sheet, key: Key, max_rows: int) -> None:
     """Add alpha-precision and beta-recall."""
     sides = sheet.sides
 
+    # Both scores come from the same distances, which are computed once.
     @cache
-    def measured(real: str, other: str) -> Support:
-        return support(sides.tables, real, other, key=key, max_rows=max_rows)
+    def compared(real: str, table: str) -> Support:
+        return support(sides.tables, real, table, key=key, max_rows=max_rows)
 
-    def rows() -> str:
-        return f"{measured(*sides.value).rows} rows of either table, by numbers and indicators"
+    def note() -> str:
+        rows = compared(*sides.value).rows
+        return f"{rows} rows of either table, by numbers and indicators"
 
     sheet.add(
         Heading("alpha-precision", "distances", "higher", OF_100, ALAA),
-        lambda a, b: 100.0 * measured(a, b).alpha_precision,
-        note=rows,
+        lambda real, table: 100.0 * compared(real, table).alpha_precision,
+        note=note,
     )
     sheet.add(
         Heading("beta-recall", "distances", "higher", OF_100, ALAA),
-        lambda a, b: 100.0 * measured(a, b).beta_recall,
-        note=lambda: f"{rows()}; real rows reach about 50, copies of the training rows 100",
+        lambda real, table: 100.0 * compared(real, table).beta_recall,
+        note=lambda: f"{note()}; real rows reach about 50, copies of the training rows 100",
     )
 
 
@@ -819,127 +1030,186 @@ def _add_utility(sheet: Sheet, target: str | None, key: Key, max_rows: int) -> N
     """Add the utility over all columns, and over the target alone."""
     sides = sheet.sides
     names = ["utility", "utility (mean over columns)", "utility of every column"]
+    target_names = []
     if target is not None:
-        names += [f"utility of {target!r}", f"prediction of {target!r}"]
-    others = [pair[1] for pair in (sides.value, sides.ceiling, sides.floor) if pair]
+        target_names = [f"utility of {target!r}", f"prediction of {target!r}"]
+
+    # One call fits the models behind value, ceiling and floor: they share the folds.
+    pairs = [pair for pair in (sides.value, sides.ceiling, sides.floor) if pair]
+    sources = [table for _, table in pairs]
     try:
-        found = utilities(sides.tables, sides.base, others, key=key, max_rows=max_rows)
+        results = utilities(sides.tables, sides.base, sources, key=key, max_rows=max_rows)
     except InputError as error:
-        sheet.gaps += [NotMeasured(name, str(error)) for name in names]
+        for name in names + target_names:
+            sheet.add_gap(name, str(error))
         return
-    left_out = ", ".join(found.left_out)
-    note = f"without columns of one real value: {left_out}" if left_out else ""
-    _add_ratio(sheet, names[0], found, None, note)
-    ours = found.trained_on[sides.value[1]]
-    sheet.add(
-        Heading(names[1], "utility", "higher", OF_100, "ours"),
-        lambda a, b: 100.0 * _mean_utility(found, b),
-        note=lambda: (
-            "mean of macro-F1 and D2; trained on real rows it is "
-            f"{100 * float(np.mean(list(found.real.values()))):.1f}"
-        ),
-        interval=lambda value: _range(value, 100.0 * np.mean(list(ours.values()), axis=0)),
-        interval_by=RANGE,
-    )
-    sheet.add(
-        Heading(names[2], "utility", "higher", "% of real", TABSTRUCT),
-        lambda a, b: found.of_every_column(b)[0],
-        note="mean ratio of balanced accuracies, or of root mean squared errors, of trees alone",
-        interval=lambda value: _range(value, found.of_every_column(sides.value[1])[1]),
-        interval_by=RANGE,
-    )
+
+    _add_utility_over_columns(sheet, results, names)
     if target is None:
         return
-    if target in found.left_out:
-        reason = f"target {target!r}: {found.left_out[target]} in the rows used"
-        sheet.gaps += [NotMeasured(name, reason) for name in names[3:]]
+    if target in results.left_out:
+        reason = f"target {target!r}: {results.left_out[target]} in the rows used"
+        for name in target_names:
+            sheet.add_gap(name, reason)
         return
-    _add_ratio(sheet, names[3], found, (target,), "")
-    unit = "D2" if sides.tables.column(target).numeric else "macro-F1"
+    _add_utility_of_target(sheet, results, target, target_names)
+
+
+def _add_utility_over_columns(sheet: Sheet, results: Utilities, names: Sequence[str]) -> None:
+    """Add the three scores over all columns: a quantile, a mean, and TabStruct's."""
+    ratio_name, mean_name, tabstruct_name = names
+    _, synthetic = sheet.sides.value
+    left_out = ", ".join(results.left_out)
+    note = f"without columns of one real value: {left_out}" if left_out else ""
+    _add_ratio(sheet, ratio_name, results, None, note)
+
+    def mean_note() -> str:
+        mean_of_real = 100 * float(np.mean(list(results.real.values())))
+        return f"mean of macro-F1 and D2; trained on real rows it is {mean_of_real:.1f}"
+
+    def mean_interval(value: float) -> Band:
+        scores_by_target = list(results.trained_on[synthetic].values())
+        return _range(value, 100.0 * np.mean(scores_by_target, axis=0))
+
     sheet.add(
-        Heading(names[4], "utility", "higher", unit, DP_TLDM),
-        lambda a, b: float(np.mean(found.trained_on[b][target])),
-        note=f"trained on real rows it is {float(np.mean(found.real[target])):.4f}",
-        interval=lambda value: _range(value, ours[target]),
+        Heading(mean_name, "utility", "higher", OF_100, "ours"),
+        lambda real, table: 100.0 * _mean_utility(results, table),
+        note=mean_note,
+        interval=mean_interval,
+        interval_by=RANGE,
+    )
+
+    def tabstruct_interval(value: float) -> Band:
+        _, folds = results.of_every_column(synthetic)
+        return _range(value, folds)
+
+    sheet.add(
+        Heading(tabstruct_name, "utility", "higher", "% of real", TABSTRUCT),
+        lambda real, table: results.of_every_column(table)[0],
+        note="mean ratio of balanced accuracies, or of root mean squared errors, of trees alone",
+        interval=tabstruct_interval,
+        interval_by=RANGE,
+    )
+
+
+def _add_utility_of_target(
+    sheet: Sheet, results: Utilities, target: str, names: Sequence[str]
+) -> None:
+    """Add how well the target alone is predicted, beside real rows and as it is."""
+    ratio_name, prediction_name = names
+    _, synthetic = sheet.sides.value
+    _add_ratio(sheet, ratio_name, results, (target,), "")
+
+    # Not a share of real rows but the score itself, in the unit of the target's kind.
+    unit = "D2" if sheet.sides.tables.column(target).numeric else "macro-F1"
+    sheet.add(
+        Heading(prediction_name, "utility", "higher", unit, DP_TLDM),
+        lambda real, table: float(np.mean(results.trained_on[table][target])),
+        note=f"trained on real rows it is {float(np.mean(results.real[target])):.4f}",
+        interval=lambda value: _range(value, results.trained_on[synthetic][target]),
         interval_by=RANGE,
     )
 
 
 def _add_ratio(
-    sheet: Sheet, name: str, found: Utilities, targets: tuple[str, ...] | None, note: str
+    sheet: Sheet, name: str, results: Utilities, targets: tuple[str, ...] | None, note: str
 ) -> None:
+    """Add the utility of some targets as a share of the real rows' own."""
+    _, synthetic = sheet.sides.value
+
+    def interval(value: float) -> Band:
+        _, folds = results.ratio(synthetic, targets)
+        return _range(value, folds)
+
     sheet.add(
         Heading(name, "utility", "higher", "% of real", f"{DP_TLDM}; {SILOFUSE}"),
-        lambda a, b: found.ratio(b, targets)[0],
+        lambda real, table: results.ratio(table, targets)[0],
         note=note,
-        interval=lambda value: _range(value, found.ratio(sheet.sides.value[1], targets)[1]),
+        interval=interval,
         interval_by=RANGE,
     )
 
 
-def _mean_utility(found: Utilities, table: str) -> float:
-    if not found.real:
+def _mean_utility(results: Utilities, table: str) -> float:
+    """Return the mean of a table's scores over targets and folds."""
+    if not results.real:
         raise InputError("every column has one real value; there is no target to predict")
-    return float(np.mean(list(found.trained_on[table].values())))
+    return float(np.mean(list(results.trained_on[table].values())))
 
 
 def _range(value: float, folds: Sequence[float] | Floats) -> Band:
-    ends = [value, *map(float, folds)]
-    return min(ends), max(ends)
+    """Return the smallest interval that holds the value and those of all folds."""
+    values = [value, *map(float, folds)]
+    return min(values), max(values)
 
 
 def _add_misclassification(sheet: Sheet, target: str | None, key: Key) -> None:
     """Add the error rate of support vector machines, of the target or over all categories."""
-    sides, which, targets = sheet.sides, "mean over categorical columns", None
+    sides = sheet.sides
+    targets = None
+    scope = "mean over categorical columns"
     if target is not None and not sides.tables.column(target).numeric:
-        which, targets = f"of {target!r}", (target,)
+        targets = (target,)
+        scope = f"of {target!r}"
+
+    # A numeric target has no classes: the mean over all categorical columns remains.
+    compute = partial(svm_misclassification, sides.tables, sides.base, key=key, targets=targets)
     sheet.add(
         Heading("SVM misclassification", "utility", "lower", "0 to 1", VERTIMRF),
-        lambda a, b: svm_misclassification(sides.tables, sides.base, b, key=key, targets=targets),
-        note=f"{which}; at most 1,000 rows to train on and to test on",
+        lambda real, table: compute(table),
+        note=f"{scope}; at most 1,000 rows to train on and to test on",
     )
 
 
 def _add_likelihood(
     sheet: Sheet, real: Any, holdout: Any, model: DensitySource | None, encoder: Encoder | None
 ) -> None:
-    """Add the mean negative log-likelihood of the holdout, or why it is not there."""
+    """Add the mean negative log-likelihood of the holdout, or why it is missing."""
     heading = Heading("negative log-likelihood", "likelihood", "lower", "nats per row", FLAIM)
     if model is None or encoder is None:
         reason = "it takes the model behind the synthetic rows; give model= and encoder="
-        sheet.gaps.append(NotMeasured(heading.name, reason))
+        sheet.add_gap(heading.name, reason)
         return
+
     try:
-        seen = encoder.encode(read(real))
-        rows = seen if holdout is None else encoder.encode(read(holdout))
+        training_rows = encoder.encode(read(real))
+        test_rows = training_rows if holdout is None else encoder.encode(read(holdout))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            value = negative_log_likelihood(model, rows)
+            value = negative_log_likelihood(model, test_rows)
     except SiloweaveError as error:
-        sheet.gaps.append(NotMeasured(heading.name, str(error)))
+        sheet.add_gap(heading.name, str(error))
         return
     if not np.isfinite(value):
+        # An infinite mean is no figure; the warnings say how many rows are impossible.
         reason = "; ".join(str(warning.message) for warning in caught)
-        sheet.gaps.append(NotMeasured(heading.name, reason))
+        sheet.add_gap(heading.name, reason)
         return
+
     note = "of the holdout rows"
     if holdout is None:
         note = (
             "of the rows the model learnt from, as there is no holdout: memorised rows score well"
         )
     note += "; no ceiling, as nobody knows the true distribution; floor: independent columns"
-    sheet.append(heading, (value, None, _independent_likelihood(seen, rows)), note)
+    floor = _independent_likelihood(training_rows, test_rows)
+    sheet.append(heading, Comparison(value, None, floor, note))
 
 
-def _independent_likelihood(seen: Codes, rows: Codes) -> float:
-    """Mean negative log-likelihood under independent columns, in nats per row.
+def _independent_likelihood(training_rows: Codes, test_rows: Codes) -> float:
+    """Return the mean negative log-likelihood under independent columns, in nats per row.
 
-    The shares of the rows seen are the model, with half a row added to every code.
+    The shares of the training rows are the model, with half a row added to every code.
     """
+    sizes = training_rows.domain.sizes
     total = 0.0
-    for size, ours, theirs in zip(seen.domain.sizes, seen.columns, rows.columns, strict=True):
-        shares = (np.bincount(ours, minlength=size) + 0.5) / (len(ours) + 0.5 * size)
-        total -= float(np.log(shares[theirs]).mean())
+    for size, training_codes, test_codes in zip(
+        sizes, training_rows.columns, test_rows.columns, strict=True
+    ):
+        # Half a row: a code that only a test row has would otherwise be impossible.
+        counts = np.bincount(training_codes, minlength=size) + 0.5
+        shares = counts / (len(training_codes) + 0.5 * size)
+        total -= float(np.log(shares[test_codes]).mean())
     return total
 
 
@@ -947,7 +1217,7 @@ def _independent_likelihood(seen: Codes, rows: Codes) -> float:
 
 
 def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[ColumnHistogram, ...]:
-    """Each column's spread over at most 30 cells in both tables.
+    """Count how each column spreads over at most 30 cells in both tables.
 
     Numbers: cells of equal width, one per value of a short range of whole numbers, else between the
     real 0.5% and 99.5% quantiles; what lies outside is in the outer cells. Cells of real numbers
@@ -959,55 +1229,82 @@ def column_histograms(tables: Aligned, real: str, synthetic: str) -> tuple[Colum
 
 
 def _column_histogram(column: AlignedColumn, names: Pair) -> ColumnHistogram:
-    missing = [float(column.missing(table).mean()) for table in names]
-    edges, cells = np.empty(0), tuple[str, ...]()
+    """Count how one column spreads over the same cells in both tables."""
+    real, synthetic = names
+    edges = np.empty(0)
+    cells = tuple[str, ...]()
     if column.numeric:
-        edges = _edges(column, names[0])
-        counts = [_counts(numbers(column, table), edges) for table in names]
+        edges = _edges(column, real)
+        real_counts = _counts(numbers(column, real), edges)
+        synthetic_counts = _counts(numbers(column, synthetic), edges)
     else:
-        cells, counts = _frequencies(column, names)
-    ours, theirs = (
-        tuple((found / len(column.values[table])).tolist())
-        for found, table in zip(counts, names, strict=True)
-    )
+        cells, (real_counts, synthetic_counts) = _frequencies(column, names)
+
+    # Shares of all rows: those without a value are in no cell.
+    real_shares = real_counts / len(column.values[real])
+    synthetic_shares = synthetic_counts / len(column.values[synthetic])
+    real_missing = float(column.missing(real).mean())
+    synthetic_missing = float(column.missing(synthetic).mean())
+    distance = similarity.jensen_shannon(*column_shares(column, real, synthetic))
     return ColumnHistogram(
         name=column.name,
         kind=column.kind,
         cells=cells,
         edges=tuple(edges.tolist()),
-        real=ours,
-        synthetic=theirs,
-        missing=(missing[0], missing[1]),
-        distance=similarity.jensen_shannon(*column_shares(column, *names)),
+        real=tuple(real_shares.tolist()),
+        synthetic=tuple(synthetic_shares.tolist()),
+        missing=(real_missing, synthetic_missing),
+        distance=distance,
         datetimes=column.datetimes,
     )
 
 
 def _edges(column: AlignedColumn, real: str) -> Floats:
+    """Return the edges of a numeric column's cells, chosen by the real table."""
     values = numbers(column, real)
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
+
+    # Whole numbers of a short range: a cell for each, with the number in its middle.
     if column.whole and high - low < CELLS:
         return np.arange(low - 0.5, high + 1.0)
-    if starts := growing_starts(values, low, high, CELLS - 1, whole=column.whole):
+
+    # Skewed numbers: cells that grow, or most rows would be in the first one.
+    starts = growing_starts(values, low, high, CELLS - 1, whole=column.whole)
+    if starts:
         return np.array([low, *starts, high])
-    inner = np.quantile(values, (0.005, 0.995))
-    if inner[0] < inner[1]:
-        low, high = float(inner[0]), float(inner[1])
+
+    # Others: equal cells over all but the outermost rows, which would stretch them.
+    inner_low, inner_high = np.quantile(values, (0.005, 0.995))
+    if inner_low < inner_high:
+        low = float(inner_low)
+        high = float(inner_high)
     edges: Floats = np.histogram_bin_edges(np.array([low, high]), bins=CELLS)
     return edges
 
 
 def _counts(values: Floats, edges: Floats) -> Ints:
-    places = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    return np.bincount(places, minlength=len(edges) - 1)
+    """Count the values of each cell; the outer cells hold what lies outside."""
+    num_cells = len(edges) - 1
+    cells = np.searchsorted(edges, values, side="right") - 1
+    cells = np.clip(cells, 0, num_cells - 1)
+    return np.bincount(cells, minlength=num_cells)
 
 
-def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], list[Ints]]:
-    counts = [np.bincount(column.values[t], minlength=column.levels)[:-1] for t in names]
-    order = np.argsort(-counts[0], kind="stable")
-    few = len(order) <= CELLS
-    alone, rest = (order, order[:0]) if few else (order[: CELLS - 1], order[CELLS - 1 :])
-    cells = tuple(str(column.labels[i]) for i in alone)
-    if few:
-        return cells, [c[order] for c in counts]
-    return (*cells, f"{len(rest)} others"), [np.append(c[alone], c[rest].sum()) for c in counts]
+def _frequencies(column: AlignedColumn, names: Pair) -> tuple[tuple[str, ...], tuple[Ints, Ints]]:
+    """Return the names of a categorical column's cells, and both tables' counts of them."""
+    real, synthetic = names
+    # Without the last code, which stands for a missing value.
+    real_counts = np.bincount(column.values[real], minlength=column.levels)[:-1]
+    synthetic_counts = np.bincount(column.values[synthetic], minlength=column.levels)[:-1]
+    order = np.argsort(-real_counts, kind="stable")
+    if len(order) <= CELLS:
+        labels = tuple(str(column.labels[code]) for code in order)
+        return labels, (real_counts[order], synthetic_counts[order])
+
+    frequent = order[: CELLS - 1]
+    rare = order[CELLS - 1 :]
+    labels = tuple(str(column.labels[code]) for code in frequent)
+    real_cells = np.append(real_counts[frequent], real_counts[rare].sum())
+    synthetic_cells = np.append(synthetic_counts[frequent], synthetic_counts[rare].sum())
+    return (*labels, f"{len(rare)} others"), (real_cells, synthetic_cells)

@@ -23,7 +23,7 @@ Cells = tuple[NDArray[Any], Ints]
 
 
 def require_tables(tables: Aligned, *names: str) -> None:
-    """Raise InputError for a table that nobody gave, or that has no rows."""
+    """Raise InputError for a table that was not aligned with the others, or that has no rows."""
     for name in names:
         if name not in tables.num_rows:
             raise InputError(
@@ -41,75 +41,93 @@ def numbers(column: AlignedColumn, table: str) -> Floats:
 
 
 def column_shares(column: AlignedColumn, real: str, synthetic: str) -> tuple[Floats, Floats]:
-    """How the rows of both tables spread over a column's cells; a missing value has the last.
+    """Return how the rows of both tables spread over a column's cells.
 
-    Quantiles of the real table cut a numeric column. Returns two float64 arrays that sum to 1.
+    Quantiles of the real table cut a numeric column; a missing value has the last cell. Returns two
+    float64 arrays that sum to 1.
     """
-    ours, theirs, size = _cells(column, real, synthetic)
-    first, second = (np.bincount(x, minlength=size) / len(x) for x in (ours, theirs))
-    return first, second
+    real_cells, synthetic_cells, size = _cells(column, real, synthetic)
+    real_shares = np.bincount(real_cells, minlength=size) / len(real_cells)
+    synthetic_shares = np.bincount(synthetic_cells, minlength=size) / len(synthetic_cells)
+    return real_shares, synthetic_shares
 
 
 def coded(tables: Aligned, real: str, synthetic: str) -> tuple[Codes, Codes]:
-    """Both tables as codes of one domain, for marginals of several columns.
+    """Return both tables as codes of one domain, for marginals of several columns.
 
     Quantiles of the real table cut a numeric column. Of a categorical column the most frequent
     values have a code each, all others share one, and a missing value has the last of `LEVELS`.
     """
     require_tables(tables, real, synthetic)
     sizes: list[int] = []
-    ours: list[NDArray[np.uint32]] = []
-    theirs: list[NDArray[np.uint32]] = []
+    real_columns: list[NDArray[np.uint32]] = []
+    synthetic_columns: list[NDArray[np.uint32]] = []
     for column in tables.columns:
-        first, second, size = _cells(column, real, synthetic)
+        real_codes, synthetic_codes, size = _cells(column, real, synthetic)
         if not column.numeric and size > LEVELS:
-            first, second = (  # all rare codes as one, but for the last: a missing value's
-                np.where(codes == size - 1, LEVELS - 1, np.minimum(codes, LEVELS - 2))
-                for codes in (first, second)
-            )
+            real_codes = _merge_rare(real_codes, size)
+            synthetic_codes = _merge_rare(synthetic_codes, size)
             size = LEVELS
-        ours.append(first.astype(np.uint32))
-        theirs.append(second.astype(np.uint32))
+        real_columns.append(real_codes.astype(np.uint32))
+        synthetic_columns.append(synthetic_codes.astype(np.uint32))
         sizes.append(size)
     domain = Domain(tables.names, tuple(sizes))
-    return Codes(domain, tuple(ours)), Codes(domain, tuple(theirs))
+    return Codes(domain, tuple(real_columns)), Codes(domain, tuple(synthetic_columns))
+
+
+def _merge_rare(codes: Ints, size: int) -> Ints:
+    """Give all rare codes the last but one of `LEVELS` codes, and a missing value the last."""
+    # Aligned columns code the most frequent values first, so that high codes are rare.
+    merged = np.minimum(codes, LEVELS - 2)
+    is_missing = codes == size - 1
+    return np.where(is_missing, LEVELS - 1, merged)
 
 
 def quantiles(ordered: Floats, levels: Floats) -> Floats:
-    """Quantiles of sorted values: the smallest that at least such a share of them does not exceed.
+    """Return quantiles of sorted values: the least that such a share of them does not exceed.
 
     As ``np.quantile`` by ``inverted_cdf``, whose partition takes 80 ms where many values are equal.
     """
     places = np.ceil(levels * len(ordered)).astype(np.int64) - 1
-    found: Floats = ordered[np.clip(places, 0, len(ordered) - 1)]
-    return found
+    places = np.clip(places, 0, len(ordered) - 1)
+    values: Floats = ordered[places]
+    return values
 
 
 def _cells(column: AlignedColumn, real: str, synthetic: str) -> tuple[Ints, Ints, int]:
-    """Each row's cell in both tables, and how many cells there are.
+    """Return each row's cell in both tables, and how many cells there are.
 
     Cell i of a numeric column holds what is above cut i-1 and at most cut i.
     """
+    real_values = column.values[real]
+    synthetic_values = column.values[synthetic]
     if not column.numeric:
-        ours, theirs = (column.values[table].astype(np.int64) for table in (real, synthetic))
-        return ours, theirs, column.levels
-    cuts = np.unique(quantiles(np.sort(numbers(column, real)), np.arange(1, BINS) / BINS))
-    ours, theirs = (_in_cells(column.values[table], cuts) for table in (real, synthetic))
-    return ours, theirs, len(cuts) + 2
+        return real_values.astype(np.int64), synthetic_values.astype(np.int64), column.levels
+
+    ordered = np.sort(numbers(column, real))
+    levels = np.arange(1, BINS) / BINS
+    cuts = np.unique(quantiles(ordered, levels))
+    # One cell more than there are cuts, and one for a missing value.
+    size = len(cuts) + 2
+    return _in_cells(real_values, cuts), _in_cells(synthetic_values, cuts), size
 
 
 def _in_cells(values: Floats, cuts: Floats) -> Ints:
-    """Each value's cell; a missing one has the last."""
+    """Return each value's cell; a missing one has the last."""
     cells = np.searchsorted(cuts, values, side="left").astype(np.int64)
     cells[np.isnan(values)] = len(cuts) + 1
     return cells
 
 
 def overlap(ours: Cells, theirs: Cells) -> float:
-    """One minus the total variation distance of two tables, from the cells that have rows.
+    """Return one minus the total variation distance of two tables, from the cells that have rows.
 
     Takes cells, each once, and their counts.
     """
-    _, i, j = np.intersect1d(ours[0], theirs[0], assume_unique=True, return_indices=True)
-    p, q = ours[1] / ours[1].sum(), theirs[1] / theirs[1].sum()
+    our_cells, our_counts = ours
+    their_cells, their_counts = theirs
+    # Only cells that both tables have add to the sum of minima.
+    _, i, j = np.intersect1d(our_cells, their_cells, assume_unique=True, return_indices=True)
+    p = our_counts / our_counts.sum()
+    q = their_counts / their_counts.sum()
     return float(np.minimum(p[i], q[j]).sum())

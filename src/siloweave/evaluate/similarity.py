@@ -16,6 +16,7 @@ high on both, so quote them with their floor.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -42,14 +43,12 @@ DENSE_TO = 1 << 18
 """Pairs with more cells than this are counted over the cells that have rows."""
 TREND_BINS = 10
 """Cells of a numeric column in column pair trends."""
-CORRELATED, ASSOCIATED = 0.5, 0.3
-"""A pair counts as strong above these: absolute Pearson correlation, Cramer's V."""
-
-
+CORRELATED = 0.5
+"""A pair of numeric columns counts as strong above this absolute Pearson correlation."""
+ASSOCIATED = 0.3
+"""Any other pair counts as strong above this Cramer's V."""
 INDEPENDENT = 0.05
 """A pair of real columns does not go together if Cramer's V without its bias is below this."""
-
-
 INFORMATION_BINS = 10
 """Cells of a numeric column for mutual information; a column of fewer values has one for each."""
 
@@ -58,7 +57,7 @@ INFORMATION_BINS = 10
 
 
 def associations(tables: Aligned, table: str) -> Floats:
-    """Association of every ordered pair of a table's columns.
+    """Compute the association of every ordered pair of a table's columns.
 
     Two numeric columns: Pearson's correlation, from -1 to 1. Two categorical columns: Theil's U,
     the share of the row's uncertainty that the column takes away, from 0 to 1 and not symmetric.
@@ -84,83 +83,120 @@ def associations(tables: Aligned, table: str) -> Floats:
     Example:
         >>> from siloweave.tables import Table, align
         >>> x = np.array([1.0, 2.0, 3.5, 4.5])
-        >>> one = Table.from_columns({"x": (x, None), "y": (-x, None)})
-        >>> associations(align({"real": one}), "real").round(6).tolist()
+        >>> real = Table.from_columns({"x": (x, None), "y": (-x, None)})
+        >>> associations(align({"real": real}), "real").round(6).tolist()
         [[1.0, -1.0], [-1.0, 1.0]]
     """
     require_tables(tables, table)
     matrix = np.eye(len(tables.columns))
-    own = [0.0 if c.numeric else entropy(np.bincount(c.values[table])) for c in tables.columns]
-    for (i, first), (j, second) in combinations(enumerate(tables.columns), 2):
-        if first.numeric and second.numeric:
-            found = pearson(first.values[table], second.values[table]) or 0.0
-            matrix[i, j] = matrix[j, i] = found
-        elif first.numeric or second.numeric:
-            groups, values = (second, first) if first.numeric else (first, second)
-            found = _correlation_ratio(groups.values[table], values.values[table])
-            matrix[i, j] = matrix[j, i] = found
+    # Each column's entropy is part of all its pairs; numeric columns need none.
+    entropies = []
+    for column in tables.columns:
+        if column.numeric:
+            entropies.append(0.0)
         else:
+            counts = np.bincount(column.values[table])
+            entropies.append(entropy(counts))
+
+    for (i, first), (j, second) in combinations(enumerate(tables.columns), 2):
+        if first.numeric or second.numeric:
+            association = _association_with_numbers(first, second, table)
+            matrix[i, j] = association
+            matrix[j, i] = association
+        else:
+            # Theil's U: the share of a column's entropy that the other one explains.
             joint = entropy(_pair_counts(first, second, table))
-            shared = max(0.0, own[i] + own[j] - joint)
-            for place, whole in (((i, j), own[i]), ((j, i), own[j])):
-                matrix[place] = min(1.0, shared / whole) if whole > 0 else 0.0
+            shared = max(0.0, entropies[i] + entropies[j] - joint)
+            matrix[i, j] = _share_explained(shared, entropies[i])
+            matrix[j, i] = _share_explained(shared, entropies[j])
     return matrix
 
 
+def _association_with_numbers(first: AlignedColumn, second: AlignedColumn, table: str) -> float:
+    """Return the association of two columns, at least one of them numeric; it is symmetric."""
+    first_values = first.values[table]
+    second_values = second.values[table]
+    if first.numeric and second.numeric:
+        return pearson(first_values, second_values) or 0.0
+    if first.numeric:
+        return _correlation_ratio(second_values, first_values)
+    return _correlation_ratio(first_values, second_values)
+
+
+def _share_explained(shared: float, entropy_of_column: float) -> float:
+    """Return shared information as a share of a column's entropy; 0 for a column of one value."""
+    if entropy_of_column <= 0:
+        return 0.0
+    # Rounding can lift the shared information above the whole.
+    return min(1.0, shared / entropy_of_column)
+
+
 def entropy(counts: Ints | Floats) -> float:
-    """Entropy in nats of counts or weights that need not sum to 1; empty cells add nothing."""
+    """Return the entropy in nats of counts or weights that need not sum to 1.
+
+    Empty cells add nothing.
+    """
     from scipy.special import entr
 
-    return abs(float(entr(counts / counts.sum()).sum()))
+    shares = counts / counts.sum()
+    return abs(float(entr(shares).sum()))
 
 
 def _pair_counts(first: AlignedColumn, second: AlignedColumn, table: str) -> Ints:
-    """Rows in each occupied cell of two categorical columns, in no stated order."""
+    """Count the rows in each occupied cell of two categorical columns, in no stated order."""
     cells = first.values[table].astype(np.int64) * second.levels + second.values[table]
     if first.levels * second.levels <= DENSE_TO:
         return np.bincount(cells)
-    counts: Ints = np.unique(cells, return_counts=True)[1]
-    return counts
+    _, counts = np.unique(cells, return_counts=True)
+    return counts.astype(np.int64, copy=False)
 
 
 def pearson(x: Floats, y: Floats) -> float | None:
-    """Correlation over the rows that have both numbers; None where a column holds one value."""
-    both = ~(np.isnan(x) | np.isnan(y))
-    x, y = x[both], y[both]
+    """Return the correlation over the rows that have both numbers.
+
+    None where a column holds one value.
+    """
+    is_complete = ~(np.isnan(x) | np.isnan(y))
+    x = x[is_complete]
+    y = y[is_complete]
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    x, y = _standard(x), _standard(y)
-    return float(np.clip((x * y).mean(), -1.0, 1.0))
+    mean_product = (_standard(x) * _standard(y)).mean()
+    return float(np.clip(mean_product, -1.0, 1.0))
 
 
-def _standard(x: Floats) -> Floats:
+def _standard(values: Floats) -> Floats:
     """Standardise, first to the unit range so that squares neither over- nor underflow."""
-    x = x / np.abs(x).max()
-    x = (x - x.min()) / np.ptp(x)
-    x = x - x.mean()
-    out: Floats = x / np.sqrt((x * x).mean())
-    return out
+    values = _unit_range(values)
+    values = values - values.mean()
+    standardised: Floats = values / np.sqrt((values * values).mean())
+    return standardised
 
 
 def _correlation_ratio(labels: NDArray[np.integer], values: Floats) -> float:
-    """Root of the share of the numbers' variance that lies between the groups."""
-    known = ~np.isnan(values)
-    values, labels = values[known], labels[known]
+    """Return the root of the share of the numbers' variance that lies between the groups."""
+    has_value = ~np.isnan(values)
+    values = values[has_value]
+    labels = labels[has_value]
     if len(values) < 2 or np.ptp(values) == 0:
         return 0.0
+
+    # Of standardised values the mean is 0 and the variance 1, so that a group adds the square of
+    # its sum over its count, and the total is divided by the rows alone.
     values = _standard(values)
     counts = np.bincount(labels)
     sums = np.bincount(labels, weights=values)
-    seen = counts > 0
-    between = float((sums[seen] ** 2 / counts[seen]).sum()) / len(values)
-    return float(np.sqrt(np.clip(between, 0.0, 1.0)))
+    is_occupied = counts > 0
+    squares = sums[is_occupied] ** 2 / counts[is_occupied]
+    between_groups = float(squares.sum()) / len(values)
+    return float(np.sqrt(np.clip(between_groups, 0.0, 1.0)))
 
 
 # Similarities of two tables, from 0 to 1
 
 
 def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
-    """Mean over columns of how well values go together once they are paired.
+    """Return the mean over columns of how well values go together once they are paired.
 
     Numeric: both columns are sorted and paired at equal quantiles, then Pearson's correlation; it
     does not see a shift or a scale. Categorical: as many rows as possible are paired with an equal
@@ -176,50 +212,79 @@ def column_similarity(tables: Aligned, real: str, synthetic: str) -> float:
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
-        >>> two = Table.from_columns({"x": (np.array([9.0, 2.0, 1.5]), None)})
-        >>> both = align({"real": one, "synthetic": two})
-        >>> round(column_similarity(both, "real", "synthetic"), 6)
+        >>> ascending = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
+        >>> descending = Table.from_columns({"x": (np.array([9.0, 2.0, 1.5]), None)})
+        >>> tables = align({"real": ascending, "synthetic": descending})
+        >>> round(column_similarity(tables, "real", "synthetic"), 6)
         1.0
     """
     require_tables(tables, real, synthetic)
-    found = [
-        _quantile_correlation(numbers(column, real), numbers(column, synthetic))
-        if column.numeric
-        else _coupled_theils_u(*column_shares(column, real, synthetic))
-        for column in tables.columns
-    ]
-    return float(np.mean(found))
+    similarities = []
+    for column in tables.columns:
+        if column.numeric:
+            real_values = numbers(column, real)
+            synthetic_values = numbers(column, synthetic)
+            similarities.append(_quantile_correlation(real_values, synthetic_values))
+        else:
+            shares = column_shares(column, real, synthetic)
+            similarities.append(_coupled_theils_u(*shares))
+    return float(np.mean(similarities))
 
 
 def _quantile_correlation(x: Floats, y: Floats) -> float:
+    """Return the correlation of two columns of numbers, paired at equal quantiles."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float(np.array_equal(np.unique(x), np.unique(y)))
-    x, y = np.sort(x), np.sort(y)
+        is_same_value = np.array_equal(np.unique(x), np.unique(y))
+        return float(is_same_value)
+
+    # Pair both at the quantiles of the shorter column.
+    x = np.sort(x)
+    y = np.sort(y)
     if len(x) != len(y):
-        levels = (np.arange(min(len(x), len(y))) + 0.5) / min(len(x), len(y))
-        x, y = quantiles(x, levels), quantiles(y, levels)
+        size = min(len(x), len(y))
+        levels = (np.arange(size) + 0.5) / size
+        x = quantiles(x, levels)
+        y = quantiles(y, levels)
         if np.ptp(x) == 0 or np.ptp(y) == 0:  # the few values that vary fell between the levels
             return 0.0
-    x, y = ((v - v.min()) / np.ptp(v) for v in (x / np.abs(x).max(), y / np.abs(y).max()))
-    return float(np.clip(np.corrcoef(x, y)[0, 1], 0.0, 1.0))
+
+    x = _unit_range(x)
+    y = _unit_range(y)
+    correlation = np.corrcoef(x, y)[0, 1]
+    return float(np.clip(correlation, 0.0, 1.0))
+
+
+def _unit_range(values: Floats) -> Floats:
+    """Scale numbers to run from 0 to 1, first by the largest so that the range cannot overflow."""
+    values = values / np.abs(values).max()
+    scaled: Floats = (values - values.min()) / np.ptp(values)
+    return scaled
 
 
 def _coupled_theils_u(p: Floats, q: Floats) -> float:
-    """Theil's U of the pairing that agrees most; needs no table of pairs."""
-    same = np.minimum(p, q)
-    rest = max(0.0, 1.0 - float(same.sum()))
+    """Return Theil's U of the pairing that agrees most; it needs no table of pairs.
+
+    Takes the shares of each value in the real and in the synthetic column.
+    """
+    equal = np.minimum(p, q)
+    equal_share = float(equal.sum())
+    rest = max(0.0, 1.0 - equal_share)
     uncertainty = entropy(p)
     if uncertainty == 0:
-        return float(same.sum())
-    joint = -float((same[same > 0] * np.log(same[same > 0])).sum())
-    if rest > 1e-12:
-        joint += rest * (entropy(p - same) + entropy(q - same) - np.log(rest))
-    return float(np.clip((uncertainty + entropy(q) - joint) / uncertainty, 0.0, 1.0))
+        return equal_share
+
+    # Joint entropy: the cells on the diagonal, then the rest of both columns paired at random,
+    # that is with the cell (p - equal)_i (q - equal)_j / rest.
+    diagonal = equal[equal > 0]
+    joint = -float((diagonal * np.log(diagonal)).sum())
+    if rest > 1e-12:  # below, the rest is rounding
+        joint += rest * (entropy(p - equal) + entropy(q - equal) - np.log(rest))
+    mutual_information = uncertainty + entropy(q) - joint
+    return float(np.clip(mutual_information / uncertainty, 0.0, 1.0))
 
 
 def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
-    """Pearson's correlation of the two tables' `associations` over all pairs of columns.
+    """Correlate the two tables' `associations` over all pairs of columns, after Pearson.
 
     Negative numbers count as 0; 0 too where no synthetic coefficient differs from another.
 
@@ -234,25 +299,33 @@ def correlation_similarity(tables: Aligned, real: str, synthetic: str) -> float:
     Example:
         >>> from siloweave.tables import Table, align
         >>> x, y, z = np.random.default_rng(0).random((3, 50))
-        >>> one = Table.from_columns({"x": (x, None), "y": (x + y, None), "z": (z, None)})
-        >>> both = align({"real": one, "synthetic": one})
-        >>> round(correlation_similarity(both, "real", "synthetic"), 6)
+        >>> real = Table.from_columns({"x": (x, None), "y": (x + y, None), "z": (z, None)})
+        >>> tables = align({"real": real, "synthetic": real})
+        >>> round(correlation_similarity(tables, "real", "synthetic"), 6)
         1.0
     """
-    ours, theirs = associations(tables, real), associations(tables, synthetic)
-    if len(ours) < 3:
+    real_matrix = associations(tables, real)
+    synthetic_matrix = associations(tables, synthetic)
+    num_columns = len(real_matrix)
+    if num_columns < 3:
         raise InputError(
-            f"{len(ours)} columns have too few pairs to correlate their associations; it takes 3"
+            f"{num_columns} columns have too few pairs to correlate their associations; it takes 3"
         )
-    apart = ~np.eye(len(ours), dtype=bool)
-    x, y = ours[apart], theirs[apart]
+
+    # Without the diagonal, on which both tables have 1.
+    is_pair = ~np.eye(num_columns, dtype=bool)
+    x = real_matrix[is_pair]
+    y = synthetic_matrix[is_pair]
     if np.ptp(x) < 1e-12:
         raise InputError("all pairs of real columns go together equally; nothing to correlate")
-    return 0.0 if np.ptp(y) < 1e-12 else float(np.clip(np.corrcoef(x, y)[0, 1], 0.0, 1.0))
+    if np.ptp(y) < 1e-12:
+        return 0.0
+    correlation = np.corrcoef(x, y)[0, 1]
+    return float(np.clip(correlation, 0.0, 1.0))
 
 
 def jensen_shannon_similarity(tables: Aligned, real: str, synthetic: str) -> float:
-    """One minus the Jensen-Shannon distance, averaged over all columns.
+    """Return one minus the Jensen-Shannon distance, averaged over all columns.
 
     The distance is the square root of the divergence to base 2. Numeric columns are cut at real
     quantiles into at most 20 cells; a missing value is a cell of its own. 0: no cell is shared.
@@ -263,26 +336,28 @@ def jensen_shannon_similarity(tables: Aligned, real: str, synthetic: str) -> flo
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
-        >>> jensen_shannon_similarity(align({"a": one, "b": one}), "a", "b")
+        >>> table = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
+        >>> jensen_shannon_similarity(align({"a": table, "b": table}), "a", "b")
         1.0
     """
     require_tables(tables, real, synthetic)
-    found = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.columns]
-    return 1.0 - float(np.mean(found))
+    distances = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.columns]
+    return 1.0 - float(np.mean(distances))
 
 
 def jensen_shannon(p: Floats, q: Floats) -> float:
-    """Square root of the Jensen-Shannon divergence to base 2: a distance from 0 to 1."""
+    """Return the square root of the Jensen-Shannon divergence to base 2: a distance, 0 to 1."""
     from scipy.spatial.distance import jensenshannon
 
     if np.array_equal(p, q):
         return 0.0
-    return float(np.nan_to_num(jensenshannon(p, q, base=2)))
+    # NaN where rounding makes the divergence of almost equal shares negative.
+    distance = np.nan_to_num(jensenshannon(p, q, base=2))
+    return float(distance)
 
 
 def kolmogorov_smirnov_similarity(tables: Aligned, real: str, synthetic: str) -> float:
-    """One minus the two-sample Kolmogorov-Smirnov statistic, averaged over numeric columns.
+    """Return one minus the two-sample Kolmogorov-Smirnov statistic, averaged over numeric columns.
 
     Categories have no order, so categorical columns have no such statistic. Missing values are
     left out.
@@ -292,31 +367,35 @@ def kolmogorov_smirnov_similarity(tables: Aligned, real: str, synthetic: str) ->
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
-        >>> kolmogorov_smirnov_similarity(align({"a": one, "b": one}), "a", "b")
+        >>> table = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
+        >>> kolmogorov_smirnov_similarity(align({"a": table, "b": table}), "a", "b")
         1.0
     """
     require_tables(tables, real, synthetic)
     _require(tables, "numeric")
-    return float(np.mean([1.0 - _kolmogorov_smirnov(c, real, synthetic) for c in tables.numeric]))
+    similarities = [1.0 - _kolmogorov_smirnov(c, real, synthetic) for c in tables.numeric]
+    return float(np.mean(similarities))
 
 
 def _kolmogorov_smirnov(column: AlignedColumn, real: str, synthetic: str) -> float:
-    """Largest gap between the two distribution functions of a numeric column, 0 to 1."""
+    """Return the largest gap between the distribution functions of a numeric column, 0 to 1."""
     from scipy.stats import ks_2samp
 
+    real_values = numbers(column, real)
+    synthetic_values = numbers(column, synthetic)
     with np.errstate(divide="ignore"):  # of its p-value, for tables of one row
-        found = ks_2samp(numbers(column, real), numbers(column, synthetic), method="asymp")
-    return float(found.statistic)
+        test = ks_2samp(real_values, synthetic_values, method="asymp")
+    return float(test.statistic)
 
 
 def _require(tables: Aligned, kind: Literal["numeric", "categorical"]) -> None:
+    """Refuse tables without a column of a kind, over which a mean would be NaN."""
     if not any(column.kind == kind for column in tables.columns):
         raise InputError(f"the tables have no {kind} column")
 
 
 def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
-    """Spearman's rank correlation of the numeric columns' summary statistics.
+    """Return Spearman's rank correlation of the numeric columns' summary statistics.
 
     Minimum, maximum, median, mean and standard deviation of every numeric column, ranked together:
     it sees whether columns of different scale were mixed up and little else, so read it beside its
@@ -330,22 +409,32 @@ def statistical_similarity(tables: Aligned, real: str, synthetic: str) -> float:
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
-        >>> round(statistical_similarity(align({"a": one, "b": one}), "a", "b"), 6)
+        >>> table = Table.from_columns({"x": (np.array([1.5, 2.0, 9.0]), None)})
+        >>> round(statistical_similarity(align({"a": table, "b": table}), "a", "b"), 6)
         1.0
     """
     from scipy.stats import spearmanr
 
     require_tables(tables, real, synthetic)
     _require(tables, "numeric")
-    summaries = (np.min, np.max, np.median, np.mean, np.std)
-    x, y = (
-        np.array([float(of(numbers(c, table))) for c in tables.numeric for of in summaries])
-        for table in (real, synthetic)
-    )
+    x = _summary_statistics(tables, real)
+    y = _summary_statistics(tables, synthetic)
     if np.ptp(x) == 0:
         raise InputError("all summary statistics of the real table are equal; nothing to rank")
-    return 0.0 if np.ptp(y) == 0 else float(np.clip(spearmanr(x, y).statistic, 0.0, 1.0))
+    if np.ptp(y) == 0:
+        return 0.0
+    correlation = spearmanr(x, y).statistic
+    return float(np.clip(correlation, 0.0, 1.0))
+
+
+def _summary_statistics(tables: Aligned, table: str) -> Floats:
+    """Return minimum, maximum, median, mean and deviation of each numeric column, in a row."""
+    statistics: list[float] = []
+    for column in tables.numeric:
+        values = numbers(column, table)
+        for statistic in (np.min, np.max, np.median, np.mean, np.std):
+            statistics.append(float(statistic(values)))
+    return np.array(statistics)
 
 
 # Distances of two tables; lower is better
@@ -359,7 +448,7 @@ class Wasserstein(NamedTuple):
 
 
 def average_jsd(tables: Aligned, real: str, synthetic: str) -> float:
-    """Mean Jensen-Shannon distance of the categorical columns, 0 to 1.
+    """Return the mean Jensen-Shannon distance of the categorical columns, 0 to 1.
 
     The square root of the divergence to base 2. A missing value is a category.
 
@@ -368,18 +457,18 @@ def average_jsd(tables: Aligned, real: str, synthetic: str) -> float:
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"c": (np.array([True, False]), None)})
-        >>> average_jsd(align({"real": one, "synthetic": one}), "real", "synthetic")
+        >>> table = Table.from_columns({"c": (np.array([True, False]), None)})
+        >>> average_jsd(align({"real": table, "synthetic": table}), "real", "synthetic")
         0.0
     """
     require_tables(tables, real, synthetic)
     _require(tables, "categorical")
-    found = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.categorical]
-    return float(np.mean(found))
+    distances = [jensen_shannon(*column_shares(c, real, synthetic)) for c in tables.categorical]
+    return float(np.mean(distances))
 
 
 def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserstein:
-    """Mean Wasserstein distance of the numeric columns, scaled to the real columns' ranges.
+    """Return the mean Wasserstein distance of numeric columns, scaled to the real ranges.
 
     The smallest and largest real value of a column become 0 and 1. Missing values are left out.
 
@@ -391,30 +480,36 @@ def average_wasserstein(tables: Aligned, real: str, synthetic: str) -> Wasserste
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
-        >>> two = Table.from_columns({"x": (np.array([1.5, 3.5]), None)})
-        >>> average_wasserstein(align({"real": one, "synthetic": two}), "real", "synthetic").mean
+        >>> real = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
+        >>> synthetic = Table.from_columns({"x": (np.array([1.5, 3.5]), None)})
+        >>> tables = align({"real": real, "synthetic": synthetic})
+        >>> average_wasserstein(tables, "real", "synthetic").mean
         0.5
     """
     from scipy.stats import wasserstein_distance
 
     require_tables(tables, real, synthetic)
     _require(tables, "numeric")
-    found, left_out = [], []
+    distances = []
+    left_out = []
     for column in tables.numeric:
-        ours, theirs = numbers(column, real), numbers(column, synthetic)
-        low, span = ours.min(), np.ptp(ours)
+        real_values = numbers(column, real)
+        synthetic_values = numbers(column, synthetic)
+        low = real_values.min()
+        span = np.ptp(real_values)
         if span == 0:
             left_out.append(column.name)
-        else:
-            found.append(wasserstein_distance((ours - low) / span, (theirs - low) / span))
-    if not found:
+            continue
+        real_scaled = (real_values - low) / span
+        synthetic_scaled = (synthetic_values - low) / span
+        distances.append(wasserstein_distance(real_scaled, synthetic_scaled))
+    if not distances:
         raise InputError("every numeric column holds one real value; there is no range to scale by")
-    return Wasserstein(float(np.mean(found)), tuple(left_out))
+    return Wasserstein(float(np.mean(distances)), tuple(left_out))
 
 
 def marginal_tvd(tables: Aligned, real: str, synthetic: str, ways: int, *, key: Key) -> float:
-    """Mean total variation distance, 0 to 1, over random marginals of `ways` columns at a time.
+    """Return the mean total variation distance over random marginals of `ways` columns, 0 to 1.
 
     The key draws 300 of them; all count where there are no more. Numeric columns are cut
     at quantiles of the real table into at most 20 cells; the rarest values of a categorical
@@ -429,19 +524,21 @@ def marginal_tvd(tables: Aligned, real: str, synthetic: str, ways: int, *, key: 
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
-        >>> marginal_tvd(align({"real": one, "synthetic": one}), "real", "synthetic", 1, key=0)
+        >>> table = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
+        >>> tables = align({"real": table, "synthetic": table})
+        >>> marginal_tvd(tables, "real", "synthetic", 1, key=0)
         0.0
     """
     if len(tables.columns) < ways:
         raise InputError(
             f"{ways}-way marginals take {ways} columns; the tables have {len(tables.columns)}"
         )
-    return tvd(*coded(tables, real, synthetic), ways, key=key)
+    real_codes, synthetic_codes = coded(tables, real, synthetic)
+    return tvd(real_codes, synthetic_codes, ways, key=key)
 
 
 def marginal_error(tables: Aligned, real: str, synthetic: str, *, key: Key) -> WorkloadError:
-    """Mean L1 distance over a random workload of marginals, under both readings, each 0 to 2.
+    """Return the mean L1 distance over a random workload, under both readings, each 0 to 2.
 
     The key draws at most 64 queries of three columns each, or of all where the tables have fewer; a
     numeric column has at most 20 cells, cut at real quantiles.
@@ -451,13 +548,14 @@ def marginal_error(tables: Aligned, real: str, synthetic: str, *, key: Key) -> W
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
-        >>> marginal_error(align({"a": one, "b": one}), "a", "b", key=0)
+        >>> table = Table.from_columns({"x": (np.array([0.5, 2.5]), None)})
+        >>> marginal_error(align({"a": table, "b": table}), "a", "b", key=0)
         WorkloadError(closure=0.0, queries=0.0)
     """
-    ours, theirs = coded(tables, real, synthetic)
+    real_codes, synthetic_codes = coded(tables, real, synthetic)
     degree = min(3, len(tables.columns))
-    return workload_errors(ours, theirs, random_workload(ours.domain, degree, 64, seed=key))
+    queries = random_workload(real_codes.domain, degree, 64, seed=key)
+    return workload_errors(real_codes, synthetic_codes, queries)
 
 
 # The two percentages that people quote
@@ -471,7 +569,7 @@ class PairTrends(NamedTuple):
 
 
 def column_shapes(tables: Aligned, real: str, synthetic: str) -> float:
-    """Mean similarity of each column's shape, in percent.
+    """Return the mean similarity of each column's shape, in percent.
 
     Numeric: 1 - Kolmogorov-Smirnov statistic. Categorical: 1 - total variation distance. Missing
     values are left out.
@@ -481,33 +579,54 @@ def column_shapes(tables: Aligned, real: str, synthetic: str) -> float:
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.array([1.5, 2.5]), None)})
-        >>> two = Table.from_columns({"x": (np.array([1.5, 1.5]), None)})
-        >>> column_shapes(align({"real": one, "synthetic": two}), "real", "synthetic")
+        >>> real = Table.from_columns({"x": (np.array([1.5, 2.5]), None)})
+        >>> synthetic = Table.from_columns({"x": (np.array([1.5, 1.5]), None)})
+        >>> tables = align({"real": real, "synthetic": synthetic})
+        >>> column_shapes(tables, "real", "synthetic")
         50.0
     """
     require_tables(tables, real, synthetic)
-    return 100.0 * float(np.mean([_shape(c, real, synthetic) for c in tables.columns]))
+    similarities = [_shape(column, real, synthetic) for column in tables.columns]
+    return 100.0 * float(np.mean(similarities))
 
 
 def _shape(column: AlignedColumn, real: str, synthetic: str) -> float:
+    """Return how alike a column is in both tables, 0 to 1."""
     if column.numeric:
         return 1.0 - _kolmogorov_smirnov(column, real, synthetic)
-    p, q = (np.bincount(column.values[t], minlength=column.levels)[:-1] for t in (real, synthetic))
-    return 1.0 - float(np.abs(p / p.sum() - q / q.sum()).sum()) / 2
+    real_shares = _category_shares(column, real)
+    synthetic_shares = _category_shares(column, synthetic)
+    return 1.0 - float(np.abs(real_shares - synthetic_shares).sum()) / 2
 
 
-# Per pair of columns: similarity of the trends, the real table's strength, and the strength
-# above which a pair counts as strong.
-_Trend = tuple[float, float, float]
+def _category_shares(column: AlignedColumn, table: str) -> Floats:
+    """Return each category's share of the rows that have one."""
+    counts = np.bincount(column.values[table], minlength=column.levels)
+    present = counts[:-1]  # the last code stands for a missing value
+    shares: Floats = present / present.sum()
+    return shares
+
+
+class _Trend(NamedTuple):
+    """How alike the trend of a pair of columns is in both tables.
+
+    Attributes:
+        similarity: 0 to 1.
+        is_strong: Whether the pair goes together strongly in the real table.
+    """
+
+    similarity: float
+    is_strong: bool
+
+
 # All readings and their notes ask for the same pairs, so these are stored as long as the tables.
-_KNOWN: WeakKeyDictionary[Aligned, dict[tuple[str, str], list[_Trend]]] = WeakKeyDictionary()
+_TRENDS: WeakKeyDictionary[Aligned, dict[tuple[str, str], list[_Trend]]] = WeakKeyDictionary()
 
 
 def column_pair_trends(
     tables: Aligned, real: str, synthetic: str, *, strong: bool = True
 ) -> PairTrends:
-    """Mean similarity of the trends of all pairs of columns, in percent.
+    """Return the mean similarity of the trends of all pairs of columns, in percent.
 
     Two numeric columns: 1 - |a - b|/2 of both Pearson correlations. All other pairs: 1 - total
     variation distance of the joint counts, numeric columns in 10 bins of equal width, a missing
@@ -527,27 +646,28 @@ def column_pair_trends(
     Example:
         >>> from siloweave.tables import Table, align
         >>> x = np.array([1.0, 2.0, 3.5])
-        >>> one = Table.from_columns({"x": (x, None), "y": (x, None)})
-        >>> two = Table.from_columns({"x": (x, None), "y": (-x, None)})
-        >>> column_pair_trends(align({"real": one, "synthetic": two}), "real", "synthetic")
+        >>> real = Table.from_columns({"x": (x, None), "y": (x, None)})
+        >>> synthetic = Table.from_columns({"x": (x, None), "y": (-x, None)})
+        >>> tables = align({"real": real, "synthetic": synthetic})
+        >>> column_pair_trends(tables, "real", "synthetic")
         PairTrends(percent=0.0, pairs=1)
     """
     require_tables(tables, real, synthetic)
-    known = _KNOWN.setdefault(tables, {})
-    if (real, synthetic) not in known:
-        known[real, synthetic] = _trends(tables, real, synthetic)
-    trends = known[real, synthetic]
-    found = [value for value, strength, least in trends if not strong or strength > least]
-    if not found:
-        raise InputError(
-            f"none of the {len(tables.columns) * (len(tables.columns) - 1) // 2} pairs of columns "
-            + ("goes together strongly in the real table" if strong else "can be compared")
-        )
-    return PairTrends(100.0 * float(np.mean(found)), len(found))
+    trends_by_pair = _TRENDS.setdefault(tables, {})
+    if (real, synthetic) not in trends_by_pair:
+        trends_by_pair[real, synthetic] = _trends(tables, real, synthetic)
+    trends = trends_by_pair[real, synthetic]
+
+    similarities = [trend.similarity for trend in trends if trend.is_strong or not strong]
+    if not similarities:
+        pairs = len(tables.columns) * (len(tables.columns) - 1) // 2
+        what_fails = "goes together strongly in the real table" if strong else "can be compared"
+        raise InputError(f"none of the {pairs} pairs of columns {what_fails}")
+    return PairTrends(100.0 * float(np.mean(similarities)), len(similarities))
 
 
 def information_error(tables: Aligned, real: str, synthetic: str) -> float:
-    """Mean error of the mutual information of two columns, weighted by how much they share.
+    """Return the mean error of two columns' mutual information, weighted by what they share.
 
     Mutual information is normalised by the mean entropy of both columns, so it is from 0 to 1. The
     weight of a pair is its sum over both tables: pairs that share nothing in either do not count.
@@ -567,69 +687,96 @@ def information_error(tables: Aligned, real: str, synthetic: str) -> float:
     Example:
         >>> from siloweave.tables import Table, align
         >>> x, y = np.repeat([False, True], 50), np.tile([False, True], 50)
-        >>> one = Table.from_columns({"x": (x, None), "y": (x, None)})
-        >>> two = Table.from_columns({"x": (x, None), "y": (y, None)})
-        >>> round(information_error(align({"a": one, "b": two}), "a", "b"), 6)
+        >>> equal = Table.from_columns({"x": (x, None), "y": (x, None)})
+        >>> independent = Table.from_columns({"x": (x, None), "y": (y, None)})
+        >>> tables = align({"real": equal, "synthetic": independent})
+        >>> round(information_error(tables, "real", "synthetic"), 6)
         1.0
     """
     require_tables(tables, real, synthetic)
     if len(tables.columns) < 2:
         raise InputError("one column shares no information with another; it takes two")
-    cells = [_information_cells(column, real, synthetic) for column in tables.columns]
-    errors, weights = [], []
-    for (ours, theirs, _), (other_ours, other_theirs, levels) in combinations(cells, 2):
-        known = _shared_information(ours, other_ours, levels)
-        drawn = _shared_information(theirs, other_theirs, levels)
-        errors.append(abs(known - drawn))
-        weights.append(known + drawn)
+
+    columns = [_information_cells(column, real, synthetic) for column in tables.columns]
+    errors = []
+    weights = []
+    for first, second in combinations(columns, 2):
+        real_information = _shared_information(first.real, second.real, second.size)
+        synthetic_information = _shared_information(first.synthetic, second.synthetic, second.size)
+        errors.append(abs(real_information - synthetic_information))
+        weights.append(real_information + synthetic_information)
     if not sum(weights) > 0:
         raise InputError("no two columns share information in either table; nothing to compare")
     return float(np.average(errors, weights=weights))
 
 
-def _information_cells(column: AlignedColumn, real: str, synthetic: str) -> tuple[Ints, Ints, int]:
-    """Return each row's cell in both tables, and how many cells there are."""
-    tables = (real, synthetic)
+class _InformationCells(NamedTuple):
+    """Each row's cell of one column, in both tables.
+
+    Attributes:
+        real: Of the real rows, int64.
+        synthetic: Of the synthetic rows, int64.
+        size: How many cells there are.
+    """
+
+    real: Ints
+    synthetic: Ints
+    size: int
+
+
+def _information_cells(column: AlignedColumn, real: str, synthetic: str) -> _InformationCells:
+    """Place both tables' rows in the cells of a column, which the real table cuts."""
+    real_values = column.values[real]
+    synthetic_values = column.values[synthetic]
     if not column.numeric:
-        ours, theirs = (column.values[table].astype(np.int64) for table in tables)
-        return ours, theirs, column.levels
-    known = np.unique(numbers(column, real))
-    if len(known) <= INFORMATION_BINS + 1:
-        places = [np.searchsorted(known, column.values[table]) for table in tables]
-        inside = [np.isin(column.values[table], known) for table in tables]
-        size = len(known)
+        real_codes = real_values.astype(np.int64)
+        synthetic_codes = synthetic_values.astype(np.int64)
+        return _InformationCells(real_codes, synthetic_codes, column.levels)
+
+    levels = np.unique(numbers(column, real))
+    if len(levels) <= INFORMATION_BINS + 1:
+        place = partial(_cells_of_levels, levels=levels)
+        outside = len(levels)
     else:
-        edges = np.histogram_bin_edges(known, bins=INFORMATION_BINS)
-        places = [np.searchsorted(edges, column.values[table]) - 1 for table in tables]
-        # Cells are closed to the right, the lowest on both sides.
-        places = [np.maximum(place, 0) for place in places]
-        inside = [
-            (column.values[table] >= edges[0]) & (column.values[table] <= edges[-1])
-            for table in tables
-        ]
-        size = INFORMATION_BINS
-    ours, theirs = (
-        np.where(mask, place, size).astype(np.int64)
-        for mask, place in zip(inside, places, strict=True)
-    )
-    return ours, theirs, size + 1
+        edges = np.histogram_bin_edges(levels, bins=INFORMATION_BINS)
+        place = partial(_cells_between_edges, edges=edges)
+        outside = INFORMATION_BINS
+    # The cell after the last is for all values outside, and for missing ones.
+    return _InformationCells(place(real_values), place(synthetic_values), outside + 1)
 
 
-def _shared_information(first: Ints, second: Ints, levels: int) -> float:
+def _cells_of_levels(values: Floats, levels: Floats) -> Ints:
+    """Place values in a cell for each level, all others in the cell after the last."""
+    cells = np.searchsorted(levels, values)
+    is_level = np.isin(values, levels)
+    return np.where(is_level, cells, len(levels)).astype(np.int64)
+
+
+def _cells_between_edges(values: Floats, edges: Floats) -> Ints:
+    """Place values in the cells between edges, those outside in the cell after the last."""
+    # Cells are closed to the right, the lowest on both sides.
+    cells = np.maximum(np.searchsorted(edges, values) - 1, 0)
+    is_inside = (values >= edges[0]) & (values <= edges[-1])
+    return np.where(is_inside, cells, len(edges) - 1).astype(np.int64)
+
+
+def _shared_information(first: Ints, second: Ints, second_size: int) -> float:
     """Return mutual information over the mean entropy of both columns; 0 where one is constant."""
-    entropies = [entropy(_counted(codes)) for codes in (first, second)]
-    if min(entropies) <= 0:
+    first_entropy = entropy(_counted(first))
+    second_entropy = entropy(_counted(second))
+    if min(first_entropy, second_entropy) <= 0:
         return 0.0
-    shared = sum(entropies) - entropy(_counted(first * levels + second))
-    return float(np.clip(2.0 * shared / sum(entropies), 0.0, 1.0))
+    joint_entropy = entropy(_counted(first * second_size + second))
+    total = first_entropy + second_entropy
+    return float(np.clip(2.0 * (total - joint_entropy) / total, 0.0, 1.0))
 
 
 def _counted(codes: Ints) -> Ints:
     """Return how many rows each code has, without order; codes far apart are not all visited."""
     if int(codes.max()) < DENSE_TO:
         return np.bincount(codes)
-    counts: Ints = np.unique(codes, return_counts=True)[1]
-    return counts
+    _, counts = np.unique(codes, return_counts=True)
+    return counts.astype(np.int64, copy=False)
 
 
 class InventedLinks(NamedTuple):
@@ -667,26 +814,26 @@ def invented_links(tables: Aligned, real: str, synthetic: str) -> InventedLinks:
         >>> from siloweave.tables import Table, align
         >>> a, b = np.repeat([0, 1], 50), np.tile([0, 1], 50)
         >>> names = lambda codes: (np.array(["no", "yes"], object)[codes], None)
-        >>> one = Table.from_columns({"sick": names(a), "smokes": names(b)})
-        >>> two = Table.from_columns({"sick": names(a), "smokes": names(a)})
-        >>> found = invented_links(align({"real": one, "synthetic": two}), "real", "synthetic")
-        >>> round(found.largest, 2), found.pairs, found.columns
+        >>> independent = Table.from_columns({"sick": names(a), "smokes": names(b)})
+        >>> linked = Table.from_columns({"sick": names(a), "smokes": names(a)})
+        >>> tables = align({"real": independent, "synthetic": linked})
+        >>> links = invented_links(tables, "real", "synthetic")
+        >>> round(links.largest, 2), links.pairs, links.columns
         (1.0, 1, ('sick', 'smokes'))
     """
     require_tables(tables, real, synthetic)
-    cells = {
-        (column.name, table): _bin(column, table)
-        for column in tables.columns
-        for table in (real, synthetic)
-    }
+    real_cells = {column.name: _bin(column, real) for column in tables.columns}
+    synthetic_cells = {column.name: _bin(column, synthetic) for column in tables.columns}
+
     links: dict[tuple[str, str], float] = {}
-    for first, second in combinations(tables.columns, 2):
-        known, chance = _unbiased_v(cells[first.name, real], cells[second.name, real])
-        if known < max(INDEPENDENT, chance):
-            drawn, _ = _unbiased_v(cells[first.name, synthetic], cells[second.name, synthetic])
-            links[first.name, second.name] = drawn
+    for first, second in combinations(tables.names, 2):
+        real_v, chance = _unbiased_v(real_cells[first], real_cells[second])
+        if real_v < max(INDEPENDENT, chance):
+            synthetic_v, _ = _unbiased_v(synthetic_cells[first], synthetic_cells[second])
+            links[first, second] = synthetic_v
     if not links:
         raise InputError("every pair of columns goes together in the real table")
+
     strongest = max(links, key=links.__getitem__)
     mean = float(np.mean(list(links.values())))
     return InventedLinks(links[strongest], mean, len(links), strongest)
@@ -698,70 +845,104 @@ def _unbiased_v(first: Ints, second: Ints) -> tuple[float, float]:
     Chance is two standard deviations of chi-square over the V of independent columns. Both are 0
     with a column of one value.
     """
-    rows, columns = (np.unique(codes, return_inverse=True)[1] for codes in (first, second))
-    n, m = int(rows.max()) + 1, int(columns.max()) + 1
-    others = len(rows) - 1
-    if min(n, m) < 2 or others < 1:
+    _, rows = np.unique(first, return_inverse=True)
+    _, columns = np.unique(second, return_inverse=True)
+    r = int(rows.max()) + 1
+    c = int(columns.max()) + 1
+    others = len(rows) - 1  # n - 1 in the paper
+    if min(r, c) < 2 or others < 1:
         return 0.0, 0.0
-    places, counts = np.unique(rows.astype(np.int64) * m + columns, return_counts=True)
-    chi = cramers_v((places // m, places % m, counts)) ** 2 * (min(n, m) - 1)
-    freedom = (n - 1) * (m - 1)
-    least = min(n - (n - 1) ** 2 / others, m - (m - 1) ** 2 / others) - 1
+
+    # phi squared, chi-square over n, from the V that is not corrected.
+    cells, counts = np.unique(rows.astype(np.int64) * c + columns, return_counts=True)
+    biased_v = cramers_v((cells // c, cells % c, counts))
+    phi_squared = biased_v**2 * (min(r, c) - 1)
+
+    # Bergsma's corrections: phi squared has the mean (r-1)(c-1)/(n-1) under independence, and
+    # r and c become r - (r-1)^2/(n-1) and c - (c-1)^2/(n-1).
+    freedom = (r - 1) * (c - 1)
+    corrected = max(0.0, phi_squared - freedom / others)
+    corrected_rows = r - (r - 1) ** 2 / others
+    corrected_columns = c - (c - 1) ** 2 / others
+    least = min(corrected_rows, corrected_columns) - 1
     if least <= 0:
         return 0.0, 0.0
-    corrected = max(0.0, chi - freedom / others)
+
+    # Chi-square with f degrees of freedom has the variance 2 f.
     chance = 2 * np.sqrt(2 * freedom) / others
     return float(np.sqrt(corrected / least)), float(np.sqrt(chance / least))
 
 
 def _trends(tables: Aligned, real: str, synthetic: str) -> list[_Trend]:
-    """The trend of every pair of columns, but for pairs whose correlation is not defined."""
-    cells = {
-        (column.name, table): _bin(column, table)
-        for column in tables.columns
-        for table in (real, synthetic)
-        if tables.categorical
-    }
-    found = []
+    """Return the trend of every pair of columns, but for pairs without a correlation."""
+    real_cells: dict[str, Ints] = {}
+    synthetic_cells: dict[str, Ints] = {}
+    if tables.categorical:  # tables of numbers alone need no cells
+        real_cells = {column.name: _bin(column, real) for column in tables.columns}
+        synthetic_cells = {column.name: _bin(column, synthetic) for column in tables.columns}
+
+    trends = []
     for first, second in combinations(tables.columns, 2):
         if first.numeric and second.numeric:
-            x, y = (pearson(first.values[t], second.values[t]) for t in (real, synthetic))
-            if x is not None and y is not None:
-                found.append((1.0 - abs(x - y) / 2, abs(x), CORRELATED))
+            trend = _correlation_trend(first, second, real, synthetic)
+            if trend is not None:
+                trends.append(trend)
             continue
+        # Ten bins, one for what is below them, and one for what is above and for missing numbers.
         width = TREND_BINS + 2 if second.numeric else second.levels
-        ours, theirs = (
-            np.unique(
-                cells[first.name, table] * width + cells[second.name, table], return_counts=True
-            )
-            for table in (real, synthetic)
-        )
-        strength = cramers_v((ours[0] // width, ours[0] % width, ours[1]))
-        found.append((overlap(ours, theirs), strength, ASSOCIATED))
-    return found
+        real_joint = real_cells[first.name] * width + real_cells[second.name]
+        synthetic_joint = synthetic_cells[first.name] * width + synthetic_cells[second.name]
+        trends.append(_contingency_trend(real_joint, synthetic_joint, width))
+    return trends
+
+
+def _correlation_trend(
+    first: AlignedColumn, second: AlignedColumn, real: str, synthetic: str
+) -> _Trend | None:
+    """Compare the correlations of two numeric columns; None where one is not defined."""
+    real_correlation = pearson(first.values[real], second.values[real])
+    synthetic_correlation = pearson(first.values[synthetic], second.values[synthetic])
+    if real_correlation is None or synthetic_correlation is None:
+        return None
+    similarity = 1.0 - abs(real_correlation - synthetic_correlation) / 2
+    return _Trend(similarity, abs(real_correlation) > CORRELATED)
+
+
+def _contingency_trend(real_joint: Ints, synthetic_joint: Ints, width: int) -> _Trend:
+    """Compare the joint counts of two columns; a cell is its row times `width` plus its column."""
+    real_counts = np.unique(real_joint, return_counts=True)
+    synthetic_counts = np.unique(synthetic_joint, return_counts=True)
+    cells, counts = real_counts
+    strength = cramers_v((cells // width, cells % width, counts))
+    return _Trend(overlap(real_counts, synthetic_counts), strength > ASSOCIATED)
 
 
 def _bin(column: AlignedColumn, table: str) -> Ints:
+    """Place a column's rows in bins of equal width over the table's own range, or in its codes."""
     values = column.values[table]
     if not column.numeric:
         return values.astype(np.int64)
     edges = np.histogram_bin_edges(numbers(column, table), bins=TREND_BINS)
-    found: Ints = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
-    return found
+    cells: Ints = np.digitize(values, edges).astype(np.int64)  # a missing value: the last
+    return cells
 
 
 def cramers_v(joint: tuple[Ints, Ints, Ints]) -> float:
-    """Cramer's V, not corrected for bias; 0 with a column of one value.
+    """Return Cramer's V, not corrected for bias; 0 with a column of one value.
 
     Takes row, column and count of each occupied cell.
     chi2/n = sum over cells of count^2 / (row total * column total) - 1, so that empty cells, of
     which two wide columns have billions, are never visited.
     """
-    rows, columns = (np.unique(axis, return_inverse=True)[1] for axis in joint[:2])
-    counts = joint[2].astype(np.float64)
-    row_totals, column_totals = np.bincount(rows, counts), np.bincount(columns, counts)
+    row_codes, column_codes, cell_counts = joint
+    _, rows = np.unique(row_codes, return_inverse=True)
+    _, columns = np.unique(column_codes, return_inverse=True)
+    counts = cell_counts.astype(np.float64)
+    row_totals = np.bincount(rows, counts)
+    column_totals = np.bincount(columns, counts)
     least = min(len(row_totals), len(column_totals)) - 1
     if least < 1:
         return 0.0
-    chi = float((counts**2 / (row_totals[rows] * column_totals[columns])).sum()) - 1.0
-    return float(np.sqrt(max(0.0, chi) / least))
+    expected_counts = row_totals[rows] * column_totals[columns]
+    phi_squared = float((counts**2 / expected_counts).sum()) - 1.0
+    return float(np.sqrt(max(0.0, phi_squared) / least))

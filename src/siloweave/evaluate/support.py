@@ -8,6 +8,7 @@ it. Nothing is stored per indicator: two rows that differ in a category are 2 ap
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,12 +73,12 @@ def support(
 
     Example:
         >>> from siloweave.tables import Table, align
-        >>> one = Table.from_columns({"x": (np.linspace(0.5, 1, 50), None)})
-        >>> two = Table.from_columns({"x": (np.linspace(9.5, 10, 50), None)})
-        >>> both = align({"real": one, "synthetic": two})
-        >>> support(both, "real", "real", key=0).beta_recall > 0.95
+        >>> low = Table.from_columns({"x": (np.linspace(0.5, 1, 50), None)})
+        >>> high = Table.from_columns({"x": (np.linspace(9.5, 10, 50), None)})
+        >>> tables = align({"real": low, "synthetic": high})
+        >>> support(tables, "real", "real", key=0).beta_recall > 0.95
         True
-        >>> support(both, "real", "synthetic", key=0).beta_recall < 0.1
+        >>> support(tables, "real", "synthetic", key=0).beta_recall < 0.1
         True
     """
     require_tables(tables, real, synthetic)
@@ -86,27 +87,25 @@ def support(
         raise InputError(
             f"{count} row of each table has no neighbour in it; give {LEAST_ROWS} rows or more"
         )
-    ours = _Rows.of(tables, real, real, pick(tables.num_rows[real], count, fold_in(key, "rows", 0)))
-    theirs = _Rows.of(
-        tables, real, synthetic, pick(tables.num_rows[synthetic], count, fold_in(key, "rows", 1))
-    )
+    real_places = pick(tables.num_rows[real], count, fold_in(key, "rows", 0))
+    synthetic_places = pick(tables.num_rows[synthetic], count, fold_in(key, "rows", 1))
+    real_rows = _Rows.of(tables, real, real, real_places)
+    synthetic_rows = _Rows.of(tables, real, synthetic, synthetic_places)
     levels = np.linspace(0, 1, LEVELS)
 
     # Alpha-precision: balls around the mean real row.
-    centre = ours.centre()
-    radii = np.quantile(ours.from_centre(centre), levels)
-    reached = theirs.from_centre(centre)
-    precision = [(reached <= radius).mean() for radius in radii]
+    centre = real_rows.centre()
+    radii = np.quantile(real_rows.from_centre(centre), levels)
+    distances = synthetic_rows.from_centre(centre)
+    precision = [(distances <= radius).mean() for radius in radii]
 
     # Beta-recall: balls around the mean synthetic row, over each real row's nearest synthetic one.
-    to_real, _ = nearest(ours, ours, apart=True)
-    to_synthetic, neighbours = nearest(ours, theirs)
-    covered = to_synthetic <= to_real
-    of_neighbours = theirs.from_centre(theirs.centre())[neighbours]
-    recall = [
-        (covered & (of_neighbours <= radius)).mean()
-        for radius in np.quantile(of_neighbours, levels)
-    ]
+    to_real, _ = nearest(real_rows, real_rows, apart=True)
+    to_synthetic, neighbours = nearest(real_rows, synthetic_rows)
+    is_covered = to_synthetic <= to_real
+    distances = synthetic_rows.from_centre(synthetic_rows.centre())[neighbours]
+    radii = np.quantile(distances, levels)
+    recall = [(is_covered & (distances <= radius)).mean() for radius in radii]
     return Support(
         alpha_precision=_agreement(levels, np.array(precision)),
         beta_recall=_agreement(levels, np.array(recall)),
@@ -115,7 +114,7 @@ def support(
 
 
 def _agreement(levels: Floats, shares: Floats) -> float:
-    """One minus the mean distance of shares from their levels, as a share of the mean level."""
+    """Return one minus the mean distance of shares from their levels, over the mean level."""
     return 1.0 - float(np.abs(levels - shares).sum() / levels.sum())
 
 
@@ -129,6 +128,7 @@ class _Rows:
     @classmethod
     def of(cls, tables: Aligned, real: str, table: str, rows: Ints) -> _Rows:
         """Return some rows of a table, scaled by all rows of the real one."""
+        # An array without columns: there is something to join where a kind has none.
         numbers = [np.empty((len(rows), 0))]
         codes = [np.empty((len(rows), 0), dtype=np.int64)]
         for column in tables.columns:
@@ -136,14 +136,10 @@ class _Rows:
             if not column.numeric:
                 codes.append(values[:, None].astype(np.int64))
                 continue
-            known = column.values[real][~column.missing(real)]
-            low = known.min() if len(known) else 0.0
-            # A column of one real value stays in its own unit, as scikit-learn's scaler has it.
-            span = (np.ptp(known) if len(known) else 0.0) or 1.0
-            mean = ((known - low) / span).mean() if len(known) else 0.0
-            gaps = np.isnan(values)
-            numbers.append(np.where(gaps, mean, (values - low) / span)[:, None])
-            codes.append(gaps[:, None].astype(np.int64))
+            is_missing = np.isnan(values)
+            scaled = _scaled(values, column.values[real][~column.missing(real)])
+            numbers.append(scaled[:, None])
+            codes.append(is_missing[:, None].astype(np.int64))
         return cls(np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1))
 
     def centre(self) -> tuple[Floats, list[Floats]]:
@@ -153,14 +149,28 @@ class _Rows:
 
     def from_centre(self, centre: tuple[Floats, list[Floats]]) -> Floats:
         """Return every row's distance from a mean row."""
-        means, shares_of_codes = centre
+        means, shares_by_column = centre
         squares: Floats = ((self.numbers - means) ** 2).sum(axis=1)
-        for codes, shares in zip(self.codes.T, shares_of_codes, strict=True):
+        for codes, shares in zip(self.codes.T, shares_by_column, strict=True):
             # Of an indicator: (1 - p)^2 where the row has the code, and p^2 of all other codes.
-            known = np.minimum(codes, len(shares) - 1)
-            own = np.where(codes < len(shares), shares[known], 0.0)
-            squares += 1.0 - 2.0 * own + (shares**2).sum()
+            has_share = codes < len(shares)
+            share_of_code = shares[np.minimum(codes, len(shares) - 1)]
+            share_of_code = np.where(has_share, share_of_code, 0.0)
+            squares += 1.0 - 2.0 * share_of_code + (shares**2).sum()
         return np.sqrt(np.maximum(squares, 0.0))
+
+
+def _scaled(values: Floats, real_values: Floats) -> Floats:
+    """Scale numbers so that the real ones run from 0 to 1; a missing one is the real mean."""
+    low = 0.0
+    span = 1.0
+    mean = 0.0
+    if len(real_values):
+        low = real_values.min()
+        # A column of one real value stays in its own unit, as scikit-learn's scaler has it.
+        span = np.ptp(real_values) or 1.0
+        mean = ((real_values - low) / span).mean()
+    return np.where(np.isnan(values), mean, (values - low) / span)
 
 
 def nearest(rows: _Rows, others: _Rows, *, apart: bool = False) -> tuple[Floats, Ints]:
@@ -168,28 +178,37 @@ def nearest(rows: _Rows, others: _Rows, *, apart: bool = False) -> tuple[Floats,
 
     `apart`: both are the same rows, and a row is no neighbour of itself.
     """
-    count = len(others.numbers)
+    num_others = len(others.numbers)
     distances = np.empty(len(rows.numbers))
     places = np.empty(len(rows.numbers), dtype=np.int64)
-    size = max(1, _CHUNK_CELLS // count)
-    # Columns that are equal in all rows say nothing, and cost as much as others.
-    told = [
-        (mine, other)
-        for mine, other in zip(rows.codes.T, others.codes.T, strict=True)
-        if mine.min() != mine.max() or other.min() != other.max() or mine[0] != other[0]
-    ]
-    pairs = [(a.astype(np.int32), b.astype(np.int32)) for a, b in told]
-    for start in range(0, len(distances), size):
-        part = slice(start, start + size)
-        squares: NDArray[np.float64] = np.zeros((len(distances[part]), count))
-        for mine, other in zip(rows.numbers.T, others.numbers.T, strict=True):
-            gap = mine[part, None] - other
-            gap *= gap
+    code_pairs = _differing_codes(rows, others)
+    chunk = max(1, _CHUNK_CELLS // num_others)
+    for start in range(0, len(distances), chunk):
+        part = slice(start, start + chunk)
+        squares: NDArray[np.float64] = np.zeros((len(distances[part]), num_others))
+        for column, other_column in zip(rows.numbers.T, others.numbers.T, strict=True):
+            gap = column[part, None] - other_column
+            gap *= gap  # in place: a second array of this size would leave the cache
             squares += gap
-        for codes, other_codes in pairs:
+        for codes, other_codes in code_pairs:
+            # Two indicators differ by one each.
             squares += 2.0 * (codes[part, None] != other_codes)
         if apart:
-            squares[np.arange(len(squares)), np.arange(start, start + len(squares))] = np.inf
+            diagonal = np.arange(len(squares))
+            squares[diagonal, start + diagonal] = np.inf
         places[part] = squares.argmin(axis=1)
         distances[part] = squares.min(axis=1)
     return distances, places
+
+
+def _differing_codes(rows: _Rows, others: _Rows) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Return both sides' codes of each column in which any two rows differ.
+
+    Columns that are equal in all rows say nothing, and cost as much as others.
+    """
+    pairs = []
+    for codes, other_codes in zip(rows.codes.T, others.codes.T, strict=True):
+        varies = codes.min() != codes.max() or other_codes.min() != other_codes.max()
+        if varies or codes[0] != other_codes[0]:
+            pairs.append((codes.astype(np.int32), other_codes.astype(np.int32)))
+    return pairs

@@ -28,7 +28,7 @@ class MarginalSource(Protocol):
     """Anything that answers marginals: a fitted model."""
 
     def marginal(self, clique: Clique, /) -> Floats:
-        """Non-negative weights of shape ``domain.shape(clique)``, not all zero."""
+        """Return non-negative weights of shape ``domain.shape(clique)``, not all zero."""
 
 
 class WorkloadError(NamedTuple):
@@ -46,7 +46,7 @@ class WorkloadError(NamedTuple):
 def workload_error(
     real: Any, synthetic: Any, cliques: Iterable[Sequence[str]], *, encoder: Encoder | None = None
 ) -> float:
-    """Mean L1 distance between normalised marginals.
+    """Return the mean L1 distance between normalised marginals.
 
     ``(1/|Q|) Σ_q ‖M_q(real)/n − M_q(synthetic)/m‖₁``: 0 when all agree, 2 when no cell is shared.
     Maddock, Cormode and Maple, *FLAIM*, KDD 2024.
@@ -70,18 +70,18 @@ def workload_error(
         0.5
     """
     real, synthetic = _as_codes(real, synthetic, encoder)
-    wanted = [real.domain.canonical(clique) for clique in cliques]
-    distances = _distances(real, synthetic, wanted)
-    return _mean([distances[clique] for clique in wanted], "cliques")
+    queries = [real.domain.canonical(clique) for clique in cliques]
+    distances = _distances(real, synthetic, queries)
+    return _mean([distances[clique] for clique in queries], "cliques")
 
 
 def workload_errors(
     real: Any, synthetic: Any, workload: Iterable[Sequence[str]], *, encoder: Encoder | None = None
 ) -> WorkloadError:
-    """Workload error over the downward closure and over the queries, counting each marginal once.
+    """Return the workload error over the downward closure and over the queries.
 
-    Takes tables, models and encoders, and raises errors, as `workload_error`; `workload` lists the
-    queries, at least one.
+    Counts each marginal once. Takes tables, models and encoders, and raises errors, as
+    `workload_error`; `workload` lists the queries, at least one.
 
     Example:
         >>> from siloweave.tables import Codes, Domain
@@ -93,10 +93,11 @@ def workload_errors(
     """
     real, synthetic = _as_codes(real, synthetic, encoder)
     queries = [real.domain.canonical(clique) for clique in workload]
-    below = closure(queries, real.domain)
-    distances = _distances(real, synthetic, below)
+    # The closure holds the queries themselves, so that their distances are among these.
+    closed = closure(queries, real.domain)
+    distances = _distances(real, synthetic, closed)
     return WorkloadError(
-        closure=_mean([distances[clique] for clique in below], "workload"),
+        closure=_mean([distances[clique] for clique in closed], "workload"),
         queries=_mean([distances[clique] for clique in queries], "workload"),
     )
 
@@ -110,7 +111,7 @@ def tvd(
     key: Key,
     encoder: Encoder | None = None,
 ) -> float:
-    """Mean total variation distance over random marginals of one size, in [0, 1].
+    """Return the mean total variation distance over random marginals of one size, in [0, 1].
 
     As VertiMRF's experiments: 300 random 3- or 4-way marginals, half their L1 distance.
 
@@ -134,33 +135,42 @@ def tvd(
     """
     real, synthetic = _as_codes(real, synthetic, encoder)
     cliques = random_workload(real.domain, ways, max_cliques, seed=key)
+    # Total variation is half the L1 distance.
     return workload_error(real, synthetic, cliques) / 2
 
 
 def _as_codes(
     real: Any, synthetic: Any, encoder: Encoder | None
 ) -> tuple[Codes, Codes | MarginalSource]:
-    """Both sides as codes of one domain; a model stays what it is."""
-    model = callable(getattr(type(synthetic), "marginal", None))
-    if isinstance(real, Codes) and (model or isinstance(synthetic, Codes)):
+    """Return both sides as codes of one domain; a model stays what it is."""
+    is_model = callable(getattr(type(synthetic), "marginal", None))
+    real_is_coded = isinstance(real, Codes)
+    synthetic_is_coded = isinstance(synthetic, Codes)
+    if real_is_coded and (is_model or synthetic_is_coded):
         return real, synthetic
     if encoder is not None:
-        return _encoded(real, encoder), synthetic if model else _encoded(synthetic, encoder)
-    if model or isinstance(real, Codes) or isinstance(synthetic, Codes):
+        real_codes = _encoded(real, encoder)
+        if is_model:
+            return real_codes, synthetic
+        return real_codes, _encoded(synthetic, encoder)
+    # Without an encoder, rows are coded by the real table, which gives other codes than these.
+    if is_model or real_is_coded or synthetic_is_coded:
         raise InputError(
             "codes or a model are compared with rows; give encoder=, which made those codes"
         )
-    return coded(align({"real": real, "synthetic": synthetic}), "real", "synthetic")
+    tables = align({"real": real, "synthetic": synthetic})
+    return coded(tables, "real", "synthetic")
 
 
 def _encoded(rows: Any, encoder: Encoder) -> Codes:
+    """Return rows as codes; those that are codes already stay as they are."""
     return rows if isinstance(rows, Codes) else encoder.encode(rows)
 
 
 def _distances(
     real: Codes, synthetic: Codes | MarginalSource, cliques: Sequence[Clique]
 ) -> dict[Clique, float]:
-    """L1 distance of each distinct clique's normalised marginals."""
+    """Return the L1 distance of each distinct clique's normalised marginals."""
     require_rows(real, "real")
     if isinstance(synthetic, Codes):
         require_rows(synthetic, "synthetic")
@@ -169,25 +179,36 @@ def _distances(
 
 
 def _distance(real: Codes, synthetic: Codes | MarginalSource, clique: Clique) -> float:
-    ours: NDArray[Any]
+    """Return the L1 distance of one clique's normalised marginals.
+
+    Checks a model's marginal, as its code need not be ours.
+    """
+    synthetic_counts: NDArray[Any]
     if not isinstance(synthetic, Codes):
-        ours = np.asarray(synthetic.marginal(clique), dtype=np.float64)
-    elif real.domain.size(clique) > SPARSE_FROM:  # memory grows with rows, not with the domain
-        return 2 - 2 * overlap(sparse_marginal(real, clique), sparse_marginal(synthetic, clique))
+        synthetic_counts = np.asarray(synthetic.marginal(clique), dtype=np.float64)
+    elif real.domain.size(clique) > SPARSE_FROM:
+        # Memory grows with rows, not with the domain. L1 is twice the total variation distance.
+        shared = overlap(sparse_marginal(real, clique), sparse_marginal(synthetic, clique))
+        return 2 - 2 * shared
     else:
-        ours = marginal(synthetic, clique)
+        synthetic_counts = marginal(synthetic, clique)
+
     shape = real.domain.shape(clique)
-    if ours.shape != shape:
+    if synthetic_counts.shape != shape:
         raise InputError(
-            f"the model's marginal of {', '.join(clique)} has shape {ours.shape}, the real table "
-            f"needs {shape}; compare a model with rows of the domain it was fitted on"
+            f"the model's marginal of {', '.join(clique)} has shape {synthetic_counts.shape}, "
+            f"the real table needs {shape}; compare a model with rows of the domain it was "
+            "fitted on"
         )
-    total = float(ours.sum())
+    total = float(synthetic_counts.sum())
     if not (np.isfinite(total) and total > 0):
         raise InputError(
             f"the model's marginal of {', '.join(clique)} sums to {total}; it must be positive"
         )
-    return float(np.abs(marginal(real, clique) / real.num_rows - ours / total).sum())
+
+    real_shares = marginal(real, clique) / real.num_rows
+    synthetic_shares = synthetic_counts / total
+    return float(np.abs(real_shares - synthetic_shares).sum())
 
 
 def require_rows(codes: Codes, name: str) -> None:
@@ -200,18 +221,21 @@ def require_same_domain(real: Codes, synthetic: Codes) -> None:
     """Refuse two tables coded differently, naming what differs."""
     if real.domain == synthetic.domain:
         return
-    ours, theirs = (
-        dict(zip(rows.domain.names, rows.domain.sizes, strict=True)) for rows in (real, synthetic)
-    )
-    differing = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
+    real_sizes = dict(zip(real.domain.names, real.domain.sizes, strict=True))
+    synthetic_sizes = dict(zip(synthetic.domain.names, synthetic.domain.sizes, strict=True))
+    differing = [
+        name
+        for name in {**real_sizes, **synthetic_sizes}
+        if real_sizes.get(name) != synthetic_sizes.get(name)
+    ]
+    place = f"in {', '.join(differing)}" if differing else "in the order of their attributes"
     raise InputError(
-        "real and synthetic have different domains, "
-        + (f"in {', '.join(differing)}" if differing else "in the order of their attributes")
-        + "; encode both with the same Encoder"
+        f"real and synthetic have different domains, {place}; encode both with the same Encoder"
     )
 
 
 def _mean(values: Sequence[float], name: str) -> float:
+    """Return the mean; refuse an argument without a clique, whose mean would be NaN."""
     if not values:
         raise InputError(f"{name} is empty; give at least one clique")
     return float(np.mean(values))
@@ -221,13 +245,13 @@ class DensitySource(Protocol):
     """Anything that has a probability for each row: a fitted model."""
 
     def log_density(self, codes: Codes, /) -> Floats:
-        """Natural log of the model's probability of each row; −inf for an impossible row."""
+        """Return the log of the model's probability of each row; −inf for an impossible row."""
 
 
 def negative_log_likelihood(
     model: DensitySource, codes: Any, *, encoder: Encoder | None = None
 ) -> float:
-    """Mean negative log-likelihood of rows under a model, in nats per row.
+    """Return the mean negative log-likelihood of rows under a model, in nats per row.
 
     Lower is better. A row that the model holds impossible makes the mean infinite; the warning
     then says how many rows these are and the mean over the others.
@@ -256,26 +280,30 @@ def negative_log_likelihood(
             )
         codes = encoder.encode(codes)
     require_rows(codes, "codes")
-    density = np.asarray(model.log_density(codes), dtype=np.float64)
-    if density.shape != (codes.num_rows,):
+
+    log_densities = np.asarray(model.log_density(codes), dtype=np.float64)
+    if log_densities.shape != (codes.num_rows,):
         raise InputError(
-            f"log_density gave shape {density.shape} for {codes.num_rows} rows; it must give one "
-            "number per row"
+            f"log_density gave shape {log_densities.shape} for {codes.num_rows} rows; it must give "
+            "one number per row"
         )
-    wrong = int((np.isnan(density) | (density > 1e-6)).sum())
-    if wrong:
+    # Rounding may lift a probability of 1 a little above it.
+    is_wrong = np.isnan(log_densities) | (log_densities > 1e-6)
+    num_wrong = int(is_wrong.sum())
+    if num_wrong:
         raise InputError(
-            f"log_density gave {wrong} of {codes.num_rows} rows a value that is NaN or above 0; "
-            "a log-probability is at most 0, so the model is damaged: fit it again"
+            f"log_density gave {num_wrong} of {codes.num_rows} rows a value that is NaN or above "
+            "0; a log-probability is at most 0, so the model is damaged: fit it again"
         )
-    impossible = int(np.isneginf(density).sum())
-    if impossible:
-        possible = density[np.isfinite(density)]
+
+    num_impossible = int(np.isneginf(log_densities).sum())
+    if num_impossible:
+        possible = log_densities[np.isfinite(log_densities)]
         rest = f"{-float(possible.mean()):.4f} nats" if len(possible) else "undefined"
         warnings.warn(
-            f"{impossible} of {codes.num_rows} rows have probability 0 under the model, so the "
+            f"{num_impossible} of {codes.num_rows} rows have probability 0 under the model, so the "
             f"mean is infinite; over the other rows it is {rest}",
             stacklevel=2,
         )
         return float("inf")
-    return -float(density.mean())
+    return -float(log_densities.mean())

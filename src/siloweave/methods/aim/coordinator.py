@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from siloweave.methods.aim.method import AIM
 
 _FLOATS = 1e-9  # relative, of a sum of costs
-_CELLS, _MOST = 1 << 19, 4  # of a model for each further choice of a round; choices at most
+_CELLS = 1 << 19  # of a model for each further choice of a round
+_MOST = 4  # choices of a round
 _SWEEPS = 4  # of a round's fit to a model that is so large
 _LEAST = 1.0  # a share of noise is never narrower, see SharedGaussian
 LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its noise could mislead
@@ -44,7 +45,16 @@ LAST = 0.4  # of the shrinkage, in the last fit: no choice follows that its nois
 
 @dataclass
 class _Budget:
-    """The zCDP of a run, and the noise of the next round (sections 5.1 and 5.2 of the paper)."""
+    """The zCDP of a run, and the noise of the next round (sections 5.1 and 5.2 of the paper).
+
+    Attributes:
+        rho: Of the whole run.
+        share: Of a round's cost, for its measurement; the rest is for its choice.
+        unit: L2 sensitivity of a marginal.
+        sigma: Noise of the next measurement.
+        epsilon: Of the next choice.
+        spent: zCDP of all rounds so far.
+    """
 
     rho: float
     share: float
@@ -54,18 +64,25 @@ class _Budget:
     spent: float = 0.0
 
     def start(self, rounds: int) -> None:
+        """Size the first noise for so many rounds."""
         self.sigma = max(_LEAST, self.unit * sqrt(rounds / (2 * self.share * self.rho)))
         self.epsilon = sqrt(8 * (1 - self.share) * self.rho / rounds)
 
     @property
     def round_cost(self) -> float:
+        """zCDP of a round: a Gaussian measurement and an exponential choice."""
         return self.unit**2 / (2 * self.sigma**2) + self.epsilon**2 / 8
 
     def choices(self, most: int) -> int:
-        """How many of `most` a round makes: after it there is enough left for another."""
-        return max(1, min(most, int((self.rho - self.spent) / self.round_cost) - 1))
+        """Return how many of `most` a round makes: after it there is enough for another."""
+        affordable = int((self.rho - self.spent) / self.round_cost) - 1
+        return max(1, min(most, affordable))
 
     def last_if_short(self) -> bool:
+        """Spend all that remains in the next round, where it does not suffice for two.
+
+        Returns whether this is the last round.
+        """
         remaining = self.rho - self.spent
         if remaining >= 2 * self.round_cost:
             return False
@@ -73,20 +90,28 @@ class _Budget:
         self.epsilon = sqrt(8 * (1 - self.share) * remaining)
         return True
 
+    def halve_noise(self) -> None:
+        """Measure and choose with half the noise from now on."""
+        self.sigma = max(_LEAST, self.sigma / 2)
+        self.epsilon *= 2
+
 
 def most_rounds(settings: AIM, columns: int, budget: Budget) -> int:
-    """Rounds at most: as many as the first is sized for, or more where its noise is the least.
+    """Return how many rounds there are at most.
 
-    A share of the budget goes to bins, perhaps; with less noise is wider, and rounds are fewer.
+    As many as the first is sized for, or more where its noise is the least. A share of the budget
+    goes to bins, perhaps; with less noise is wider, and rounds are fewer.
     """
     unit = marginal_sensitivity(budget.neighbours, norm="l2")
-    first = _Budget(rho_for(budget), settings.gaussian_share, unit)
-    first.start(settings.rounds_per_column * columns)
-    return ceil(first.rho / first.round_cost * (1 - _FLOATS))
+    run_budget = _Budget(rho_for(budget), settings.gaussian_share, unit)
+    run_budget.start(settings.rounds_per_column * columns)
+    return ceil(run_budget.rho / run_budget.round_cost * (1 - _FLOATS))
 
 
 @dataclass
 class _Run:
+    """What a run has measured so far, and how it measures and fits."""
+
     session: Session
     domain: Domain
     keys: dict[str, bytes]
@@ -95,12 +120,16 @@ class _Run:
     rounds: list[Measured] = field(default_factory=list)
 
     def measure(self, cliques: Sequence[Clique], sigma: float) -> None:
+        """Count marginals with noise, all in one sum."""
         request = Count(self.keys, sigma, 0, tuple(cliques))
-        tables = noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques]).tables
-        self.measured += [Measurement(c, y, sigma) for c, y in zip(cliques, tables, strict=True)]
+        shapes = [self.domain.shape(clique) for clique in cliques]
+        tables = noisy_sums(self.session, request, shapes).tables
+        for clique, table in zip(cliques, tables, strict=True):
+            self.measured.append(Measurement(clique, table, sigma))
         self.rounds.append(Measured(tuple(cliques), sigma))
 
     def fit(self, warm_start: MRF | None, sweeps: int, share: float = 1.0) -> MRF:
+        """Fit a model to all measurements; `share` is of the shrinkage."""
         shrinkage = share * self.settings.shrinkage
         return fit(
             self.domain, self.measured, warm_start=warm_start, sweeps=sweeps, shrinkage=shrinkage
@@ -138,17 +167,24 @@ def aim(
     run = _Run(session, domain, exchange_keys(session, domain), settings)
     budget = _Budget(rho, settings.gaussian_share, unit)
     budget.start(settings.rounds_per_column * len(domain.names))
-    first = [r for r in weights if len(r) == 1]
-    run.measure(first, budget.sigma)
-    budget.spent = len(first) * unit**2 / (2 * budget.sigma**2)
+
+    # Initialise: measure all single columns, without a choice.
+    columns = [clique for clique in weights if len(clique) == 1]
+    run.measure(columns, budget.sigma)
+    budget.spent = len(columns) * unit**2 / (2 * budget.sigma**2)
     model = run.fit(None, settings.sweeps)
-    last = False
-    while not last:
-        last = budget.last_if_short()
+
+    # Choose and measure until the budget is spent.
+    is_last = False
+    while not is_last:
+        is_last = budget.last_if_short()
         progress("measuring", budget.spent / rho)
         model = _round(run, budget, weights, model)
+
+    # The last fit starts from the model; its beliefs would take memory for nothing.
     model.forget()
-    return run.fit(model, settings.final_sweeps, LAST if settings.chooses else 1.0), run.rounds
+    share = LAST if settings.chooses else 1.0
+    return run.fit(model, settings.final_sweeps, share), run.rounds
 
 
 def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF) -> MRF:
@@ -156,34 +192,59 @@ def _round(run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF)
 
     Each choice is a question of its own, charged as the paper's; the model is that of the round.
     """
-    allowed = run.settings.max_model_mb * min(1.0, (budget.spent + budget.round_cost) / budget.rho)
-    measured, chosen = list(model.potentials), list[Clique]()
-    message = ModelMessage.of(model)
-    offered, most = weights, 1  # with a workload that is named, AIM is the paper's
+    most_choices = 1  # with a workload that is named, AIM is the paper's
+    if run.settings.chooses:
+        most_choices = min(_MOST, 1 + model.tree.cells // _CELLS)
+    chosen = _choose(run, budget, weights, model, budget.choices(most_choices))
+
+    # Measure what was chosen; the choices are paid for with it.
+    run.measure(chosen, budget.sigma)
+    budget.spent += len(chosen) * budget.round_cost
+
+    before = [model.marginal(clique) for clique in chosen]
+    # Two models' beliefs at once would double the memory of a run.
+    model.forget()
+    sweeps = run.settings.sweeps
+    if most_choices > 1:
+        sweeps = min(_SWEEPS, sweeps)
+    new_model = run.fit(model, sweeps)
+
+    # Anneal: where the model moved no more than noise would move it, noise is halved.
+    after = [new_model.marginal(clique) for clique in chosen]
+    change = sum(float(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True))
+    if change <= sum(expected_l1(budget.sigma, run.domain.size(clique)) for clique in chosen):
+        budget.halve_noise()
+    return new_model
+
+
+def _choose(
+    run: _Run, budget: _Budget, weights: dict[Clique, float], model: MRF, most: int
+) -> list[Clique]:
+    """Let the curator choose cliques that the model answers badly, one after the other."""
+    measured = list(model.potentials)
+    offered = weights
     if run.settings.chooses:
         has_target = run.settings.target is not None
         # The first round measured single columns and chose nothing.
-        offered = shortlist(weights, measured, len(run.rounds) - 1, has_target=has_target)
-        most = min(_MOST, 1 + model.tree.cells // _CELLS)
-    for _ in range(budget.choices(most)):
-        candidates = fitting(run.domain, offered, measured + chosen, allowed)
+        turn = len(run.rounds) - 1
+        offered = shortlist(weights, measured, turn, has_target=has_target)
+
+    # The model may take the share of its memory that the budget has reached.
+    budget_share = (budget.spent + budget.round_cost) / budget.rho
+    megabytes = run.settings.max_model_mb * min(1.0, budget_share)
+    message = ModelMessage.of(model)
+    chosen: list[Clique] = []
+    for _ in range(most):
+        candidates = fitting(run.domain, offered, measured + chosen, megabytes)
         if chosen and not candidates:
             break
         request = SelectQuery(message, tuple(candidates), budget.sigma, budget.epsilon)
         (reply,) = run.session.ask(request)
-        checked, last = CheckedReply(run.session.roster[0]), len(candidates) - 1
-        chosen.append(candidates[checked.number("index", reply.index.value, least=0, most=last)])
-        offered = {q: offered[q] for q in candidates if q != chosen[-1]}
-    run.measure(chosen, budget.sigma)
-    budget.spent += len(chosen) * budget.round_cost
-    sweeps = run.settings.sweeps if most == 1 else min(_SWEEPS, run.settings.sweeps)
-    before = [model.marginal(clique) for clique in chosen]
-    # Two models' beliefs at once would double the memory of a run.
-    model.forget()
-    new = run.fit(model, sweeps)
-    after = [new.marginal(clique) for clique in chosen]
-    moved = sum(float(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True))
-    if moved <= sum(expected_l1(budget.sigma, run.domain.size(r)) for r in chosen):
-        budget.sigma = max(_LEAST, budget.sigma / 2)
-        budget.epsilon *= 2
-    return new
+        # The index comes from a party: a number out of range would choose another clique.
+        curator = CheckedReply(run.session.roster[0])
+        last = len(candidates) - 1
+        index = curator.number("index", reply.index.value, least=0, most=last)
+        choice = candidates[index]
+        chosen.append(choice)
+        offered = {clique: offered[clique] for clique in candidates if clique != choice}
+    return chosen

@@ -44,35 +44,47 @@ from siloweave.tables.codes import Domain
 
 
 def _check(synth: AIM) -> None:
+    """Refuse settings that leave a round without noise to draw, or without a round."""
     number("gaussian_share", synth.gaussian_share, 0, 1, "()")
     whole("rounds_per_column", synth.rounds_per_column, 1)
 
 
 def _asked(synth: AIM, columns: int, case: Case) -> Asked:
-    """A choice and a measurement in each round, after one of all single columns."""
+    """Count the questions: a choice and a measurement a round, after one of all single columns."""
     rounds = most_rounds(synth, columns, case.budget)
     return {KeyRequest: 1, Count: 1 + rounds, SelectQuery: rounds}
 
 
 def _rounds(synth: AIM, case: Case, domain: Domain) -> tuple[float, float]:
-    """As many as noise that is halved leaves budget for."""
+    """Return how many rounds the budget pays for, as noise is halved from time to time."""
     rho = rho_of_rounds(synth, case, domain)
-    spread = (synth.gaussian_share, synth.rounds_per_column)
     # A tree of measured pairs implies most of the others, so they do not move the model. Without
     # this bound the runs on covertype's 55 columns were foreseen to take five times as long.
     tree_pairs = len(domain.names) - 1
     rounds = aim_rounds(
-        domain, numbers_of(case.schema), case.rows, rho, *spread, most_pairs=tree_pairs
+        domain,
+        numbers_of(case.schema),
+        case.rows,
+        rho,
+        synth.gaussian_share,
+        synth.rounds_per_column,
+        most_pairs=tree_pairs,
     )
     return rounds, rounds
 
 
 def _buys(synth: AIM, case: Case, domain: Domain) -> Bought:
-    """What these rounds measure."""
-    shrinkage = synth.shrinkage * (LAST if synth.chooses else 1.0)
-    rho = rho_of_rounds(synth, case, domain)
-    spread = (synth.gaussian_share, synth.rounds_per_column)
-    return aim_buys(domain, numbers_of(case.schema), case.rows, rho, *spread, shrinkage)
+    """Return what these rounds measure."""
+    last_share = LAST if synth.chooses else 1.0
+    return aim_buys(
+        domain,
+        numbers_of(case.schema),
+        case.rows,
+        rho_of_rounds(synth, case, domain),
+        synth.gaussian_share,
+        synth.rounds_per_column,
+        synth.shrinkage * last_share,
+    )
 
 
 def _coordinate(session: Session, task: Task) -> Result:

@@ -6,47 +6,66 @@ copy of the workload, and pays before it draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from siloweave.federation.site import Handlers, Site
 from siloweave.methods.aim.messages import Choice, SelectQuery
+from siloweave.models.mrf import MRF
 from siloweave.privacy import mechanisms
 from siloweave.privacy.budget import l1_score_sensitivity
 from siloweave.privacy.events import Exponential
 from siloweave.protocols.secure_sums import HANDLERS as SUMS
 from siloweave.protocols.secure_sums import ROUNDING, checked_weights, neighbours_of, unpacked
 from siloweave.protocols.workload import expected_l1
-from siloweave.tables.codes import CountedRows
+from siloweave.tables.codes import Clique, CountedRows
 
 _GAPS = "gaps"  # in the party's memory: the last model, and how far it is from what was counted
 
 
 def select(request: SelectQuery, site: Site[CountedRows]) -> Choice:
-    """q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), chosen by the exponential mech."""
-    known = checked_weights(request.candidates, request.model, request.sigma, site)
-    weights = np.asarray(known)
+    """Choose by q_r = w_r (||M_r(D) - M_r(p)||_1 - sqrt(2/pi) sigma n_r), exponential mechanism."""
+    candidates = request.candidates
+    weights = checked_weights(candidates, request.model, request.sigma, site)
     model = unpacked(request.model, site.rows.domain)
-    if site.memo.get(_GAPS, (None,))[0] is not model:
-        site.memo[_GAPS] = model, {}
-    gaps = site.memo[_GAPS][1]
-    new = [r for r in request.candidates if r not in gaps]
-    uncounted = [r for r in new if r not in site.memo]
-    site.memo |= zip(uncounted, site.rows.count(uncounted), strict=True)
-    for r, answer in zip(new, model.marginals(new), strict=True):
-        gaps[r] = float(np.abs(site.memo[r] - answer).sum())
-    sizes = map(model.domain.size, request.candidates)
-    noise = [expected_l1(request.sigma, size) for size in sizes]
-    scores = weights * (np.asarray([gaps[r] for r in request.candidates]) - noise)
+
+    # A candidate's distance from the model less what its noise would hide, by its weight.
+    gaps = _gaps_to(model, candidates, site)
+    noise = [expected_l1(request.sigma, model.domain.size(clique)) for clique in candidates]
+    distances = np.asarray([gaps[clique] for clique in candidates])
+    scores = np.asarray(weights) * (distances - noise)
+
+    # A row moves a distance by the unit, and a score by that times its weight; floats round.
     unit = l1_score_sensitivity(neighbours_of(site))
-    sensitivity = max(known) * unit * (1 + ROUNDING)
-    chosen = site.release(
+    sensitivity = max(weights) * unit * (1 + ROUNDING)
+    index = site.release(
         Exponential(request.epsilon),
         f"choice among {len(scores)} marginals",
         lambda: mechanisms.exponential(
             scores, sensitivity=sensitivity, epsilon=request.epsilon, entropy=site.entropy
         ),
     )
-    return Choice(chosen)
+    return Choice(index)
+
+
+def _gaps_to(model: MRF, cliques: Sequence[Clique], site: Site[CountedRows]) -> dict[Clique, float]:
+    """Return the L1 distance of each clique's counts from the model's marginal, and of others.
+
+    Counts are stored in the party's memory for all rounds, and distances for one model, since a
+    round asks about the same model several times.
+    """
+    stored_model, _ = site.memo.get(_GAPS, (None, None))
+    if stored_model is not model:
+        site.memo[_GAPS] = (model, {})
+    gaps: dict[Clique, float]
+    _, gaps = site.memo[_GAPS]
+    new = [clique for clique in cliques if clique not in gaps]
+    uncounted = [clique for clique in new if clique not in site.memo]
+    site.memo |= zip(uncounted, site.rows.count(uncounted), strict=True)
+    for clique, answer in zip(new, model.marginals(new), strict=True):
+        gaps[clique] = float(np.abs(site.memo[clique] - answer).sum())
+    return gaps
 
 
 HANDLERS: Handlers = {**SUMS, SelectQuery: select}

@@ -101,21 +101,35 @@ _SILOFUSE = (
 
 @dataclass(frozen=True)
 class Training:
-    """What a model is trained on."""
+    """What a model is trained on.
 
-    synth: Any  # the settings
-    X: Matrix  # feature vectors, one per row
-    features: Features  # how they were made
-    key: Key  # everything random
-    progress: Progress = silent  # called with a text and the share of the training that is done
-    store: Path | None = None  # for checkpoints of this training alone; None for none
+    Attributes:
+        synth: The settings.
+        X: Feature vectors, one per row.
+        features: How they were made.
+        key: Everything random.
+        progress: Called with a text and the share of the training that is done.
+        store: A folder for checkpoints of this training alone; None for no checkpoints.
+    """
+
+    synth: Any
+    X: Matrix
+    features: Features
+    key: Key
+    progress: Progress = silent
+    store: Path | None = None
 
     def fitted(self, fit: Callable[..., Any], settings: type, **more: Any) -> Any:
-        """What a model's `fit` makes of it, with those settings that are of a kind."""
+        """Return what a model's `fit` makes of it, with those settings that are of a kind."""
         return fit(
-            self.X, self.features.blocks, part_of(settings, self.synth), key=jax_key(self.key),
-            progress=self.progress, store=self.store, **more,
-        )  # fmt: skip
+            self.X,
+            self.features.blocks,
+            part_of(settings, self.synth),
+            key=jax_key(self.key),
+            progress=self.progress,
+            store=self.store,
+            **more,
+        )
 
 
 @dataclass(frozen=True)
@@ -130,35 +144,40 @@ class OwnerTrainer:
 
 def train(synth: Any, trainer: OwnerTrainer, request: Train, site: Site[OwnerData]) -> TrainedModel:
     """Encode, train, release; all of it is entered as releases without privacy."""
-    data, key, title = site.rows, fold_in(request.seed, "train"), synth.method.title
+    data = site.rows
+    key = fold_in(request.seed, "train")
+    title = synth.method.title
     site.require_first()  # a training again and again would take time that the study does not
     event = NonPrivate(f"{title} is trained without noise")
-    data.progress("learning encoders", 0.0)
-    learned = Features.fit(
-        data.table, data.schema, numeric=trainer.numeric, key=fold_in(key, "features")
-    )
-    trainer.check_width(learned)
 
-    def progress(text: str, done: float) -> None:
+    data.progress("learning encoders", 0.0)
+    features_key = fold_in(key, "features")
+    features = Features.fit(data.table, data.schema, numeric=trainer.numeric, key=features_key)
+    trainer.check_width(features)
+
+    def training_progress(text: str, done: float) -> None:
         data.progress(text, _ENCODED + (1.0 - _ENCODED) * done)
 
-    def weights() -> bytes:
+    def trained_weights() -> bytes:
         data.progress("encoding rows", _ENCODED / 2)
-        X = learned.encode(data.table, key=fold_in(key, "encode"))
-        own = fold_in(key, "model")
-        return saved_bytes(trainer.fit(Training(synth, X, learned, own, progress, data.store)))
+        X = features.encode(data.table, key=fold_in(key, "encode"))
+        model_key = fold_in(key, "model")
+        training = Training(synth, X, features, model_key, training_progress, data.store)
+        return saved_bytes(trainer.fit(training))
 
-    features = site.release(event, "encoders of every column", learned.to_json)
-    model = site.release(event, f"weights of {title}", weights)
-    one_way = site.release(
-        event, "shares of every column", lambda: OneWay.of(data.table, data.schema).to_json()
-    )
+    def column_shares() -> str:
+        return OneWay.of(data.table, data.schema).to_json()
+
+    # Each is entered in the ledger before it leaves.
+    released_features = site.release(event, "encoders of every column", features.to_json)
+    model = site.release(event, f"weights of {title}", trained_weights)
+    one_way = site.release(event, "shares of every column", column_shares)
     rows = site.release(event, "number of rows", lambda: data.table.num_rows)
-    return TrainedModel(model, features, one_way, rows)
+    return TrainedModel(model, released_features, one_way, rows)
 
 
 def handlers(trainer: OwnerTrainer, synth: Any) -> Handlers:
-    """The owner's side for one kind of generator: which function answers which request."""
+    """Return the owner's side for one kind of generator: which function answers which request."""
     return {Train: partial(train, synth, trainer)}
 
 
@@ -172,15 +191,23 @@ def coordinate(trainer: OwnerTrainer, session: Session, task: Task) -> Result:
     return Result(FeatureModel(net, features, one_way, target), reply.rows.value)
 
 
-def _method(trainer: OwnerTrainer, **own: Any) -> Method:
-    """The record of a generator that one owner trains without noise."""
+def _method(trainer: OwnerTrainer, **facts: Any) -> Method:
+    """Return the record of a generator that one owner trains without noise."""
+
+    def traffic_bytes(weights: int, width: int) -> int:
+        # Weights of 4 bytes each, and about what encoders and shares take for an entry of a row.
+        return int(4 * weights + 300 * width)
 
     def forecast(synth: Any, case: Case) -> Forecast:
         settings = synth.settings()
         return training_forecast(
-            case, settings, {Train: 1}, lambda weights, width: int(4 * weights + 300 * width),
-            numeric=trainer.numeric, bounded=not settings.get("joint"),
-        )  # fmt: skip
+            case,
+            settings,
+            {Train: 1},
+            traffic_bytes,
+            numeric=trainer.numeric,
+            bounded=not settings.get("joint"),
+        )
 
     return Method(
         split="central",
@@ -197,7 +224,7 @@ def _method(trainer: OwnerTrainer, **own: Any) -> Method:
         unbounded="Or use AIM, which keeps one.",
         trains_at=("party",),
         party_share=lambda synth: 1.0,
-        **own,
+        **facts,
     )
 
 
@@ -214,15 +241,17 @@ class CopulaModel(NetworkModel):
         return frozenset(block.column for block in self.net.blocks)
 
     def shares(self, column: str) -> tuple[float, ...] | None:
-        """How frequent each option of a column was, where the model knows."""
+        """Return how frequent each option of a column was, where the model knows."""
         block = single_choices(self.net.blocks).get(column)
-        shares: Floats | None = None if block is None else self.net.shares(block)
+        if block is None:
+            return None
+        shares: Floats | None = self.net.shares(block)
         return None if shares is None else tuple(shares.tolist())
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
         """Draw rows, from the conditional distribution of what is free where something is given."""
-        drawn: Matrix = self.net.sample(n, key=key, given=given)
-        return drawn
+        rows: Matrix = self.net.sample(n, key=key, given=given)
+        return rows
 
     @classmethod
     def load(cls, path: Path) -> CopulaModel:
@@ -232,11 +261,15 @@ class CopulaModel(NetworkModel):
         return cls(Copula.load(path))
 
 
-def _fit_copula(work: Training) -> Generator:
+def _fit_copula(training: Training) -> Generator:
+    """Fit a Gaussian copula to feature vectors."""
     from siloweave.models.copula import Copula
 
-    settings, features = part_of(CopulaSettings, work.synth), work.features
-    copula = Copula.fit(work.X, features.blocks, settings, key=work.key, orders=features.orders)
+    features = training.features
+    settings = part_of(CopulaSettings, training.synth)
+    copula = Copula.fit(
+        training.X, features.blocks, settings, key=training.key, orders=features.orders
+    )
     return CopulaModel(copula)
 
 
@@ -271,10 +304,11 @@ class GaussianCopula(Synthesizer, CopulaSettings):
 # GANs
 
 
-def _fit_gan(work: Training) -> Generator:
+def _fit_gan(training: Training) -> Generator:
+    """Train CTGAN's or ADS-GAN's networks."""
     from siloweave.models.gan import fit_gan
 
-    return GANModel(work.fitted(fit_gan, GANSettings))
+    return GANModel(training.fitted(fit_gan, GANSettings))
 
 
 @dataclass(frozen=True)
@@ -329,10 +363,12 @@ class ADSGAN(Synthesizer, GANSettings):
     )
 
 
-def _fit_ctab(work: Training) -> Generator:
+def _fit_ctab(training: Training) -> Generator:
+    """Train CTAB-GAN's networks, with a classifier of the target."""
     from siloweave.models.ctab import fit_ctab
 
-    return GANModel(work.fitted(fit_ctab, CTABSettings, labels=work.synth.target))
+    gan = training.fitted(fit_ctab, CTABSettings, labels=training.synth.target)
+    return GANModel(gan)
 
 
 def _fits_into_a_square(features: Features) -> None:
@@ -369,11 +405,14 @@ class _ScoredGAN(GANModel):
     scores: ScoreModes
 
     def sample(self, n: int, *, key: Key, given: Matrix | None = None) -> Matrix:
-        inner = None if given is None else self.scores.moved(given)
-        return self.scores.decode(super().sample(n, key=key, given=inner))
+        """Draw rows; conditions become normal scores, and scores become values again."""
+        given_scores = None if given is None else self.scores.moved(given)
+        drawn_scores = super().sample(n, key=key, given=given_scores)
+        return self.scores.decode(drawn_scores)
 
     @classmethod
     def load(cls, path: Path) -> _ScoredGAN:
+        """Read a model that was saved."""
         from siloweave.models.copula import ScoreModes
         from siloweave.models.gan import GAN
 
@@ -381,16 +420,22 @@ class _ScoredGAN(GANModel):
         return cls(gan, ScoreModes.from_facts(gan.note["scores"]))
 
 
-def _fit_scored(work: Training) -> Generator:
+def _fit_scored(training: Training) -> Generator:
+    """Train CopulaGAN: CTGAN's networks on normal scores."""
     from siloweave.models.copula import ScoreModes
     from siloweave.models.gan import fit_gan
 
-    scores = ScoreModes.fit(work.X, work.features.blocks, work.synth.family)
-    X = scores.encode(work.X, key=fold_in(work.key, "modes"))
+    scores = ScoreModes.fit(training.X, training.features.blocks, training.synth.family)
+    X = scores.encode(training.X, key=fold_in(training.key, "modes"))
     gan = fit_gan(
-        X, scores.inner, part_of(GANSettings, work.synth), key=jax_key(work.key),
-        progress=work.progress, store=work.store, note={"scores": scores.to_facts()},
-    )  # fmt: skip
+        X,
+        scores.inner,
+        part_of(GANSettings, training.synth),
+        key=jax_key(training.key),
+        progress=training.progress,
+        store=training.store,
+        note={"scores": scores.to_facts()},
+    )
     return _ScoredGAN(gan, scores)
 
 
@@ -419,11 +464,13 @@ class CopulaGAN(Synthesizer, GANSettings):
 # Diffusions
 
 
-def _fit_diffusion(work: Training) -> Generator:
+def _fit_diffusion(training: Training) -> Generator:
+    """Train TabDDPM's network."""
     from siloweave.models import diffusion
 
-    target = work.synth.target
-    return DiffusionModel(work.fitted(diffusion.fit, DiffusionSettings, labels=target))
+    target = training.synth.target
+    network = training.fitted(diffusion.fit, DiffusionSettings, labels=target)
+    return DiffusionModel(network)
 
 
 @dataclass(frozen=True)
@@ -446,10 +493,12 @@ class TabDDPM(Synthesizer, DiffusionSettings):
     )
 
 
-def _fit_latent(work: Training) -> Generator:
+def _fit_latent(training: Training) -> Generator:
+    """Train a coder, and a diffusion of its latent rows."""
     from siloweave.models import latent
 
-    return LatentModel(work.fitted(latent.fit, LatentSettings, labels=work.synth.target))
+    networks = training.fitted(latent.fit, LatentSettings, labels=training.synth.target)
+    return LatentModel(networks)
 
 
 _latent = partial(_method, OwnerTrainer(_fit_latent, LatentModel.load), family="latent diffusion")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Answers of a curator, asked over the wire."""
+class _CuratorAnswers:
+    """Answers of a curator over the wire; see `protocols.random_fields.Answers`."""
 
     session: Session
     domain: Domain
@@ -41,20 +41,27 @@ class _Asked:
     neighbours: Neighbours
 
     def scores(self, pairs: Sequence[Clique], sigma: float) -> Floats:
+        """Ask for the R-scores of pairs."""
         (reply,) = self.session.ask(ScorePairs(tuple(pairs), sigma))
         return self._checked(reply, len(pairs))
 
     def errors(self, model: MRF, cliques: Sequence[Clique], sigma: float) -> Floats:
-        (reply,) = self.session.ask(ModelErrors(ModelMessage.of(model), tuple(cliques), sigma))
+        """Ask how far a model is from marginals."""
+        request = ModelErrors(ModelMessage.of(model), tuple(cliques), sigma)
+        (reply,) = self.session.ask(request)
         return self._checked(reply, len(cliques))
 
     def _checked(self, reply: Distances, count: int) -> Floats:
+        """Return a reply's numbers; a reply of another type or length is refused."""
         party = CheckedReply(self.session.roster[0])
-        return party.array("rows", reply.rows.value, ("<i8",), (count,)).astype(np.float64)
+        distances = party.array("rows", reply.rows.value, ("<i8",), (count,))
+        return distances.astype(np.float64)
 
     def tables(self, cliques: Sequence[Clique], sigma: float) -> list[Floats]:
+        """Ask for marginals, all in one sum."""
         request = Count(dict(self.keys), sigma, 0, tuple(cliques))
-        return noisy_sums(self.session, request, [self.domain.shape(c) for c in cliques]).tables
+        shapes = [self.domain.shape(clique) for clique in cliques]
+        return noisy_sums(self.session, request, shapes).tables
 
 
 def privmrf(
@@ -77,10 +84,17 @@ def privmrf(
     """
     require_curator(session, "PrivMRF")
     check_capacity(domain, workload, settings.max_model_mb)
-    answers = _Asked(session, domain, exchange_keys(session, domain), neighbours)
-    pairs = [q for q in closure(workload, domain) if len(q) == 2]
-    found = private_field(
-        answers, domain, pairs, rho, settings,
-        megabytes=settings.max_model_mb, key=key, progress=progress,
-    )  # fmt: skip
-    return found.model, list(found.rounds)
+    keys = exchange_keys(session, domain)
+    answers = _CuratorAnswers(session, domain, keys, neighbours)
+    pairs = [clique for clique in closure(workload, domain) if len(clique) == 2]
+    field = private_field(
+        answers,
+        domain,
+        pairs,
+        rho,
+        settings,
+        megabytes=settings.max_model_mb,
+        key=key,
+        progress=progress,
+    )
+    return field.model, list(field.rounds)

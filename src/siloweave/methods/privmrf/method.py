@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from siloweave.core.method import Asked, Case, Method
+from siloweave.core.method import Asked, Case, Method, Result, Task
 from siloweave.core.run import Synthesizer
+from siloweave.federation.session import Session
 from siloweave.methods.privmrf.coordinator import privmrf
 from siloweave.methods.privmrf.messages import ModelErrors, ScorePairs
 from siloweave.methods.privmrf.party import HANDLERS
@@ -33,12 +34,25 @@ from siloweave.protocols.marginals import (
 )
 from siloweave.protocols.random_fields import FieldSettings
 from siloweave.protocols.secure_sums import Count, KeyRequest
+from siloweave.tables.codes import Domain
 
 
 def _asked(synth: PrivMRF, columns: int, case: Case) -> Asked:
-    """Rows, the graph's marginals, and in every step errors and what is then measured."""
+    """Count the questions: rows, the graph's marginals, and in a step errors and a measurement."""
     steps = min(synth.refine_steps, max(1, columns // 2))
     return {KeyRequest: 1, ScorePairs: 1, ModelErrors: steps, Count: 2 + steps}
+
+
+def _rounds(synth: PrivMRF, case: Case, domain: Domain) -> tuple[int, float]:
+    """Return the rounds with the curator, who takes part in all of them."""
+    rounds = 2 * synth.refine_steps + 4
+    return rounds, float(rounds)
+
+
+def _coordinate(session: Session, task: Task) -> Result:
+    """Run PrivMRF; R-scores move with the kind of neighbours, so it takes these too."""
+    neighbours = task.setup.budget.neighbours
+    return marginal_result(privmrf, session, task, neighbours=neighbours, key=task.seed)
 
 
 @dataclass(frozen=True)
@@ -70,11 +84,9 @@ class PrivMRF(Synthesizer, FieldSettings, MarginalSettings):
         title="PrivMRF",
         paper="Cai, Lei, Wei & Xiao 2021, PrivMRF, VLDB 14(11)",
         handlers=lambda synth: HANDLERS,
-        coordinate=lambda session, task: marginal_result(
-            privmrf, session, task, neighbours=task.setup.budget.neighbours, key=task.seed
-        ),
+        coordinate=_coordinate,
         forecast=marginal_forecast(
-            lambda synth, case, domain: (2 * synth.refine_steps + 4, 2.0 * synth.refine_steps + 4),
+            _rounds,
             _asked,
             grown=lambda *facts: inf,
         ),

@@ -24,28 +24,33 @@ def _check(cliques: Sequence[Clique], most: int, widest: int, site: Site[Counted
     Raises:
         WireError: Naming the party and what the study allows.
     """
-    domain, limit = site.rows.domain, cells_in(site.terms.facts["max_model_mb"])
+    domain = site.rows.domain
+    most_cells = cells_in(site.terms.facts["max_model_mb"])
     checked_cliques(cliques, domain, site.name)
-    fits = all(len(q) <= widest and domain.size(q) <= limit for q in cliques)
-    if not (1 <= len(cliques) <= most and fits):
+    # A message of a few bytes could otherwise ask for a table that no memory holds.
+    fit = all(len(q) <= widest and domain.size(q) <= most_cells for q in cliques)
+    if not (1 <= len(cliques) <= most and fit):
         raise WireError(
             f"party {site.name!r} was asked about {len(cliques)} sets of columns at once; the "
-            f"study allows 1 to {most}, each of at most {widest} columns and {limit:,.0f} cells"
+            f"study allows 1 to {most}, each of at most {widest} columns and {most_cells:,.0f} "
+            "cells"
         )
 
 
 def score(request: ScorePairs, site: Site[CountedRows]) -> Distances:
-    """R-scores of pairs."""
-    columns = len(site.rows.domain.names)
-    _check(request.pairs, columns * (columns - 1) // 2, 2, site)
+    """Answer the noisy R-scores of pairs."""
+    num_columns = len(site.rows.domain.names)
+    num_pairs = num_columns * (num_columns - 1) // 2
+    _check(request.pairs, num_pairs, 2, site)
     if any(len(pair) < 2 for pair in request.pairs):
         raise WireError(f"party {site.name!r} was asked for the R-score of a single column")
     return Distances(noisy_scores(request.pairs, request.sigma, site))
 
 
 def errors(request: ModelErrors, site: Site[CountedRows]) -> Distances:
-    """L1 errors of a model."""
-    facts, domain = site.terms.facts, site.rows.domain
+    """Answer the noisy L1 errors of a model."""
+    facts = site.terms.facts
+    domain = site.rows.domain
     _check(request.cliques, facts["candidates"], facts["widest"], site)
     checked_model(request.model, domain, facts["max_model_mb"], site.name)
     model = unpacked(request.model, domain)

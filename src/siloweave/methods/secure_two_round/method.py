@@ -66,63 +66,85 @@ def coordinate(session: Session, task: Task) -> Result:
     synth: Any = task.setup.synth
     secure = SecureMarginals(session, task)
     queries = queries_of(synth, secure.encoder)
-    planned: Sequence[Clique] = ()
-    crowded: list[Clique] = []
+    measured_cliques: Sequence[Clique] = ()
+    crowded_pairs: list[Clique] = []
 
     def measure(
         cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
-        nonlocal planned
-        found = secure.measure(cliques, sigmas, last=bool(planned))
-        planned = [one.clique for one in found]
-        return found
+        nonlocal measured_cliques
+        # There are two rounds: what follows the first measurement is the last.
+        is_last = bool(measured_cliques)
+        measurements = secure.measure(cliques, sigmas, last=is_last)
+        measured_cliques = [measurement.clique for measurement in measurements]
+        return measurements
 
+    # Where a bound of the number of rows was paid for, the number itself is private.
+    total = None if secure.plan.bound else secure.rows
     mrf, measured = plan_and_fit(
-        secure.domain, queries, secure.plan.rho_tables, synth, measure,
-        unit=secure.plan.unit, total=None if secure.plan.bound else secure.rows,
-        allowed=secure.can_measure, no_room=crowded.extend, progress=task.progress,
-    )  # fmt: skip
-    joint = sum(len(secure.plan.holders(clique)) > 1 for clique in planned)
-    if not joint and len(secure.plan.parts) > 1:
-        _log.warning(_why_apart(secure.plan, crowded))
+        secure.domain,
+        queries,
+        secure.plan.rho_tables,
+        synth,
+        measure,
+        unit=secure.plan.unit,
+        total=total,
+        allowed=secure.can_measure,
+        no_room=crowded_pairs.extend,
+        progress=task.progress,
+    )
+
+    num_joint = sum(len(secure.plan.holders(clique)) > 1 for clique in measured_cliques)
+    if not num_joint and len(secure.plan.parts) > 1:
+        _log.warning(_why_apart(secure.plan, crowded_pairs))
+    counts_share = synth.counts_share if secure.encoder.cuts else 0.0
+    facts = {"queries": len(queries), "counts_share": counts_share, "joint_tables": num_joint}
     model = MarginalModel(mrf, secure.encoder, tuple(measured), tuple(queries))
-    used = synth.counts_share if secure.encoder.cuts else 0.0
-    facts = {"queries": len(queries), "counts_share": used, "joint_tables": joint}
     return Result(model, facts=facts)
 
 
-def _why_apart(plan: SecurePlan, crowded: Sequence[Clique]) -> str:
-    """Why no table of columns of two parties is measured in the end, in a sentence."""
+def _why_apart(plan: SecurePlan, crowded_pairs: Sequence[Clique]) -> str:
+    """Say in a sentence why no table of columns of two parties is measured in the end."""
     if plan.crossing and not plan.opens_pairs:
         return only_alone(plan)
-    left = [q for q in crowded if len(plan.holders(q)) > 1]
-    epsilon = plan.budget.epsilon
-    why = f"at epsilon = {epsilon:g} no table of columns of two parties was worth its noise"
+    joint_pairs = [pair for pair in crowded_pairs if len(plan.holders(pair)) > 1]
     if not plan.crossing:
-        why = "the workload names no columns of two parties together"
-    elif left:
-        shown = listed(["×".join(q) for q in left])
-        why = f"max_model_mb = {plan.synth.max_model_mb:g} has no room for tables of columns of two"
-        why += f" parties, which were worth their noise ({shown}): raise it"
-    return f"{why}; columns of different parties are nearly independent in the synthetic table"
+        reason = "the workload names no columns of two parties together"
+    elif joint_pairs:
+        names = listed(["×".join(pair) for pair in joint_pairs])
+        reason = (
+            f"max_model_mb = {plan.synth.max_model_mb:g} has no room for tables of columns of two "
+            f"parties, which were worth their noise ({names}): raise it"
+        )
+    else:
+        epsilon = plan.budget.epsilon
+        reason = f"at epsilon = {epsilon:g} no table of columns of two parties was worth its noise"
+    return f"{reason}; columns of different parties are nearly independent in the synthetic table"
 
 
 def _visibility(synth: SecureTwoRound) -> Views:
-    counted = "a bound of the number of rows where that is private, and noisy tables of counts"
-    carried = ("Begun.paid_bound", "Begun.counts", "Tables.own", "Tables.joint")
+    """Return who sees what, and what protects it."""
     alone = "as long as it shares nothing with a party"
-    coins = f"{NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}"
+    counts = View(
+        COORDINATOR,
+        "a bound of the number of rows where that is private, and noisy tables of counts",
+        f"{NOISE}; for tables of two parties it is of coins that nobody knows alone, {alone}",
+        ("Begun.paid_bound", "Begun.counts", "Tables.own", "Tables.joint"),
+    )
     sealed = View(
         COORDINATOR,
         "the parties' messages to each other",
         "keys that it lacks",
         ("SharedRows.rows",),
     )
-    masked = "the others' rows, each number under a mask, and which tables are counted"
     servers = "of three or more, the first two as long as they share nothing with each other"
-    lacks = f"masks that the coordinator alone knows, {alone} ({servers}), and {NOISE}"
-    others = View(OTHERS, masked, lacks, ("ShareRows", "MeasureTables"))
-    return (own_columns(), View(COORDINATOR, counted, coins, carried), sealed, others, READERS)
+    others = View(
+        OTHERS,
+        "the others' rows, each number under a mask, and which tables are counted",
+        f"masks that the coordinator alone knows, {alone} ({servers}), and {NOISE}",
+        ("ShareRows", "MeasureTables"),
+    )
+    return (own_columns(), counts, sealed, others, READERS)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING
 
@@ -41,44 +42,75 @@ def two_round(
     Arguments are those of `aim` (methods/aim/coordinator.py), and the parties' keys for masks where
     a stage before has exchanged them.
     """
-    keys = dict(keys or {})
-    rows: dict[tuple[str, ...], float] = {}  # of the parties in a sum, the first sum's first
+    run = _Run(session, domain, settings, unit, dict(keys or {}))
+    most_cells = most_counted(domain, tuple(workload), settings.max_model_mb)
+
+    def is_allowed(cliques: Sequence[Clique]) -> bool:
+        return sum(map(domain.size, cliques)) <= most_cells
+
+    return plan_and_fit(
+        domain,
+        workload,
+        rho,
+        settings,
+        run.measure,
+        unit=unit,
+        allowed=is_allowed,
+        progress=progress,
+    )
+
+
+@dataclass
+class _Run:
+    """How both rounds are measured.
+
+    Attributes:
+        keys: The parties' keys for masks; empty until they are exchanged.
+        rows: About how many rows the parties of a sum have, the first sum's parties first.
+    """
+
+    session: Session
+    domain: Domain
+    settings: TwoRound
+    unit: float
+    keys: dict[str, bytes]
+    rows: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def measure(
-        cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
+        self, cliques: Sequence[Clique], sigmas: Sequence[float], rho: float
     ) -> list[Measurement]:
         """Count over everyone; noise is one, so a table that needs less is counted more often.
 
         Where parties vanished since the first sum, the others stand for their rows.
         """
-        if not keys:
+        session = self.session
+        if not self.keys:
             vanish = session.plan(session.roster).vanish
-            keys.update(exchange_keys(session, domain, may_vanish=vanish))
-        times = tuple(_times(sigmas))
-        present = {name: keys[name] for name in session.present(keys)}
-        sigma = unit * sqrt(sum(k * k for k in times) / (2 * rho))
-        noise = SumNoise(sigma, settings.tolerated, settings.dropouts)
-        sums, sigma, parties = noisy_marginals(
-            session, present, domain, cliques, noise, Count, times, last=bool(rows)
-        )
-        found = [
-            Measurement(c, y / k, sigma / k) for c, y, k in zip(cliques, sums, times, strict=True)
-        ]
-        rows.setdefault(parties, estimate_total(found))
-        scale = max(1.0, next(iter(rows.values()))) / max(1.0, rows[parties])
-        return [Measurement(m.clique, scale * m.counts, scale * m.sigma) for m in found]
+            self.keys.update(exchange_keys(session, self.domain, may_vanish=vanish))
+        present = {name: self.keys[name] for name in session.present(self.keys)}
 
-    most = most_counted(domain, tuple(workload), settings.max_model_mb)
-    return plan_and_fit(
-        *(domain, workload, rho, settings, measure),
-        unit=unit,
-        allowed=lambda cliques: sum(map(domain.size, cliques)) <= most,
-        progress=progress,
-    )
+        # A table that is counted k times moves by k units where a row does: sigma is for all.
+        times = tuple(_times(sigmas))
+        sigma = self.unit * sqrt(sum(k * k for k in times) / (2 * rho))
+        noise = SumNoise(sigma, self.settings.tolerated, self.settings.dropouts)
+        is_last = bool(self.rows)
+        sums, sigma, parties = noisy_marginals(
+            session, present, self.domain, cliques, noise, Count, times, last=is_last
+        )
+        measurements = [
+            Measurement(clique, counts / k, sigma / k)
+            for clique, counts, k in zip(cliques, sums, times, strict=True)
+        ]
+
+        # Scale what fewer parties counted to the rows of the first sum.
+        self.rows.setdefault(parties, estimate_total(measurements))
+        first_rows = next(iter(self.rows.values()))
+        scale = max(1.0, first_rows) / max(1.0, self.rows[parties])
+        return [Measurement(m.clique, scale * m.counts, scale * m.sigma) for m in measurements]
 
 
 def _times(sigmas: Sequence[float]) -> list[int]:
-    """How often each table is counted, so that its noise is about in proportion to its sigma."""
+    """Return how often each table is counted, so that its noise is about as wide as its sigma."""
     least = min(sigmas)
     if least == max(sigmas):
         return [1] * len(sigmas)

@@ -61,32 +61,37 @@ from siloweave.tables.codes import Domain
 
 
 def _visibility(synth: TwoRound) -> Views:
-    sent = "where columns are cut, and which tables are counted in the second round"
-    others = View(OTHERS, sent, OTHERS_NOISE, ("Count",))
-    seen = masked_sums(synth.tolerated, dropouts=synth.dropouts)
-    return (OWN_ROWS, seen, others, *openings(synth.dropouts), READERS)
+    """Return who sees what: sums to the coordinator, plans to the other parties."""
+    message_to_parties = "where columns are cut, and which tables are counted in the second round"
+    others = View(OTHERS, message_to_parties, OTHERS_NOISE, ("Count",))
+    sums = masked_sums(synth.tolerated, dropouts=synth.dropouts)
+    return (OWN_ROWS, sums, others, *openings(synth.dropouts), READERS)
 
 
 def _forecast(synth: TwoRound, case: Case) -> Forecast:
-    """Keys that bins have exchanged are used again, and the second sum closes the run.
+    """Forecast a run: keys that bins have exchanged are used again, and the second sum closes it.
 
     If a party vanishes, all others are asked for their ledgers once more.
     """
 
-    def asked(settings: Any, columns: int, case: Case) -> Asked:
-        return {KeyRequest: int(not cuts_columns(synth, case)), Count: 2}
+    def rounds(settings: Any, case: Case, domain: Domain) -> tuple[int, float]:
+        return 2, 2.0
 
-    found = marginal_forecast(
-        lambda settings, case, domain: (2, 2.0), asked, all_pairs=True, buys=_buys
-    )
-    return replace(found(synth, case), closes=not synth.dropouts)
+    def questions(settings: Any, columns: int, case: Case) -> Asked:
+        exchanges = 0 if cuts_columns(synth, case) else 1
+        return {KeyRequest: exchanges, Count: 2}
+
+    forecast_of = marginal_forecast(rounds, questions, all_pairs=True, buys=_buys)
+    return replace(forecast_of(synth, case), closes=not synth.dropouts)
 
 
 def _buys(synth: TwoRound, case: Case, domain: Domain) -> Bought:
-    """What both rounds measure, in the noise of all parties' shares, some of which may be known."""
+    """Return what both rounds measure, in the noise of all parties' shares."""
+    # The noise is sized for the parties that remain where some vanish or pool what they know, so
+    # with all of them it is wider than the budget asks for.
     plan = MaskPlan.for_size(case.parties, synth.tolerated, synth.dropouts)
-    counted = (case.parties - plan.missing) / case.parties
-    rho = rho_of_rounds(synth, case, domain) * counted
+    remaining_share = (case.parties - plan.missing) / case.parties
+    rho = rho_of_rounds(synth, case, domain) * remaining_share
     numbers = numbers_of(case.schema)
     return two_round_buys(domain, numbers, case.rows, rho, synth.pairs_share, synth.shrinkage)
 
