@@ -61,7 +61,10 @@ class AlignedColumn:
     def missing(self, table: str) -> Bools:
         """Return which of a table's rows have no value."""
         values = self.values[table]
-        is_missing: Bools = np.isnan(values) if self.numeric else values == len(self.labels)
+        if self.numeric:
+            is_missing: Bools = np.isnan(values)
+        else:
+            is_missing = values == len(self.labels)
         return is_missing
 
 
@@ -173,21 +176,21 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
     return Aligned(tuple(columns), num_rows, tuple(left_out))
 
 
-def _check_columns(first_name: str, first_table: Table, name: str, table: Table) -> None:
+def _check_columns(first_name: str, first_table: Table, table_name: str, table: Table) -> None:
     """Raise DataError for a table without rows, SchemaError for other columns than the first's."""
     if table.num_rows == 0:
-        raise DataError(f"{name} has no rows; there is nothing to compare")
-    absent_names = [column for column in first_table.names if column not in table.names]
-    extra_names = [column for column in table.names if column not in first_table.names]
+        raise DataError(f"{table_name} has no rows; there is nothing to compare")
+    absent_names = [repr(name) for name in first_table.names if name not in table.names]
+    extra_names = [repr(name) for name in table.names if name not in first_table.names]
     differences = []
     if absent_names:
-        differences.append(f"{name} lacks {', '.join(map(repr, absent_names))}")
+        differences.append(f"{table_name} lacks {', '.join(absent_names)}")
     if extra_names:
-        differences.append(f"{first_name} lacks {', '.join(map(repr, extra_names))}")
+        differences.append(f"{first_name} lacks {', '.join(extra_names)}")
     if differences:
         raise SchemaError(
-            f"{first_name} and {name} have different columns: {'; '.join(differences)}. Compare "
-            "tables with the same columns, or take those they share with Table.select"
+            f"{first_name} and {table_name} have different columns: {'; '.join(differences)}. "
+            "Compare tables with the same columns, or take those they share with Table.select"
         )
 
 
@@ -247,10 +250,10 @@ def _categorical(name: str, tables: Mapping[str, Table]) -> AlignedColumn:
     kinds = {table_name: table.kind(name) for table_name, table in tables.items()}
     distinct_kinds = set(kinds.values())
     if "text" in distinct_kinds and len(distinct_kinds) > 1:
-        kinds_text = ", ".join(f"{kind} in {table_name}" for table_name, kind in kinds.items())
+        places = [f"{kind} in {table_name}" for table_name, kind in kinds.items()]
         raise SchemaError(
-            f"column {name!r} holds {kinds_text}; convert one of them, so that equal values are "
-            "equal"
+            f"column {name!r} holds {', '.join(places)}; convert one of them, so that equal "
+            "values are equal"
         )
 
     # Each value counts where it comes first: the first table's come before those of others.

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import prod
 from sys import float_info
 from typing import Any
@@ -104,13 +105,17 @@ class DatabaseCodes:
             CapacityError: A clique has too many cells.
         """
         requested = [tuple(clique) for clique in cliques]
-        new_cliques = [clique for clique in requested if clique not in self.marginals]
+        new_cliques = self._without_counted(requested)
         if new_cliques:
             # One pass over the rows is the cost, so the planned cliques are counted with it.
-            planned = [clique for clique in self.planned if clique not in self.marginals]
+            planned = self._without_counted(self.planned)
             distinct = dict.fromkeys([*new_cliques, *planned])
             self._count(list(distinct))
         return [self.marginals[clique] for clique in requested]
+
+    def _without_counted(self, cliques: Sequence[Clique]) -> list[Clique]:
+        """Return the cliques that were not counted yet."""
+        return [clique for clique in cliques if clique not in self.marginals]
 
     def digest(self) -> bytes:
         """Return bytes that the same rows have: of what was asked for, and of single columns."""
@@ -128,10 +133,11 @@ class DatabaseCodes:
         blocks = self._blocks(cliques)
 
         # Codes are computed once, in an inner query; outside it a block's cell is a sum of them.
-        names = self.domain.canonical(name for block in blocks for name in block)
+        names = self.domain.canonical(chain.from_iterable(blocks))
         aliases = {name: f"c{i}" for i, name in enumerate(names)}
-        coded = ", ".join(f"{self.values[name]} AS {alias}" for name, alias in aliases.items())
-        rows = f"(SELECT {coded} FROM {self.rows}{self.database.sql.fence}) AS coded"
+        columns = [f"{self.values[name]} AS {alias}" for name, alias in aliases.items()]
+        fence = self.database.sql.fence
+        rows = f"(SELECT {', '.join(columns)} FROM {self.rows}{fence}) AS coded"
         keys = [self._cell_number(block, aliases) for block in blocks]
         frames = self.database.grouped(keys, self.head, rows, numbers=True)
 
@@ -214,8 +220,10 @@ def counted(
         DataError: The database is away, or refuses the query.
     """
     check_columns(encoder.schema, rows_of(database, 0))
-    codings = [_Coding(column, encoder, database) for column in encoder.schema.coded]
-    frames = database.grouped([coding.first_key for coding in codings], most=_MOST_VALUES)
+    columns = encoder.schema.coded
+    codings = [_Coding(column, encoder, database) for column in columns]
+    first_keys = [coding.first_key for coding in codings]
+    frames = database.grouped(first_keys, most=_MOST_VALUES)
     # No frame: a column has more values than may be looked up.
     if codings and not frames:
         return _coded_here(database, encoder)
@@ -240,17 +248,20 @@ def counted(
 
         # Cells whose different values are coded here, as a table's are, and joined to the rows.
         looked_up = _look_up(coding, groups)
-        np.add.at(counts, looked_up.codes, groups["n"].cast(pl.Int64).to_numpy())
+        group_rows = groups["n"].cast(pl.Int64).to_numpy()
+        np.add.at(counts, looked_up.codes, group_rows)
         marginals[(name,)] = counts
         moved[name] += looked_up.moved
         code = coding.rest
         if looked_up.pairs:
             table = f"m{len(code_tables)}"
-            pairs = ", ".join(f"({value}, {code})" for value, code in looked_up.pairs)
-            code_tables.append(f"{table}(v, c) AS (VALUES {pairs})")
+            pairs = [f"({value}, {code})" for value, code in looked_up.pairs]
+            code_tables.append(f"{table}(v, c) AS (VALUES {', '.join(pairs)})")
             joins.append(f"LEFT JOIN {table} ON {coding.match(f'{table}.v')}")
             code = f"COALESCE({table}.c, {code})"
-        values[name] = coding.direct(checked=False, odd=code) if coding.is_binned else code
+        if coding.is_binned:
+            code = coding.direct(checked=False, odd=code)
+        values[name] = code
 
     head = f"WITH {', '.join(code_tables)} " if code_tables else ""
     return DatabaseCodes(
@@ -348,10 +359,12 @@ def _look_up(coding: _Coding, groups: pl.DataFrame) -> _LookedUp:
     # A value that has the code of the rest needs no entry.
     keys = groups["v"].to_list()
     is_missing = groups["v"].is_null().to_list()
+    rows = zip(keys, codes.tolist(), is_missing, strict=True)
     pairs = []
-    for key, code, key_is_missing in zip(keys, codes.tolist(), is_missing, strict=True):
+    for key, code, key_is_missing in rows:
         if not key_is_missing and code != coding.homeless:
-            pairs.append((_literal(key, coding.database), code))
+            literal = _literal(key, coding.database)
+            pairs.append((literal, code))
     return _LookedUp(codes, moved, pairs)
 
 
@@ -442,7 +455,8 @@ class _Coding:
             return sql.microseconds.format(self.cell)
         if self.family == "number":
             # Adding 0.0 makes -0.0 the same key as 0.0.
-            return f"CASE WHEN NOT {sql.nan.format(self.cell)} THEN {self.cell} + 0.0 END"
+            is_nan = sql.nan.format(self.cell)
+            return f"CASE WHEN NOT {is_nan} THEN {self.cell} + 0.0 END"
         return self.cell
 
     @property
@@ -463,7 +477,11 @@ class _Coding:
 
     def parts(self, groups: pl.DataFrame) -> list[tuple[Ints, pl.DataFrame]]:
         """Return values of one type each, as a table in memory has them, with their places."""
-        types: dict[str, Any] = {"text": pl.String, "datetime": DATETIME, "duration": DURATION}
+        types: dict[str, Any] = {
+            "text": pl.String,
+            "datetime": DATETIME,
+            "duration": DURATION,
+        }
         everywhere = np.arange(groups.height)
         if self.family in types:
             values = pl.col("v").cast(types[self.family])
@@ -476,12 +494,12 @@ class _Coding:
         row_counts = groups["n"].to_numpy()
         parts = []
         for kind in (type(None), int, float, str):
-            kind_places = [place for place, cell in enumerate(cells) if isinstance(cell, kind)]
-            if kind_places:
-                values_here = pl.Series("v", [cells[place] for place in kind_places])
-                places = np.array(kind_places, dtype=int)
-                part = pl.DataFrame([values_here, pl.Series("n", row_counts[places])])
-                parts.append((places, part))
+            is_kind = [isinstance(cell, kind) for cell in cells]
+            places = np.flatnonzero(is_kind)
+            if len(places):
+                values = pl.Series("v", [cells[place] for place in places])
+                counts = pl.Series("n", row_counts[places])
+                parts.append((places, pl.DataFrame([values, counts])))
         return parts
 
     # What becomes of a cell that does not fit
@@ -536,10 +554,11 @@ class _Coding:
             return int(row_counts[codes == mark].sum())
 
         # The order of a table in memory: the first error there is the first one here.
+        name = self.column.name
         if self.column.kind == "datetime":
-            check_days(self.column.name, rows_with(_BROKEN))
+            check_days(name, rows_with(_BROKEN))
         else:
-            check_numbers(self.column.name, rows_with(_INFINITE), rows_with(_BROKEN))
+            check_numbers(name, rows_with(_INFINITE), rows_with(_BROKEN))
         check_fit(self.column, rows_with(_OUTSIDE), rows_with(_MISSING))
 
         # A code beyond the column's codes is that of a cell that was moved.
@@ -617,16 +636,20 @@ class _Coding:
         high_code = low_code
         if self.moves or self._has_learned_bounds:
             edges = self.encoder.edges(self.column.name)
-            low_bin = int(np.searchsorted(edges[1:-1], edges[0], side="right"))
-            high_bin = int(np.searchsorted(edges[1:-1], last_of(self.column), side="right"))
-            low_code = str(low_bin + offset)
-            high_code = str(high_bin + offset)
+            starts = edges[1:-1]
+            low_bin = np.searchsorted(starts, edges[0], side="right")
+            high_bin = np.searchsorted(starts, last_of(self.column), side="right")
+            low_code = str(int(low_bin) + offset)
+            high_code = str(int(high_bin) + offset)
 
         cases = []
         # What int64 does not hold would stop the query where it is cast to it below.
-        if self.column.kind == "integer" and self.family == "number" and self.moves:
-            cases.append(f"WHEN {self.cell} < {self._real(-float(LARGEST))} THEN {low_code}")
-            cases.append(f"WHEN {self.cell} > {self._real(float(LARGEST))} THEN {high_code}")
+        is_rounded = self.column.kind == "integer" and self.family == "number"
+        if is_rounded and self.moves:
+            smallest = self._real(-float(LARGEST))
+            largest = self._real(float(LARGEST))
+            cases.append(f"WHEN {self.cell} < {smallest} THEN {low_code}")
+            cases.append(f"WHEN {self.cell} > {largest} THEN {high_code}")
         is_below, is_above = self._beyond
         cases.append(f"WHEN {is_below} THEN {low_code}")
         cases.append(f"WHEN {is_above} THEN {high_code}")
@@ -725,7 +748,7 @@ def _time(sql: DatabaseKind, microseconds: int) -> str:
 
 
 def _or_null(code: int | None) -> str:
-    """Return a code in SQL, NULL where there is none."""
+    """Return a code in SQL; NULL for a cell that is refused."""
     return "NULL" if code is None else str(code)
 
 

@@ -211,7 +211,8 @@ class Database:
         if tuple(names) == self.names:
             return self
         columns = ", ".join(map(quoted, names))
-        return Database(self.address, query=f"SELECT {columns} FROM {self._source} AS asked")
+        query = f"SELECT {columns} FROM {self._source} AS asked"
+        return Database(self.address, query=query)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -230,7 +231,8 @@ class Database:
     @cached_property
     def num_rows(self) -> int:
         """How many rows there are, as the database counts them."""
-        return int(self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")["n"].item())
+        count = self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")
+        return int(count["n"].item())
 
     @property
     def rows(self) -> str:
@@ -241,10 +243,12 @@ class Database:
         double holds are infinite or 0.
         """
         columns = [column.selected for column in self._columns.values()]
-        plain_columns = [f"{quoted(name)} AS {quoted(name)}" for name in self._columns]
+        names = [quoted(name) for name in self._columns]
+        plain_columns = [f"{name} AS {name}" for name in names]
         # What is computed is computed once a row, and not at each place where it is compared.
         fence = "" if columns == plain_columns else self.sql.fence
-        return f"(SELECT {', '.join(columns)} FROM {self._source} AS asked{fence}) AS siloweave"
+        selected = ", ".join(columns)
+        return f"(SELECT {selected} FROM {self._source} AS asked{fence}) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
         """Return what a SELECT gives.
@@ -325,14 +329,17 @@ class Database:
         another order, since rows that meet at a place at two times are drawn together.
         """
         if not share:
-            types = {name: _POLARS_TYPES[column.family] for name, column in self._columns.items()}
+            types = {}
+            for name, column in self._columns.items():
+                types[name] = _POLARS_TYPES[column.family]
             return pl.DataFrame(schema=types)
 
         select = f"SELECT * FROM {self.rows}"
         if share < 1:
             place = quoted("place of siloweave")
             placed = f"SELECT *, ROW_NUMBER() OVER () AS {place} FROM {self.rows}"
-            digest = self.sql.digest.format(f"'{secret.hex()}/' || CAST({place} AS TEXT)")
+            message = f"'{secret.hex()}/' || CAST({place} AS TEXT)"
+            digest = self.sql.digest.format(message)
             # Texts of hexadecimal digits are in the order of their numbers; the first 16 are 64
             # bits, which are below this bound with probability `share`.
             bound = f"'{int(share * 2**64):016x}'"
@@ -345,8 +352,10 @@ class Database:
 
     def _readable(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return a frame of `rows` with durations as such, and cells of several types as text."""
-        duration_names = [name for name in self.names if self.family(name) == "duration"]
-        durations = [pl.col(name).cast(DURATION) for name in duration_names]
+        durations = []
+        for name in self.names:
+            if self.family(name) == "duration":
+                durations.append(pl.col(name).cast(DURATION))
         return _with_texts(frame).with_columns(durations)
 
     @property
@@ -361,7 +370,8 @@ class Database:
     def _columns(self) -> dict[str, _Column]:
         """What each column holds, and the column in SQL."""
         with self._opened() as connection:
-            names = connection.names(f"SELECT * FROM {self._source} AS asked LIMIT 0")
+            no_rows = f"SELECT * FROM {self._source} AS asked LIMIT 0"
+            names = connection.names(no_rows)
             if len(set(names)) < len(names):
                 raise DataError(f"{self.address}: two columns have one name; rename one of them")
             types = self.sql.types(connection.frame, self._source, names)
@@ -398,12 +408,15 @@ def _grouping(values: Sequence[str], rows: str, *, numbers: bool) -> str:
     in column ``v0`` and so on, or of all in ``v`` where they are numbers.
     """
     names = [f"v{place}" for place in range(len(values))]
-    columns = ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
+    pairs = zip(values, names, strict=True)
+    columns = ", ".join(f"{value} AS {name}" for value, name in pairs)
     value_number = "0"
     groups = names[0]
     if len(values) > 1:
         # GROUPING is 0 for the expression that a row of the result is grouped by.
-        cases = [f"WHEN GROUPING({name}) = 0 THEN {place}" for place, name in enumerate(names)]
+        cases = []
+        for place, name in enumerate(names):
+            cases.append(f"WHEN GROUPING({name}) = 0 THEN {place}")
         value_number = f"CASE {' '.join(cases)} END"
         sets = ", ".join(f"({name})" for name in names)
         groups = f"GROUPING SETS ({sets})"
@@ -466,7 +479,9 @@ def source_of(word: str | Path) -> Path | Database:
     # A table may be called "select"; a query has more than one word.
     words = selection.split()
     is_query = words[0].upper() in ("SELECT", "WITH") and len(words) > 1
-    return Database(address, query=selection) if is_query else Database(address, selection)
+    if is_query:
+        return Database(address, query=selection)
+    return Database(address, table=selection)
 
 
 def _has_password(address: str) -> bool:
@@ -489,7 +504,8 @@ def _reason(error: Exception) -> str:
     state = getattr(error, "sqlstate", None) or ""
     is_safe_state = state[:2] in _SAFE_STATES
     is_safe_error = message.partition(" Error:")[0] in _SAFE_ERRORS
-    if is_safe_state or is_safe_error or isinstance(error, sqlite3.OperationalError):
+    is_operational = isinstance(error, sqlite3.OperationalError)
+    if is_safe_state or is_safe_error or is_operational:
         return f"{message}. Check the address, the table or query, and that you may read it"
     if not state and "connection to server" in message:
         return f"{message}. Check that the server runs, the address, and where the password is"
@@ -595,7 +611,8 @@ def _duckdb(database: Database) -> Iterator[_Connection]:
 @contextmanager
 def _postgresql(database: Database) -> Iterator[_Connection]:
     """Open a database of PostgreSQL."""
-    opened = import_module("adbc_driver_postgresql.dbapi").connect(database.address)
+    driver = import_module("adbc_driver_postgresql.dbapi")
+    opened = driver.connect(database.address)
     with opened as connection, connection.cursor() as cursor:
         # All queries of a connection see the rows of one moment.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -630,9 +647,10 @@ def _names_of(cursor: Any) -> list[str]:
 @contextmanager
 def _sqlite(database: Database) -> Iterator[_Connection]:
     """Open a file of SQLite."""
-    file = quote(str(Path(database.file or "").absolute()))
-    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
-        connection.create_function("sha256", 1, lambda text: sha256(text.encode()).hexdigest())
+    path = Path(database.file or "").absolute()
+    address = f"file:{quote(str(path))}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
+        connection.create_function("sha256", 1, _sha256)
         # A byte that is no UTF-8 would stop the query.
         connection.text_factory = lambda data: data.decode(errors="replace")
 
@@ -651,12 +669,18 @@ def _sqlite(database: Database) -> Iterator[_Connection]:
         yield _Connection(frame, pieces, names)
 
 
+def _sha256(text: str) -> str:
+    """Return SHA-256 of a text, in hexadecimal: a function that SQLite lacks."""
+    return sha256(text.encode()).hexdigest()
+
+
 def _sqlite_frame(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> pl.DataFrame:
     """Return rows of SQLite as a frame."""
     names = _names_of(cursor)
     # Without a row, there are columns all the same.
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    return pl.DataFrame([_series(name, cells) for name, cells in zip(names, columns, strict=True)])
+    pairs = zip(names, columns, strict=True)
+    return pl.DataFrame([_series(name, cells) for name, cells in pairs])
 
 
 def _series(name: str, cells: Sequence[Any]) -> pl.Series:
@@ -717,22 +741,29 @@ def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, 
     columns.append("current_setting('server_encoding') AS encoding")
     (row,) = run(f"SELECT {', '.join(columns)} FROM {empty_row}").rows()
     *type_names, encoding = row
-    types = {name: type_name.upper() for name, type_name in zip(names, type_names, strict=True)}
-    for name, type_name in types.items():
-        if type_name == "TIMESTAMP WITH TIME ZONE":
-            types[name] = _ZONED
+    types = {}
+    for name, type_name in zip(names, type_names, strict=True):
+        is_zoned = type_name.upper() == "TIMESTAMP WITH TIME ZONE"
+        types[name] = _ZONED if is_zoned else type_name.upper()
 
     # Texts are grouped fastest as plain columns, where their collation is known to be binary.
-    texts = [name for name, kind in types.items() if kind in ("TEXT", "CHARACTER VARYING")]
+    text_types = ("TEXT", "CHARACTER VARYING")
+    texts = [name for name, type_name in types.items() if type_name in text_types]
     if texts:
-        rules = [f"pg_collation_for(s.{quoted(name)}) AS t{i}" for i, name in enumerate(texts)]
+        rules = []
+        for place, name in enumerate(texts):
+            rules.append(f"pg_collation_for(s.{quoted(name)}) AS t{place}")
         (collations,) = run(f"SELECT {', '.join(rules)} FROM {empty_row}").rows()
         for name, collation in zip(texts, collations, strict=True):
             if collation in _DETERMINISTIC:
                 types[name] = _BINARY
 
     # Without an encoding, one cell could hold bytes that are no text, and stop every query.
-    texts = [name for name, kind in types.items() if _in_sql(kind, name)[0] == "text"]
+    texts = []
+    for name, type_name in types.items():
+        family, _ = _in_sql(type_name, name)
+        if family == "text":
+            texts.append(name)
     if encoding == "SQL_ASCII" and texts:
         raise DataError(
             f"column {texts[0]!r} is text in a database without an encoding (SQL_ASCII), where one "

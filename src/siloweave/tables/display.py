@@ -33,13 +33,15 @@ def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[objec
     if num_more > 0:
         empty_cells = [""] * (len(heads) - 1)
         lines.append(_row("td", [f"and {num_more} more", *empty_cells]))
-    return f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>"
+    caption_line = f"<caption>{escape(caption)}</caption>"
+    return f"<table>{caption_line}{''.join(lines)}</table>"
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
     """Return a row of an HTML table, of cells of one kind."""
-    escaped_cells = [f"<{tag}>{escape(_shortened(str(cell)))}</{tag}>" for cell in cells]
-    return f"<tr>{''.join(escaped_cells)}</tr>"
+    texts = [escape(_shortened(str(cell))) for cell in cells]
+    tagged_texts = [f"<{tag}>{text}</{tag}>" for text in texts]
+    return f"<tr>{''.join(tagged_texts)}</tr>"
 
 
 def _shortened(text: str) -> str:

@@ -82,7 +82,8 @@ def check_rules(on: Sequence[str], rules: Rules) -> None:
     """Check the columns that an id is made of, and the rules of each; raises InputError."""
     if not (_is_list_of_texts(on) and on):
         raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
-    repeated_names = [name for name, count in Counter(on).items() if count > 1]
+    name_counts = Counter(on)
+    repeated_names = [name for name, count in name_counts.items() if count > 1]
     if repeated_names:
         raise InputError(f"on names {repeated_names[0]!r} twice; name each id column once")
 
@@ -209,7 +210,11 @@ def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
 
     texts = id_texts(table, name)
     for rule in rules:
-        change = _CHANGES.get(rule) or partial(_day, name, rule[len(_DATE) :] or None)
+        if rule in _CHANGES:
+            change = _CHANGES[rule]
+        else:
+            pattern = rule[len(_DATE) :] or None
+            change = partial(_day, name, pattern)
         for place, text in enumerate(texts):
             if text is not None:
                 texts[place] = change(text)
@@ -364,8 +369,12 @@ def _shape(texts: Sequence[str]) -> str:
     shortest = min(sizes)
     longest = max(sizes)
     letters = sorted(set("".join(texts)))
-    kinds = [kind for kind, is_of_kind in _KINDS.items() if any(map(is_of_kind, letters))]
-    if kinds == ["digits"] and any(text.startswith("0") for text in texts):
+    kinds = []
+    for kind, is_of_kind in _KINDS.items():
+        if any(map(is_of_kind, letters)):
+            kinds.append(kind)
+    has_leading_zeros = any(text.startswith("0") for text in texts)
+    if kinds == ["digits"] and has_leading_zeros:
         kinds = ["digits, some with leading zeros"]
     sizes_text = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
     # Letters of scripts without capitals are of no kind.

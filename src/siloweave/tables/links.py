@@ -40,7 +40,8 @@ def holds(link: NumberLink, column: str, numbers: _Numbers) -> Bools:
     """Return in which rows a column equals a link's sum; no row where a term is missing."""
     values, is_missing = numbers[column]
     sums, has_terms = link.sums(numbers)
-    rows: Bools = ~is_missing & has_terms & _near(values, sums, link, numbers)
+    is_near = _near(values, sums, link, numbers)
+    rows: Bools = ~is_missing & has_terms & is_near
     return rows
 
 
@@ -69,13 +70,15 @@ def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[C
     names = list(numbers)
     linked: list[ColumnEncoding] = []
     for encoding in encodings:
-        if not isinstance(encoding, NumericEncoding) or encoding.column not in numbers:
+        is_numeric = isinstance(encoding, NumericEncoding)
+        if not is_numeric or encoding.column not in numbers:
             linked.append(encoding)
             continue
         earlier_names = names[: names.index(encoding.column)]
         links = _links(encoding.column, earlier_names, numbers)
         if links:
-            encoding = LinkedEncoding(**msgspec.structs.asdict(encoding), links=links)
+            fields = msgspec.structs.asdict(encoding)
+            encoding = LinkedEncoding(**fields, links=links)
         linked.append(encoding)
     return linked
 
@@ -84,7 +87,8 @@ def _links(column: str, earlier_names: Sequence[str], numbers: _Numbers) -> tupl
     """Return the relations of one column, the one of most rows first; each adds rows of its own."""
     candidates = [NumberLink((name,), (1,)) for name in earlier_names]
     # The nearest columns: a total mostly follows its parts.
-    candidates += _likely_sums(column, earlier_names[-_MOST_COLUMNS:], numbers)
+    nearest_names = earlier_names[-_MOST_COLUMNS:]
+    candidates += _likely_sums(column, nearest_names, numbers)
     candidate_rows = {link: holds(link, column, numbers) for link in candidates}
 
     values, is_missing = numbers[column]
@@ -112,7 +116,8 @@ def _num_by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
     # Half a table away: neighbours may be related, as visits of one person are.
     distance = len(values) // 2
     other_values = np.roll(values, distance)
-    moved = {**numbers, column: (other_values, np.roll(is_missing, distance))}
+    other_missing = np.roll(is_missing, distance)
+    moved = {**numbers, column: (other_values, other_missing)}
     return _num_varied(other_values[holds(link, column, moved)])
 
 
@@ -135,6 +140,7 @@ def _likely_sums(column: str, earlier_names: Sequence[str], numbers: _Numbers) -
     for pair in combinations(earlier_names, 2):
         for signs in ((1, 1), (1, -1), (-1, 1)):
             link = NumberLink(pair, signs)
-            if np.count_nonzero(holds(link, column, first_numbers)) >= fewest_rows:
+            rows = holds(link, column, first_numbers)
+            if np.count_nonzero(rows) >= fewest_rows:
                 links.append(link)
     return links

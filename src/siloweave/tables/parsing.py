@@ -58,7 +58,8 @@ def texts_of(series: pl.Series) -> pl.Series:
     if series.dtype == pl.Float64:
         values = series.fill_nan(None)
         is_whole = (values == values.round()) & (values.abs() < LARGEST)
-        digits = values.set(~is_whole, None).cast(pl.Int64, strict=False).cast(pl.String)
+        whole_values = values.set(~is_whole, None).cast(pl.Int64, strict=False)
+        digits = whole_values.cast(pl.String)
         return digits.fill_null(values.cast(pl.String))
     if series.dtype == DATETIME:
         written = series.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f")
@@ -95,7 +96,8 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
 
     for values_by_place, dtype in ((floats, pl.Float64), (times, DATETIME)):
         series = pl.Series(list(values_by_place.values()), dtype=dtype)
-        for place, text in zip(values_by_place, texts_of(series).to_list(), strict=True):
+        series_texts = texts_of(series).to_list()
+        for place, text in zip(values_by_place, series_texts, strict=True):
             texts[place] = text
     return texts
 
@@ -140,7 +142,8 @@ def _numbers_in_form(text: pl.Series, form: str) -> pl.Series:
 
     # In parentheses, as accounts have it; with a minus before it, or behind.
     is_negative = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]|\d[-\u2212]")
-    signs = pl.select(pl.when(is_negative).then(-1.0).otherwise(1.0)).to_series()
+    sign = pl.when(is_negative).then(-1.0).otherwise(1.0)
+    signs = pl.select(sign).to_series()
     return (sizes * signs).alias(text.name)
 
 
@@ -157,7 +160,8 @@ def whole_numbers_of(
     numbers = numbers.fill_nan(None)
     bound = float(LARGEST)
     bounded = numbers.clip(-bound, bound)
-    rounded = bounded.round(mode="half_to_even").cast(pl.Int64, strict=False)
+    rounded = bounded.round(mode="half_to_even")
+    rounded = rounded.cast(pl.Int64, strict=False)
     is_whole = (numbers == numbers.round()) & (numbers.abs() < bound)
     if text is not None:
         exact = text.str.strip_chars().cast(pl.Int64, strict=False)

@@ -351,7 +351,7 @@ def _read_query(query: str, kind: str) -> _Reading:
         elif token.kind == "sign":
             _note_sign(token.text, following[0], frame, kind, reading)
         # A word beside a point is part of a name.
-        elif token.kind == "word" and not before.is_sign(".") and not following[0].is_sign("."):
+        elif token.kind == "word" and not (before.is_sign(".") or following[0].is_sign(".")):
             _note_word(token.text, before, following, frame, reading)
             if token.text == "AS" and frame.opener == "cast":
                 _note_cast("CAST", following[0], kind, reading)
@@ -367,7 +367,8 @@ def _opened_frame(frame: _Frame, before: _Token, first: _Token, reading: _Readin
     is_behind_source_word = before.is_word(
         "FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL"
     )
-    is_named_query = before.is_word("AS", "MATERIALIZED") and frame.clause in ("WITH", "")
+    is_behind_as = before.is_word("AS", "MATERIALIZED")
+    is_named_query = is_behind_as and frame.clause in ("WITH", "")
     is_in_list = frame.is_query and frame.clause == "FROM" and before.is_sign(",")
     # Parentheses around a query, or around others, mean what those around them do.
     is_doubled = before in (_NO_TOKEN, _OPENING) and frame.is_source
@@ -557,5 +558,8 @@ def _sentences(query_name: str, words: dict[str, Reason]) -> Iterator[str]:
 
 def _words_of(words: dict[str, Reason], reason: Reason) -> str:
     """Return the words of one reason with commas; of many, the first six."""
-    words_of_reason = [word for word, word_reason in words.items() if word_reason == reason]
+    words_of_reason = []
+    for word, word_reason in words.items():
+        if word_reason == reason:
+            words_of_reason.append(word)
     return listed(words_of_reason, 6)

@@ -89,7 +89,8 @@ class _ForkedThreads:
 
         # Without names, where the system is no Linux, threads may run.
         has_names = bool(thread_names)
-        cls.are_running = not has_names or any(map(cls.compute_names.match, thread_names))
+        are_computing = any(map(cls.compute_names.match, thread_names))
+        cls.are_running = are_computing or not has_names
 
     @classmethod
     def after_fork(cls) -> None:
@@ -354,8 +355,9 @@ class _CodedColumn:
     @cached_property
     def _unlabelled_values(self) -> list[Any]:
         """Values without a label, in their order."""
+        labels = self.variable.labels
         values = self.cells.drop_nulls().unique().sort().to_list()
-        return [value for value in values if value not in self.variable.labels]
+        return [value for value in values if value not in labels]
 
     @cached_property
     def is_labelled(self) -> bool:
@@ -384,8 +386,9 @@ class _CodedColumn:
         """Labels in the order of their codes, also of codes in no row, and texts of other codes."""
         if not self.is_labelled:
             return None
+        labels = self.variable.labels.values()
         unlabelled = pl.Series(self._unlabelled_values, dtype=self.cells.dtype)
-        texts = [*self.variable.labels.values(), *texts_of(unlabelled).to_list()]
+        texts = [*labels, *texts_of(unlabelled).to_list()]
         # Two codes may have the same label; the first decides its place.
         return tuple(dict.fromkeys(texts))
 
@@ -711,7 +714,8 @@ class Table:
             # Whatever other rows hold, a code that is not listed keeps its label.
             labels = coded.variable.labels
             code_texts = texts_of(pl.Series(list(labels))).to_list()
-            variable = Variable(dict(zip(code_texts, labels.values(), strict=True)))
+            labels_by_text = dict(zip(code_texts, labels.values(), strict=True))
+            variable = Variable(labels_by_text)
             coded_columns[name] = _CodedColumn(
                 recoded_cells, variable, is_recoded=coded.is_labelled
             )
@@ -719,32 +723,41 @@ class Table:
         if coded is None or not coded.is_labelled:
             text_columns[name] = _TextColumn(recoded_cells, self.decimal(name))
 
-        dtypes = {column: dtype for column, dtype in origin.dtypes.items() if column != name}
+        dtypes = dict(origin.dtypes)
+        dtypes.pop(name, None)
         new_origin = replace(
-            origin, text_columns=text_columns, coded_columns=coded_columns, dtypes=dtypes
+            origin,
+            text_columns=text_columns,
+            coded_columns=coded_columns,
+            dtypes=dtypes,
         )
         return Table(self._frame.with_columns(recoded_cells), new_origin)
 
     def _recoded_cells(self, name: str, values: Mapping[Any, Any]) -> pl.Series:
         """Return a column's cells as text, some of which are replaced, see `recoded`."""
         cells = self.cells(name)
-        old_texts = [str(text).strip() for text in texts_of_mixed(list(values))]
-        new_texts = [text or None for text in texts_of_mixed(list(values.values()))]
+        cell_texts = texts_of(cells).alias(name)
+        old_values = texts_of_mixed(list(values))
+        new_values = texts_of_mixed(list(values.values()))
+        old_texts = [str(text).strip() for text in old_values]
+        new_texts = [text or None for text in new_values]
 
-        places = _places(texts_of(cells).str.strip_chars(), old_texts)
+        places = _places(cell_texts.str.strip_chars(), old_texts)
         coded = self._origin.coded_columns.get(name)
         if coded is not None and coded.variable.labels:
             # A label goes before a code: where a text is both, the label's place counts.
-            label_places = _places(coded.texts(cells).str.strip_chars(), old_texts)
+            labels = coded.texts(cells).str.strip_chars()
+            label_places = _places(labels, old_texts)
             label_places = label_places.set(label_places == -2, None)
             places = label_places.fill_null(places)
 
         is_listed = (places >= 0).fill_null(False)
         # Cells that are not listed look up the None behind the last new text; it is not used.
         lookup_places = places.set(~is_listed, len(new_texts))
-        mapped_texts = pl.Series(name, [*new_texts, None], dtype=pl.String).gather(lookup_places)
-        frame = texts_of(cells).alias(name).to_frame()
-        recoded = pl.when(is_listed).then(mapped_texts).otherwise(pl.col(name))
+        replacements = pl.Series(name, [*new_texts, None], dtype=pl.String)
+        new_cells = replacements.gather(lookup_places)
+        recoded = pl.when(is_listed).then(new_cells).otherwise(pl.col(name))
+        frame = cell_texts.to_frame()
         return frame.select(recoded.alias(name)).to_series()
 
     def filled(self, name: str, rows: NDArray[np.int64], cells: pl.Series) -> Table:
@@ -765,7 +778,8 @@ class Table:
         origin = self._origin
         old_cells = self.cells(name)
         text_column = origin.text_columns.get(name)
-        new_cells = _as_type_of(old_cells, cells, text_column, self.decimal(name))
+        decimal = self.decimal(name)
+        new_cells = _as_type_of(old_cells, cells, text_column, decimal)
 
         dtypes = dict(origin.dtypes)
         if new_cells.dtype != old_cells.dtype:
@@ -781,7 +795,10 @@ class Table:
         if name in coded_columns:
             coded_columns[name] = replace(coded_columns[name], cells=column)
         new_origin = replace(
-            origin, dtypes=dtypes, text_columns=text_columns, coded_columns=coded_columns
+            origin,
+            dtypes=dtypes,
+            text_columns=text_columns,
+            coded_columns=coded_columns,
         )
         return Table(self._frame.with_columns(column), new_origin)
 
@@ -805,11 +822,15 @@ class Table:
             values = dtype.categories.tolist()
             # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2.
             if any(isinstance(value, str) for value in values):
-                return tuple(text for text in texts_of_mixed(values) if text is not None)
+                texts = texts_of_mixed(values)
+                return tuple(text for text in texts if text is not None)
             return tuple(values)
+
         # A dictionary of arrow, and a categorical of polars, say no more than the rows do.
-        if isinstance(dtype, pl.Categorical) or str(dtype).startswith("dictionary"):
-            return tuple(self._typed_column(name).drop_nulls().unique().sort().to_list())
+        is_dictionary = str(dtype).startswith("dictionary")
+        if is_dictionary or isinstance(dtype, pl.Categorical):
+            values = self._typed_column(name).drop_nulls()
+            return tuple(values.unique().sort().to_list())
         return None
 
     def take(self, indices: np.ndarray | Sequence[int]) -> Table:
@@ -829,7 +850,8 @@ class Table:
 
     def framed(self, frame: Frame) -> Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
-        return Table(self._typed_view, _Origin(frame, units=self._origin.units))
+        origin = _Origin(frame, units=self._origin.units)
+        return Table(self._typed_view, origin)
 
     def without_rows(self) -> Table:
         """Return an empty table like this one; columns of a CSV are text, as they are written."""
@@ -857,23 +879,36 @@ class Table:
         if kind == "pandas":
             return self._to_pandas(dtypes)
         if kind == "polars":
-            view = self._typed_view
-            typed_names = [name for name in self.names if name in dtypes]
-            return view.with_columns(_in_polars(view[name], dtypes[name]) for name in typed_names)
+            return self._to_polars(dtypes)
         return self._to_arrow(dtypes)
 
     def _to_pandas(self, dtypes: Mapping[str, Any]) -> Any:
         """Return the rows as a frame of pandas, each column in a type if its values fit."""
         pandas = import_module("pandas")
-        columns = {name: self._in_pandas(pandas, name, dtypes.get(name)) for name in self.names}
+        columns = {}
+        for name in self.names:
+            columns[name] = self._in_pandas(pandas, name, dtypes.get(name))
         return pandas.DataFrame(columns)
+
+    def _to_polars(self, dtypes: Mapping[str, Any]) -> pl.DataFrame:
+        """Return the rows as a frame of polars, each column in a type if its values fit."""
+        view = self._typed_view
+        columns = []
+        for name in self.names:
+            if name in dtypes:
+                columns.append(_in_polars(view[name], dtypes[name]))
+        return view.with_columns(columns)
 
     def _to_arrow(self, dtypes: Mapping[str, Any]) -> Any:
         """Return the rows as a table of arrow, each column in a type if its values fit."""
-        arrow = self._typed_view.to_arrow()
+        pyarrow = import_module("pyarrow")
         compute = import_module("pyarrow.compute")
-        columns = [_in_arrow(compute, arrow.column(n), dtypes.get(n)) for n in self.names]
-        return import_module("pyarrow").table(columns, names=self._frame.columns)
+        table = self._typed_view.to_arrow()
+        columns = []
+        for name in self.names:
+            column = table.column(name)
+            columns.append(_in_arrow(compute, column, dtypes.get(name)))
+        return pyarrow.table(columns, names=self._frame.columns)
 
     def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
         """Return one column as a pandas series with a fresh index, of a type if its values fit."""
@@ -883,8 +918,8 @@ class Table:
         elif series.dtype == pl.String:
             column = _texts_in_pandas(pandas, series)
         else:
-            masked_values = _masked(pandas, self.values(name), self.missing(name))
-            column = pandas.Series(masked_values)
+            values = self.values(name)
+            column = pandas.Series(_masked(pandas, values, self.missing(name)))
 
         if dtype is not None:
             # Generated values may not fit the type that the real ones had.
@@ -914,13 +949,14 @@ class Table:
         a time zone. Durations are seen as numbers of `units`. `to_native` makes such a frame, also
         of tables that are made like this one.
         """
-        schema = {name: _POLARS_TYPES[python_type] for name, (python_type, _) in types.items()}
-        zones_of_times = {}
+        schema = {}
+        for name, (python_type, _) in types.items():
+            schema[name] = _POLARS_TYPES[python_type]
+        time_zones = {}
         for name, zone in (zones or {}).items():
-            python_type, _ = types[name]
-            if python_type is datetime:
-                zones_of_times[name] = zone
-        origin = _Origin(frame, types=types, zones=zones_of_times, units=units or {})
+            if schema[name] == DATETIME:
+                time_zones[name] = zone
+        origin = _Origin(frame, types=types, zones=time_zones, units=units or {})
         return cls(pl.DataFrame(schema=schema), origin)
 
     @classmethod
@@ -942,7 +978,9 @@ class Table:
             DataError: When lengths differ or values are of no usable type.
         """
         check_process()
-        all_series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
+        all_series = []
+        for name, (values, mask) in columns.items():
+            all_series.append(_series_of(name, values, mask))
         lengths = {len(series) for series in all_series}
         if len(lengths) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
@@ -1009,8 +1047,10 @@ class Table:
         if kind is str:
             coded = self._origin.coded_columns.get(name)
             return texts_of(cells) if coded is None else coded.texts(cells)
+        if kind is bool and cells.dtype == pl.Boolean:
+            return cells
         if kind is bool:
-            return cells if cells.dtype == pl.Boolean else flags_of(texts_of(cells))
+            return flags_of(texts_of(cells))
         if kind is int and cells.dtype in WHOLE:
             return cells.cast(pl.Int64)
         if kind is float:
@@ -1032,8 +1072,8 @@ class Table:
             return cells.cast(pl.Int64), cells.is_not_null()
 
         # Digits of plain text may be more than a double holds; a form has other marks in them.
-        is_plain_text = cells.dtype == pl.String and (form is None or form in UNITS)
-        exact_texts = cells if is_plain_text else None
+        is_plain = form is None or form in UNITS
+        exact_texts = cells if is_plain and cells.dtype == pl.String else None
         return whole_numbers_of(self.numbers(name, form), exact_texts)
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
@@ -1087,11 +1127,11 @@ class Table:
             return codes.to_numpy(writable=True)
 
         if kind is str:
-            stripped_categories = [category.strip() for category in categories]
-            are_distinct = len(set(stripped_categories)) == len(stripped_categories)
+            stripped = [category.strip() for category in categories]
+            are_distinct = len(set(stripped)) == len(stripped)
             is_unknown = (codes == -2) & labels.is_not_null()
             if is_unknown.any() and are_distinct:
-                stripped_codes = _places(labels.str.strip_chars(), stripped_categories)
+                stripped_codes = _places(labels.str.strip_chars(), stripped)
                 codes = codes.set(is_unknown, None).fill_null(stripped_codes)
 
         is_missing = self.cells(name).is_null()
@@ -1122,7 +1162,8 @@ class Table:
         Text is read as `forms.number_form` of `form` says.
         """
         numbers = self._required_numbers(name, "numbers", form)
-        return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
+        is_missing = numbers.is_null().to_numpy()
+        return numbers.fill_null(0.0).to_numpy(), is_missing
 
     def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 microseconds since 1970 (UTC), and its mask of missing.
@@ -1161,15 +1202,19 @@ class Table:
             series = series.str.strip_chars()
         if series.dtype == pl.Float64:
             series = series.fill_nan(None)
+
         values = series.drop_nulls().rename("value")
-        table = values.value_counts(name="count").sort("count", "value", descending=[True, False])
+        table = values.value_counts(name="count")
+        table = table.sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
 
     def text_counts(self, name: str) -> dict[str, int]:
         """Return a text column's distinct values, without spaces around them, and counts."""
-        texts = self._typed_column(name).drop_nulls().str.strip_chars().rename("value")
-        table = texts.value_counts(sort=True, name="count")
-        return dict(zip(table["value"].to_list(), table["count"].to_list(), strict=True))
+        texts = self._typed_column(name).drop_nulls().str.strip_chars()
+        table = texts.rename("value").value_counts(sort=True, name="count")
+        values = table["value"].to_list()
+        counts = table["count"].to_list()
+        return dict(zip(values, counts, strict=True))
 
     def row_keys(self, names: Sequence[str]) -> NDArray[np.uint64]:
         """Return a hash of each row's values in some columns, the same in every table."""
@@ -1178,8 +1223,10 @@ class Table:
         columns = []
         for name in names:
             series = self._typed_column(name)
-            common_type = pl.Float64 if series.dtype in number_types else pl.String
-            columns.append(series.cast(common_type))
+            if series.dtype in number_types:
+                columns.append(series.cast(pl.Float64))
+            else:
+                columns.append(series.cast(pl.String))
         return pl.DataFrame(columns).hash_rows(seed=0).to_numpy()
 
     def unread(self, name: str, form: str | None = None) -> np.ndarray:
@@ -1201,7 +1248,10 @@ class Table:
     @property
     def _typed_view(self) -> pl.DataFrame:
         """The same, with durations as such and not as numbers."""
-        durations = [self.cells(name) for name in self.names if self.unit(name) is not None]
+        durations = []
+        for name in self.names:
+            if self.unit(name) is not None:
+                durations.append(self.cells(name))
         return self._view.with_columns(durations)
 
     def unit(self, name: str) -> str | None:
@@ -1225,8 +1275,9 @@ class Table:
             if name not in self._typed_columns:
                 unit = self.unit(name) or "seconds"
                 numbers = durations_in(cells, unit)
-                is_whole = bool((numbers == numbers.round()).all())
-                self._typed_columns[name] = numbers.cast(pl.Int64) if is_whole else numbers
+                if (numbers == numbers.round()).all():
+                    numbers = numbers.cast(pl.Int64)
+                self._typed_columns[name] = numbers
             return self._typed_columns[name]
 
         text_column = self._origin.text_columns.get(name)
@@ -1241,7 +1292,8 @@ class Table:
         """Return one column's numbers, null where a value is missing; SchemaError for others."""
         numbers = self.numbers(name, form)
         is_unread = numbers.is_null() & self.cells(name).is_not_null()
-        self.check_read(name, self.rows_of(is_unread.to_numpy()), wanted, form)
+        unread_rows = self.rows_of(is_unread.to_numpy())
+        self.check_read(name, unread_rows, wanted, form)
         return numbers.fill_nan(None)
 
     def check_read(self, name: str, wrong: int, wanted: str, form: str | None) -> None:
@@ -1370,7 +1422,9 @@ class ParquetFile:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
-        return self.columns or tuple(self._lazy_frame.collect_schema().names())
+        if self.columns:
+            return self.columns
+        return tuple(self._lazy_frame.collect_schema().names())
 
     @cached_property
     def num_rows(self) -> int:
@@ -1431,7 +1485,8 @@ def rows_of(source: Table | Unread, most: int) -> Table:
     if isinstance(source, Database):
         return Table(_normal_frame(source.read(0)), _Origin())
     no_rows = source._lazy_frame.select(source.names).head(0).collect()
-    return Table(_normal_frame(no_rows), _Origin(zones=_zones(no_rows.schema)))
+    zones = _zones(no_rows.schema)
+    return Table(_normal_frame(no_rows), _Origin(zones=zones))
 
 
 def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
@@ -1461,7 +1516,8 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
         drawn_frames.append(piece._frame.filter(is_drawn))
         first_row += piece.num_rows
         origin = piece._origin
-    return Table(pl.concat(drawn_frames), replace(origin, source_rows=first_row))
+    drawn_rows = pl.concat(drawn_frames)
+    return Table(drawn_rows, replace(origin, source_rows=first_row))
 
 
 def _drawn_mask(secret: bytes, first_row: int, num_rows: int, share: float) -> pl.Series:
@@ -1541,7 +1597,8 @@ def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         check_names(parsed.frame.columns, repr(str(file)))
         coded_columns = {}
         for cells in parsed.frame.get_columns():
-            coded_columns[cells.name] = _CodedColumn(cells, parsed.variables[cells.name])
+            variable = parsed.variables[cells.name]
+            coded_columns[cells.name] = _CodedColumn(cells, variable)
         return parsed.frame.lazy(), _Origin(coded_columns=coded_columns)
 
     if kind not in _TEXT_FILES:
@@ -1603,8 +1660,10 @@ def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
         num_unnamed=len(unnamed),
         hint=hint,
     )
-    renamed = [pl.col(old).alias(new) for old, new in zip(all_names, names, strict=False)]
-    return lazy.select(renamed), origin
+    named_columns = []
+    for file_name, name in zip(all_names, names, strict=False):
+        named_columns.append(pl.col(file_name).alias(name))
+    return lazy.select(named_columns), origin
 
 
 def _utf8_source(file: Path, encoding: str) -> Any:
@@ -1629,10 +1688,12 @@ def _utf8_source(file: Path, encoding: str) -> Any:
 
 def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> BytesIO:
     """Return a text file as UTF-8, without some lines, which are counted from 1."""
+    remaining_lines = []
     with TextIOWrapper(_opened(file), encoding, "replace", newline="") as lines:
-        numbered = enumerate(lines, 1)
-        text = "".join(line for number, line in numbered if number not in blank_lines)
-    return BytesIO(text.encode())
+        for number, line in enumerate(lines, 1):
+            if number not in blank_lines:
+                remaining_lines.append(line)
+    return BytesIO("".join(remaining_lines).encode())
 
 
 def _check_unnamed(file: Path, lazy: pl.LazyFrame, unnamed: Sequence[str], num_named: int) -> None:
@@ -1671,7 +1732,8 @@ def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table
         return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
         frame = _normal_frame(source.get_columns())
-        return Table(frame, _Origin("polars", dict(source.schema), units=_units_of(frame)))
+        origin = _Origin("polars", dict(source.schema), units=_units_of(frame))
+        return Table(frame, origin)
 
     # Pandas and pyarrow are recognised by their names: they may not be installed.
     package = type(source).__module__.partition(".")[0]
@@ -1693,7 +1755,8 @@ def _read_pandas(source: Any) -> Table:
         values, is_missing = _pandas_values(source[name])
         columns.append(_series_of(name, values, is_missing, mixed=True))
     frame = _normal_frame(columns)
-    return Table(frame, _Origin("pandas", dict(source.dtypes), units=_units_of(frame)))
+    origin = _Origin("pandas", dict(source.dtypes), units=_units_of(frame))
+    return Table(frame, origin)
 
 
 def _read_arrow_stream(source: Any, package: str) -> Table:
@@ -1727,7 +1790,8 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
         for column in blanked_columns:
             if column.dtype == pl.String:
                 file_type = origin.file_types.get(column.name)
-                text_columns[column.name] = _TextColumn(column, dialect.decimal, file_type)
+                text_column = _TextColumn(column, dialect.decimal, file_type)
+                text_columns[column.name] = text_column
         origin = replace(origin, text_columns=text_columns)
     frame = _normal_frame(blanked_columns)
     return Table(frame, replace(origin, units=_units_of(frame)))
@@ -1735,8 +1799,11 @@ def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> T
 
 def _units_of(frame: pl.DataFrame) -> dict[str, str]:
     """Return the unit in which each column of durations is seen as numbers."""
-    durations = [column for column in frame.get_columns() if column.dtype == DURATION]
-    return {column.name: _whole_unit(column) for column in durations}
+    units = {}
+    for column in frame.get_columns():
+        if column.dtype == DURATION:
+            units[column.name] = _whole_unit(column)
+    return units
 
 
 def _whole_unit(durations: pl.Series) -> str:
@@ -1756,8 +1823,9 @@ def _padded(texts: pl.Series, decimal: str) -> int:
 
     Numbers with a power, such as 1e-3, do not count.
     """
-    plain_texts = texts.filter(texts.str.contains(r"^[^a-zA-Z]+$"))
-    tails = plain_texts.str.extract(rf"{re.escape(decimal)}(\d+)\s*$").fill_null("")
+    is_plain = texts.str.contains(r"^[^a-zA-Z]+$")
+    tail_pattern = rf"{re.escape(decimal)}(\d+)\s*$"
+    tails = texts.filter(is_plain).str.extract(tail_pattern).fill_null("")
     counts = tails.str.len_chars()
     zero_counts = counts.filter(tails.str.ends_with("0"))
     return fewest_decimals({*counts.unique()}, {*zero_counts.unique()})
@@ -1926,7 +1994,8 @@ def csv_header(file: Path, requested: Dialect | None = None) -> tuple[list[str],
     requested = requested or Dialect()
     encoding = requested.encoding or _marked_encoding(file)
     data = _read_bytes(file, _HEAD_BYTES)
-    if requested.encoding is None and encoding == "utf-8" and any(_has_zeros(data)):
+    is_assumed = requested.encoding is None and encoding == "utf-8"
+    if is_assumed and any(_has_zeros(data)):
         raise _undecided(file)
     lines = _head_lines(data, encoding)
 
@@ -1965,7 +2034,11 @@ def csv_header(file: Path, requested: Dialect | None = None) -> tuple[list[str],
             "store the file as UTF-8"
         )
     as_decided = replace(
-        dialect, separator=separator, encoding=encoding, header=header, skip=num_above
+        dialect,
+        separator=separator,
+        encoding=encoding,
+        header=header,
+        skip=num_above,
     )
     return names, as_decided
 
@@ -2023,8 +2096,13 @@ def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
         return requested
 
     wanted_names = set(requested.names)
-    starts = range(_MOST_LINES_ABOVE) if requested.skip is None else [requested.skip]
-    separators = [requested.separator] if requested.separator else _SEPARATORS
+    starts: Iterable[int] = range(_MOST_LINES_ABOVE)
+    if requested.skip is not None:
+        starts = [requested.skip]
+    separators: Iterable[str] = _SEPARATORS
+    if requested.separator:
+        separators = [requested.separator]
+
     most_names = 0
     dialect = requested
     for start in starts:
@@ -2047,7 +2125,9 @@ def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
     line that can only be names.
     """
     lines = lines[:_HEAD_ROWS]
-    is_empty = [not line.strip(' \t\r\n";,|') for line in lines[:_MOST_LINES_ABOVE]]
+    marks_of_nothing = ' \t\r\n";,|'
+    candidates = lines[:_MOST_LINES_ABOVE]
+    is_empty = [not line.strip(marks_of_nothing) for line in candidates]
     is_note = []
     for line, line_is_empty in zip(lines, is_empty, strict=False):
         is_note.append(line_is_empty or bool(_NOTE.match(line)))
@@ -2061,8 +2141,10 @@ def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
             continue
 
         mark = dialect.separator or _separator(lines[start:])
+        # One by one: a quotation mark in a title must not swallow the lines below it.
         rows_above = [next(csv.reader([line], delimiter=mark)) for line in lines[:start]]
-        rows_below = [row for row in csv.reader(lines[start:], delimiter=mark) if row]
+        reader_below = csv.reader(lines[start:], delimiter=mark)
+        rows_below = [row for row in reader_below if row]
         if _cannot_be_title(rows_above, rows_below, is_note, dialect):
             continue
 
@@ -2071,7 +2153,8 @@ def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
         if not is_within_quotes and _are_names(rows_below):
             return start
         if is_below_note:
-            return _first_comment(lines, rows_above, is_empty, len(rows_below[0]))
+            width = len(rows_below[0])
+            return _first_comment(lines, rows_above, is_empty, width)
     return 0
 
 
@@ -2132,9 +2215,11 @@ def _are_names(rows: Sequence[Sequence[str]]) -> bool:
     for values in zip(*rows_below, strict=True):
         columns.append([value for value in values if value.strip()])
 
-    texts = {name.strip().lower() for name in first_row if re.search(r"[^\W\d_]", name)}
-    words = texts - _MISSING_WORDS
-    if len(words) < len(first_row) or any(map(_NUMBER.fullmatch, first_row)):
+    names_with_letters = [name for name in first_row if re.search(r"[^\W\d_]", name)]
+    words = {name.strip().lower() for name in names_with_letters}
+    words -= _MISSING_WORDS
+    has_number = any(map(_NUMBER.fullmatch, first_row))
+    if has_number or len(words) < len(first_row):
         return False
     pairs = zip(first_row, columns, strict=False)
     are_new = all(name not in values for name, values in pairs)
@@ -2168,7 +2253,8 @@ def _opened(file: Path, most_lines: int | None = None) -> Any:
     kind = file_kind(file)
     # Python has no reader of this compression; that of polars takes UTF-8 alone.
     if kind.endswith(".zst"):
-        lines = pl.scan_lines(file, n_rows=most_lines).collect().to_series().to_list()
+        scanned_lines = pl.scan_lines(file, n_rows=most_lines).collect()
+        lines = scanned_lines.to_series().to_list()
         text = "".join(f"{line}\n" for line in lines)
         return BytesIO(text.encode())
     if kind.endswith(".gz"):
@@ -2201,9 +2287,16 @@ def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int
 
     # The line of names, which has all fields, is no row.
     line_counts[num_fields] -= bool(dialect.header)
-    widths = [width for width, count in line_counts.items() if count and width <= num_fields]
+    widths = []
+    for width, count in line_counts.items():
+        if count and width <= num_fields:
+            widths.append(width)
     widest = max(widths, default=0)
-    short_lines = sorted((line, width) for width, line in first_lines.items() if width < widest)
+    short_lines = []
+    for width, line in first_lines.items():
+        if width < widest:
+            short_lines.append((line, width))
+    short_lines.sort()
     if short_lines and not dialect.short_lines:
         num_short = sum(line_counts[width] for _, width in short_lines)
         line, width = short_lines[0]
@@ -2276,7 +2369,9 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
         raise DataError(f"{control_byte}; or give its encoding, to read it as it is")
     if error is None:
         return "utf-8"
-    if _is_cp1252(head + error.object[error.start : error.start + _HEAD_BYTES]):
+    # The head may have no such byte; those behind the first one have.
+    odd_bytes = error.object[error.start : error.start + _HEAD_BYTES]
+    if _is_cp1252(head + odd_bytes):
         return "cp1252"
     raise _undecided(file)
 
@@ -2377,9 +2472,10 @@ def readings(table: Table) -> tuple[str, ...]:
         return ()
 
     # An odd word, if there is one, shows best that the encoding is wrong.
-    word = next((word for word in words if _ODD_LETTERS.search(word)), words[0])
+    odd_words = [word for word in words if _ODD_LETTERS.search(word)]
+    word = odd_words[0] if odd_words else words[0]
     mac_words = [_in_mac_roman(word) for word in words]
-    if _num_odd_words(mac_words) <= _num_odd_words(words):
+    if _num_odd_words(mac_words) <= len(odd_words):
         return word, _in_mac_roman(word)
     return (word,)
 
@@ -2399,7 +2495,8 @@ def _separator(lines: Sequence[str]) -> str:
     separator = ","
     best = (0.0, 0)
     for mark in _SEPARATORS:
-        rows = [row for row in csv.reader(lines[:_HEAD_ROWS], delimiter=mark) if row]
+        reader = csv.reader(lines[:_HEAD_ROWS], delimiter=mark)
+        rows = [row for row in reader if row]
         width = len(rows[0])
         share_alike = sum(len(row) == width for row in rows) / len(rows)
         if width > 1 and (share_alike, width) > best:
@@ -2421,7 +2518,8 @@ def _divided_by(lines: Sequence[str]) -> str:
 
     rows = [line.split() for line in lines]
     # Blanks divide the words of a text, too: without a column of numbers they say nothing.
-    if not _are_columns(rows) or not any(map(_numbers_of, zip(*rows[1:], strict=False))):
+    columns = zip(*rows[1:], strict=False)
+    if not _are_columns(rows) or not any(map(_numbers_of, columns)):
         return ""
     if any("  " in line for line in lines):
         return (
@@ -2456,7 +2554,8 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
         return True
 
     num_alike = 0
-    for name, values in zip(first_row, zip(*rows_below, strict=True), strict=True):
+    columns = zip(*rows_below, strict=True)
+    for name, values in zip(first_row, columns, strict=True):
         filled_values = [value for value in values if value.strip()]
         numbers = _numbers_of(filled_values)
         if numbers and not _NUMBER.fullmatch(name):
@@ -2510,7 +2609,8 @@ def names_after(names: Sequence[str], rename: Mapping[str, str], where: str) -> 
             f"{where} has no column {absent_names[0]!r}, which rename names; it has {listed(names)}"
         )
     new_names = tuple(rename.get(name, name) for name in names)
-    repeated_names = [name for name in rename.values() if new_names.count(name) > 1]
+    num_named = Counter(new_names)
+    repeated_names = [name for name in rename.values() if num_named[name] > 1]
     if repeated_names:
         raise DataError(
             f"{where}: rename makes a second column {repeated_names[0]!r}. Rename the other one "
@@ -2522,11 +2622,15 @@ def names_after(names: Sequence[str], rename: Mapping[str, str], where: str) -> 
 def check_names(names: Sequence[Any], where: str) -> None:
     """Raise DataError unless column names are text and distinct."""
     all_names = list(names)
-    repeated_names = sorted({str(name) for name in all_names if all_names.count(name) > 1})
+    repeated = {str(name) for name in all_names if all_names.count(name) > 1}
+    repeated_names = sorted(repeated)
     if repeated_names:
         repeated_text = ", ".join(repeated_names)
         raise DataError(f"{where} has column names twice: {repeated_text}; rename them")
-    odd_names = [name for name in all_names if not isinstance(name, str) or not name]
+    odd_names = []
+    for name in all_names:
+        if not isinstance(name, str) or not name:
+            odd_names.append(name)
     if odd_names:
         raise DataError(f"{where} has column names that are no text: {odd_names}; rename them")
 
@@ -2616,11 +2720,13 @@ def _sheet_name(path: Path, file: Path) -> str:
     has_sheet_in_path = path != file
     if has_sheet_in_path:
         sheet_name = str(path).partition(f"{_EXCEL}#")[2]
-        problem = "" if sheet_name in sheet_names else f"has no sheet {sheet_name!r}"
+        problem = f"has no sheet {sheet_name!r}"
+        is_clear = sheet_name in sheet_names
     else:
         sheet_name = str(sheet_names[0])
-        problem = f"has {len(sheet_names)} sheets" if len(sheet_names) > 1 else ""
-    if problem:
+        problem = f"has {len(sheet_names)} sheets"
+        is_clear = len(sheet_names) == 1
+    if not is_clear:
         raise DataError(
             f"{str(file)!r} {problem}; write {file.name}#{sheet_names[0]}, or another of "
             f"{', '.join(sheet_names)}"
@@ -2630,7 +2736,8 @@ def _sheet_name(path: Path, file: Path) -> str:
 
 def _sheet_columns(cells: pl.DataFrame, where: str) -> list[str]:
     """Return the names in the first row of a sheet; DataError where they are no such."""
-    names = [str(_text_or_empty(value)).strip() for value in cells.row(0)]
+    values = map(_text_or_empty, cells.row(0))
+    names = [str(value).strip() for value in values]
     if "" in names:
         raise DataError(
             f"{where}: column {names.index('') + 1} has no name in the first row. Names that "
@@ -2657,15 +2764,18 @@ def _merged_range(file: Path, sheet_name: str) -> str:
 
 def _sheet_part(parts: ZipFile, sheet_name: str) -> str:
     """Return which part of an Excel file has a sheet: the workbook names it by way of a link."""
+    links_xml = parts.read("xl/_rels/workbook.xml.rels")
+    workbook_xml = parts.read("xl/workbook.xml")
     # expat bounds the entities of XML.
-    links = ElementTree.fromstring(parts.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
-    book = ElementTree.fromstring(parts.read("xl/workbook.xml"))  # noqa: S314
+    links = ElementTree.fromstring(links_xml)  # noqa: S314
+    workbook = ElementTree.fromstring(workbook_xml)  # noqa: S314
     targets = {link.get("Id"): link.get("Target", "") for link in links}
 
-    sheets = book.iterfind(".//{*}sheet")
-    attributes = next(sheet.attrib for sheet in sheets if sheet.get("name") == sheet_name)
+    sheets = workbook.iterfind(".//{*}sheet")
+    sheet = next(sheet for sheet in sheets if sheet.get("name") == sheet_name)
     # The attribute r:id has the namespace of Excel's version before it.
-    target = next(targets[value] for key, value in attributes.items() if key.endswith("}id"))
+    link_ids = [value for key, value in sheet.attrib.items() if key.endswith("}id")]
+    target = targets[link_ids[0]]
     # A target is relative to xl, or begins with a slash.
     absolute_path = posixpath.normpath(posixpath.join("/xl", target))
     return absolute_path[1:]
@@ -2699,13 +2809,16 @@ def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
 
     if decimal != ".":
         pointed = values.filter(values.str.contains(".", literal=True))
-        if not pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$").all():
+        is_grouped = pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$")
+        if not is_grouped.all():
             return texts
-        stripped = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".")
+        without_points = stripped.str.replace_all(".", "", literal=True)
+        stripped = without_points.str.replace(",", ".")
     elif _has_thousands(values):
         # 1.234 beside 567
         return texts
-    if stripped.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0:
+    numbers = stripped.drop_nulls().cast(pl.Float64, strict=False)
+    if numbers.null_count() == 0:
         return stripped.cast(pl.Float64)
     return _flags_or_texts(texts, values)
 
@@ -2753,10 +2866,10 @@ def _normal_series(series: pl.Series) -> pl.Series:
     dtype = series.dtype
     if dtype == pl.Float64 or isinstance(dtype, pl.Decimal):
         return series.cast(pl.Float64).fill_nan(None)
-    if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == DATETIME:
+    if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null):
         return series
     # `Table.cells` gives the texts of an enum.
-    if dtype == pl.Enum:
+    if dtype == DATETIME or dtype == pl.Enum:
         return series
     if isinstance(dtype, pl.Categorical | pl.Time):
         return series.cast(pl.String)
@@ -2871,15 +2984,18 @@ def _masked(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
 def _restored(pandas: Any, column: Any, dtype: Any) -> Any:
     """Return a pandas series in the type it had before; raises where its values do not fit."""
     if str(dtype) == "category":
+        # New values become further categories, behind those that there were.
         categories = list(dtype.categories)
         category_set = set(categories)
-        values = column.dropna().unique()
-        new_categories = [value for value in values if value not in category_set]
-        wider_type = pandas.CategoricalDtype(categories + new_categories, ordered=dtype.ordered)
+        for value in column.dropna().unique():
+            if value not in category_set:
+                categories.append(value)
+        wider_type = pandas.CategoricalDtype(categories, ordered=dtype.ordered)
         return column.astype(wider_type)
 
     if getattr(dtype, "tz", None) is not None:
-        return column.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
+        utc = column.dt.tz_localize("UTC")
+        return utc.dt.tz_convert(dtype.tz).astype(dtype)
     # What pandas takes for text depends on its version.
     if dtype is str:
         dtype = pandas.Series([""]).dtype
@@ -2919,7 +3035,8 @@ def _in_zone(series: pl.Series, zone: str) -> pl.Series:
     if offset is not None:
         shift = offset.utcoffset(None)
         return (series + shift).dt.strftime(form) + zone
-    zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    utc = series.dt.replace_time_zone("UTC")
+    zoned = utc.dt.convert_time_zone(zone)
     return zoned.dt.strftime(f"{form}%:z")
 
 
@@ -2927,8 +3044,8 @@ def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return a polars series in a type if its values fit, else as it is."""
     try:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == DATETIME:
-            zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
-            return zoned.cast(dtype)
+            utc = series.dt.replace_time_zone("UTC")
+            return utc.dt.convert_time_zone(dtype.time_zone).cast(dtype)
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
@@ -3029,7 +3146,10 @@ def _write_csv(
 def _write_parquet(table: Table, file: Path, zones: Mapping[str, str]) -> None:
     """Write a table as Parquet; datetimes have their time zones."""
     view = table._typed_view
-    zoned = [_in_polars(view[name], pl.Datetime("us", zone)) for name, zone in zones.items()]
+    zoned = []
+    for name, zone in zones.items():
+        zoned_type = pl.Datetime("us", zone)
+        zoned.append(_in_polars(view[name], zoned_type))
     view.with_columns(zoned).write_parquet(file, compression="zstd")
 
 
@@ -3043,7 +3163,8 @@ def _as_type_of(
         digits = 0
         if column is not None:
             digits = column.padded or 0
-        return _with_zeros(new_cells, digits).str.replace(".", decimal, literal=True)
+        texts = _with_zeros(new_cells, digits)
+        return texts.str.replace(".", decimal, literal=True)
     if old_cells.dtype in WHOLE and new_cells.dtype == pl.Float64:
         is_whole = bool((new_cells == new_cells.round()).all())
         return new_cells.cast(old_cells.dtype) if is_whole else new_cells
@@ -3055,7 +3176,8 @@ def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
     if not series.dtype.is_numeric():
         return series.cast(pl.String)
     texts = series.cast(pl.String).str.replace("^-0.0$", "0.0")
-    decimals = texts.str.extract(r"\.(\d*?)0*$").fill_null("").str.pad_end(digits, "0")
+    decimals = texts.str.extract(r"\.(\d*?)0*$").fill_null("")
+    decimals = decimals.str.pad_end(digits, "0")
     whole_parts = texts.str.extract(r"^(-?\d+)(?:\.\d+)?$")
     plain = whole_parts + decimals.str.replace("^(.)", ".$1")
 
@@ -3134,7 +3256,9 @@ def stacked(tables: Sequence[Table]) -> Table:
             cells = _all_cells(tables, name)
             text_columns[name] = _TextColumn(cells, decimal)
             if text_columns[name].dtype == pl.Float64:
-                filled_parts = [part for part in text_parts if part and part.cells.count()]
+                # A part without any number says nothing of decimals.
+                parts = [part for part in text_parts if part is not None]
+                filled_parts = [part for part in parts if part.cells.count()]
                 padded[name] = min(part.padded or 0 for part in filled_parts)
         else:
             typed_parts = [table._typed_column(name) for table in tables]
@@ -3143,7 +3267,8 @@ def stacked(tables: Sequence[Table]) -> Table:
 
     dialects = {table.dialect for table in tables}
     dialect = dialects.pop() if len(dialects) == 1 else None
-    kind: Frame = "csv" if all(table.frame == "csv" for table in tables) else "file"
+    are_text = all(table.frame == "csv" for table in tables)
+    kind: Frame = "csv" if are_text else "file"
     origin = _Origin(
         kind,
         dialect=dialect,

@@ -89,12 +89,14 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
         if not column.options or _is_open(column):
             continue
         options = Table.from_columns({name: (np.array(column.options), None)})
-        allowed_texts = {*options.labels(name, str).to_list(), *column.missing_values, ""}
+        option_texts = options.labels(name, str).to_list()
+        allowed_texts = {*option_texts, *column.missing_values, ""}
         # Each value by itself: the text of one does not depend on the types of others.
         new_texts = [texts_of_mixed([value])[0] or "" for value in mapping.values()]
         wrong_texts = [text for text in new_texts if text not in allowed_texts]
         if wrong_texts:
-            options_text = listed([str(option) for option in column.options], _MOST_SHOWN)
+            shown_options = [str(option) for option in column.options]
+            options_text = listed(shown_options, _MOST_SHOWN)
             raise InputError(
                 f"recode of {name!r} makes {wrong_texts[0]!r}, which is not among its categories: "
                 f"{options_text}. Correct it, or add it to the schema"
@@ -115,8 +117,11 @@ def unknown_values(values: Mapping[str, Values], table: Table, schema: Schema) -
             continue
         unknown_rows = table.take(np.flatnonzero(is_unknown))
         texts, counts = unknown_rows.counts(name, str)
-        pairs = [f"{text!r} ({count:,})" for text, count in zip(texts, counts, strict=True)]
-        rows_hold = count_of(int(is_unknown.sum()), "row holds a value", "rows hold values")
+        pairs = []
+        for text, count in zip(texts, counts, strict=True):
+            pairs.append(f"{text!r} ({count:,})")
+        num_rows = int(is_unknown.sum())
+        rows_hold = count_of(num_rows, "row holds a value", "rows hold values")
         notes.append(
             f"column {name!r}: {rows_hold} that neither the recode nor the schema knows: "
             f"{listed(pairs, _MOST_SHOWN)}. Add what it is to the recode, or to the schema"
@@ -133,9 +138,10 @@ def _is_unknown(column: Column, table: Table) -> np.ndarray:
     """Return which cells hold a value that the column does not have."""
     is_missing = missing_cells(column, table)
     if column.kind in BINNED:
-        is_no_number = table.numbers(column.name, column.format).is_null().to_numpy()
-        return is_no_number & ~is_missing
+        numbers = table.numbers(column.name, column.format)
+        return numbers.is_null().to_numpy() & ~is_missing
     # Nothing but an unknown value is moved where a value may be missing.
     lenient = msgspec.structs.replace(column, outside="move", missing=True)
-    is_moved: np.ndarray = placed_cells(lenient, table).moved & ~is_missing
-    return is_moved
+    placed = placed_cells(lenient, table)
+    is_unknown: np.ndarray = placed.moved & ~is_missing
+    return is_unknown

@@ -336,8 +336,9 @@ def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
     # Months, quarters and half years are their first day.
     months = (numbers.floor() * _MONTHS[kind]).cast(pl.Int64, strict=False)
     years = 1960 + months // 12
+    months_of_year = months % 12 + 1
     is_year = years.is_between(date.min.year, date.max.year).fill_null(False)
-    parts = pl.DataFrame({"year": years.set(~is_year, None), "month": months % 12 + 1})
+    parts = pl.DataFrame({"year": years.set(~is_year, None), "month": months_of_year})
     first_days = parts.select(pl.datetime("year", "month", 1, time_unit="us"))
     return first_days.to_series().alias(numbers.name)
 
@@ -353,7 +354,9 @@ def _since(numbers: pl.Series, program: str, size: int) -> pl.Series:
     # What lies beyond the years 1 to 9999 is no datetime, and a code that was entered for one.
     first_day = date.min.toordinal() - _EPOCH
     last_day = date.max.toordinal() - _EPOCH
-    is_time = micros.is_between(first_day * _DAY, (last_day + 1) * _DAY - 1).fill_null(False)
+    earliest = first_day * _DAY
+    latest = (last_day + 1) * _DAY - 1
+    is_time = micros.is_between(earliest, latest).fill_null(False)
     return micros.set(~is_time, None).cast(DATETIME)
 
 

@@ -73,7 +73,8 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         name = f"the summary of column {self.column!r}"
-        if len(self.values) != len(self.times) or not np.isfinite(self.values).all():
+        are_counted = len(self.values) == len(self.times)
+        if not are_counted or not np.isfinite(self.values).all():
             raise DataError(f"{name} has values without counts, or values that are not finite")
         # Beyond float64's whole numbers, sums of counts would not be exact.
         all_counts = (*self.counts, *self.times, self.rest, self.missing)
@@ -129,8 +130,10 @@ def summarise(
         if column.kind in BINNED:
             summaries.append(_of_numbers(column, table, numeric))
             continue
-        counts = np.bincount(codes_of(column, table), minlength=options_of(column))
-        summaries.append(ColumnSummary(column.name, counts=tuple(counts.tolist())))
+        codes = codes_of(column, table)
+        counts = np.bincount(codes, minlength=options_of(column))
+        summary = ColumnSummary(column.name, counts=tuple(counts.tolist()))
+        summaries.append(summary)
     return tuple(summaries)
 
 
@@ -143,12 +146,14 @@ def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary
     num_distinct = len(distinct_values)
 
     # All values are listed, or those that occur often.
-    is_supported = num_distinct <= _MOST_LISTED and num_rows >= _ROWS_PER_VALUE * num_distinct
-    if num_distinct <= FEW_VALUES or is_supported:
+    are_few = num_distinct <= FEW_VALUES
+    have_rows = num_rows >= _ROWS_PER_VALUE * num_distinct
+    if are_few or (have_rows and num_distinct <= _MOST_LISTED):
         is_listed = np.ones(num_distinct, dtype=np.bool_)
     else:
-        fewest_times = max(SPIKE_SHARE, 10.0 / max(num_distinct, 1)) * num_rows
-        is_listed = times >= fewest_times
+        # Ten times as often as if all values occurred alike, and in 2 % of the rows.
+        least_share = max(SPIKE_SHARE, 10.0 / max(num_distinct, 1))
+        is_listed = times >= least_share * num_rows
 
     # A mixture stands for the rest.
     rest_values = distinct_values[~is_listed]
@@ -190,7 +195,8 @@ def _groups(values: Floats, times: Floats) -> Mixture:
 
     sums = np.bincount(groups, times)
     means = np.bincount(groups, times * values) / sums
-    variances = np.bincount(groups, times * (values - means[groups]) ** 2) / sums
+    squares = (values - means[groups]) ** 2
+    variances = np.bincount(groups, times * squares) / sums
     weights = sums / sums.sum()
     scales = np.sqrt(variances)
     return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(weights.tolist()))
@@ -210,7 +216,8 @@ def agreed_features(
     for column, column_summaries in _by_column(schema, summaries):
         if column.kind not in BINNED:
             counts = _counts(column_summaries).sum(0)
-            encodings.append(encoding_of_options(column.name, counts, len(counts)))
+            encoding = encoding_of_options(column.name, counts, len(counts))
+            encodings.append(encoding)
             continue
         bounds, points = _points(column, column_summaries)
         all_points = _pooled(points).with_every_whole_number(bounds)
@@ -234,7 +241,8 @@ def agreed_shares(
         bounds, points = _points(column, column_summaries)
         weighted_points = []
         for owner_points, weight in zip(points, row_weights, strict=True):
-            weighted_points.append(Points(owner_points.values, owner_points.weights * weight))
+            point_weights = owner_points.weights * weight
+            weighted_points.append(Points(owner_points.values, point_weights))
         pool = _pooled(weighted_points)
         missing_counts = np.array([summary.missing for summary in column_summaries])
         missing_weight = float(row_weights @ missing_counts)
@@ -257,9 +265,10 @@ def distances(
     columns = []
     for column, column_summaries in _by_column(schema, summaries):
         if column.kind in BINNED:
-            columns.append(_distances_of_numbers(column, column_summaries, alike=alike))
+            column_distances = _distances_of_numbers(column, column_summaries, alike=alike)
         else:
-            columns.append(_distances_of_options(column_summaries, alike=alike))
+            column_distances = _distances_of_options(column_summaries, alike=alike)
+        columns.append(column_distances)
     return np.array(columns, dtype=np.float64).reshape(-1, len(summaries)).T
 
 
@@ -317,7 +326,8 @@ def _by_column(
 
     pairs = []
     for place, column in enumerate(schema.coded):
-        pairs.append((column, [owner_summaries[place] for owner_summaries in summaries]))
+        column_summaries = [owner_summaries[place] for owner_summaries in summaries]
+        pairs.append((column, column_summaries))
     return pairs
 
 
@@ -331,7 +341,8 @@ def _check_summary(column: Column, summary: ColumnSummary) -> None:
         raise DataError(
             f"{name} has {num_counts} counts, and the schema knows {num_options} categories"
         )
-    if not is_binned and (summary.values or summary.rest or summary.missing):
+    has_numbers = summary.values or summary.rest or summary.missing
+    if has_numbers and not is_binned:
         raise DataError(f"{name} lists numbers, and the column holds categories")
     if summary.missing and not column.missing:
         raise DataError(f"{name} counts {summary.missing:,} missing values; the schema has none")
@@ -361,7 +372,10 @@ def _points(
     The column's bounds come first, with the finest resolution of an owner if all have one.
     """
     bounds = encoding_of_bounds(column)
-    resolutions = [summary.resolution for summary in summaries if summary.values or summary.rest]
+    resolutions = []
+    for summary in summaries:
+        if summary.values or summary.rest:
+            resolutions.append(summary.resolution)
     # One owner whose numbers have no resolution is enough for the whole column to have none.
     finest = min(resolutions, default=0.0)
     resolution = bounds.resolution or max(finest, 0.0)
@@ -386,7 +400,8 @@ def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
 
     quantiles = []
     shares = []
-    for mean, scale, weight in zip(mixture.means, mixture.scales, mixture.weights, strict=True):
+    modes = zip(mixture.means, mixture.scales, mixture.weights, strict=True)
+    for mean, scale, weight in modes:
         count = max(round(weight * _NUM_QUANTILES), 1)
         # In the middles of `count` equal parts of the probability.
         probabilities = (np.arange(count) + 0.5) / count
@@ -421,7 +436,8 @@ def _jensen_shannon(counts: Floats, pool: Floats) -> float:
     p = counts / counts.sum()
     q = pool / pool.sum()
     middle = (p + q) / 2.0
-    divergence = (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2.0
+    bits = _relative_entropy(p, middle) + _relative_entropy(q, middle)
+    divergence = bits / 2.0
     # Rounding may leave it below 0.
     return float(np.sqrt(max(divergence, 0.0)))
 

@@ -87,8 +87,8 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
     texts = id_texts(table, name)
     ids = []
     for text, cell_is_missing in zip(texts, is_missing, strict=True):
-        has_id = bool(text) and not cell_is_missing
-        ids.append(text if has_id else None)
+        row_id = None if cell_is_missing else text or None
+        ids.append(row_id)
 
     num_missing = ids.count(None)
     if num_missing and not column.missing:
@@ -271,7 +271,8 @@ def shares_kept(ids: Sequence[str | None], bounds: Sequence[int]) -> list[Share]
 
     shares = []
     for most in bounds:
-        rows = float(np.minimum(rows_of_persons, most).sum() / rows_of_persons.sum())
+        bounded = np.minimum(rows_of_persons, most)
+        rows = float(bounded.sum() / rows_of_persons.sum())
         whole = float((rows_of_persons <= most).mean())
         shares.append(Share(most, rows, whole))
     return shares
