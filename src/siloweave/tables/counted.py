@@ -484,8 +484,8 @@ class _Coding:
         }
         everywhere = np.arange(groups.height)
         if self.family in types:
-            values = pl.col("v").cast(types[self.family])
-            return [(everywhere, groups.with_columns(values))]
+            typed_groups = groups.with_columns(pl.col("v").cast(types[self.family]))
+            return [(everywhere, typed_groups)]
         if self.family != "cells":
             return [(everywhere, groups)]
 
@@ -684,15 +684,31 @@ class _Coding:
         if self.column.kind == "datetime":
             return self._time_number()
         if self.family == "whole":
-            cell = self.cell
-            return _Number(cell, lambda edge: f"{cell} < {int(edge)}", "TRUE", 1, self.database)
+            return self._whole_number()
         return self._rounded_number()
+
+    def _whole_number(self) -> _Number:
+        """Return the number of a cell whose type holds nothing but whole numbers."""
+        cell = self.cell
+        return _Number(
+            value=cell,
+            is_below=lambda edge: f"{cell} < {int(edge)}",
+            is_whole="TRUE",
+            step=1,
+            database=self.database,
+        )
 
     def _real_number(self) -> _Number:
         """Return the number of a cell of a column of numbers."""
         real = self.database.sql.real
         value = f"CAST({self.cell} AS DOUBLE PRECISION)"
-        return _Number(value, lambda edge: f"{value} < {real(float(edge))}", "", 1, self.database)
+        return _Number(
+            value=value,
+            is_below=lambda edge: f"{value} < {real(float(edge))}",
+            is_whole="",
+            step=1,
+            database=self.database,
+        )
 
     def _time_number(self) -> _Number:
         """Return the microseconds of a cell of a column of datetimes."""
@@ -709,26 +725,49 @@ class _Coding:
                 return f"{cell} < {_time(sql, micros)}"
             return f"{value} < {micros}"
 
-        return _Number(value, is_below, is_day, step, self.database)
+        return _Number(
+            value=value,
+            is_below=is_below,
+            is_whole=is_day,
+            step=step,
+            database=self.database,
+        )
 
     def _rounded_number(self) -> _Number:
         """Return the whole number of a cell that may have decimals, in a column of whole ones."""
         cell = self.cell
         # Rounds half to even in DuckDB and PostgreSQL, and cuts decimals off in SQLite.
-        value = f"CAST({cell} AS BIGINT)"
+        integer = f"CAST({cell} AS BIGINT)"
         if self.family == "number":
-            is_whole = f"{cell} = ROUND({cell}) AND {cell} > {-LARGEST} AND {cell} < {LARGEST}"
-            return _Number(value, lambda edge: f"{value} < {int(edge)}", is_whole, 1, self.database)
+            is_within = f"{cell} > {-LARGEST} AND {cell} < {LARGEST}"
+            return _Number(
+                value=integer,
+                is_below=lambda edge: f"{integer} < {int(edge)}",
+                is_whole=f"{cell} = ROUND({cell}) AND {is_within}",
+                step=1,
+                database=self.database,
+            )
 
-        is_whole = f"{cell} = {value}"
+        is_whole = f"{cell} = {integer}"
+        # Where nothing is moved, a number with decimals is refused before it has a bin.
         if not self.moves:
-            return _Number(value, lambda edge: f"{cell} < {int(edge)}", is_whole, 1, self.database)
+            return _Number(
+                value=integer,
+                is_below=lambda edge: f"{cell} < {int(edge)}",
+                is_whole=is_whole,
+                step=1,
+                database=self.database,
+            )
         rounded = (
-            f"({value} + CASE WHEN {_rounds_to(cell, value, 1)} THEN 1 "
-            f"WHEN {_rounds_to(cell, value, -1)} THEN -1 ELSE 0 END)"
+            f"({integer} + CASE WHEN {_rounds_to(cell, integer, 1)} THEN 1 "
+            f"WHEN {_rounds_to(cell, integer, -1)} THEN -1 ELSE 0 END)"
         )
         return _Number(
-            rounded, lambda edge: _rounded_below(cell, int(edge)), is_whole, 1, self.database
+            value=rounded,
+            is_below=lambda edge: _rounded_below(cell, int(edge)),
+            is_whole=is_whole,
+            step=1,
+            database=self.database,
         )
 
     @cached_property

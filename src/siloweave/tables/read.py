@@ -118,7 +118,7 @@ def check_process() -> None:
 
 
 MOST_DECIMALS = 15
-"""That a double holds."""
+"""Decimals of a number, at most: a double holds no more digits."""
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
 
@@ -282,7 +282,7 @@ class Dialect:
                 f"encoding={self.encoding!r} is unknown; use a name such as 'utf-8' or 'latin-1'"
             ) from None
 
-        # Lines are counted in bytes elsewhere: an encoding with escapes would shift all rows.
+        # An encoding with escapes would make line breaks, and so rows, of a cell's text.
         if len(text.splitlines()) > 1:
             raise InputError(
                 f"encoding={self.encoding!r} makes several lines of one; save the file as UTF-8"
@@ -437,14 +437,14 @@ class _Origin:
         num_unnamed: How many columns at the end of a text file have neither name nor value.
         row_counts: How many rows each row stands for; None for one.
         source_rows: How many rows the table has that these were drawn from; None if they were not.
-        text_columns: Columns that are text in the file.
+        text_columns: All cells of the columns that are text in the file.
         padded: Decimals of numbers that have few.
         has_keys: Whether each row names its columns, so that one may lack some.
-        file_types: That a file gives its columns.
+        file_types: Types that the file gives its columns.
         zones: Time zones of datetimes, which a table has in UTC.
         hint: How the one column of a text file seems to be divided.
-        coded_columns: Columns of SPSS, Stata or SAS.
-        units: In which durations are seen as numbers.
+        coded_columns: All cells of the columns of SPSS, Stata or SAS.
+        units: Units in which durations are seen as numbers.
     """
 
     kind: Frame = "file"
@@ -596,7 +596,7 @@ class Table:
         zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
         if zone is None:
             return None
-        # An offset of Python's is "UTC+01:00", which no other library takes.
+        # Python calls an offset "UTC+01:00"; the name of such a zone is "+01:00" here.
         return str(zone).removeprefix("UTC") or "UTC"
 
     def padded(self, name: str) -> int | None:
@@ -1855,7 +1855,7 @@ def decimals_of(numbers: NDArray[np.float64], most: int, bits: int) -> int | Non
     """
     largest = float(np.abs(numbers).max(initial=0.0))
     for decimals in range(most + 1):
-        # Beyond these bits, neighbouring doubles are wider apart than the last decimal.
+        # Beyond so many bits, a double has no place for the last decimal.
         if not largest * 10.0**decimals < 2.0**bits:
             break
         if (np.round(numbers, decimals) == numbers).all():
@@ -2251,7 +2251,7 @@ def _read_bytes(file: Path, most: int = -1) -> bytes:
 def _opened(file: Path, most_lines: int | None = None) -> Any:
     """Open a file's bytes, decompressed; of a .zst file no more than so many lines."""
     kind = file_kind(file)
-    # Python has no reader of this compression; that of polars takes UTF-8 alone.
+    # Python 3.11 has no reader of this compression; that of polars takes UTF-8 alone.
     if kind.endswith(".zst"):
         scanned_lines = pl.scan_lines(file, n_rows=most_lines).collect()
         lines = scanned_lines.to_series().to_list()
@@ -2547,7 +2547,7 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
     """
     first_row = list(rows[0])
     rows_below = [row for row in rows[1:] if len(row) == len(first_row)]
-    # Pandas and R write the columns' places where columns have no names.
+    # Where columns have no names, programs write their places, from 0 or from 1.
     from_zero = [str(place) for place in range(len(first_row))]
     from_one = [str(place + 1) for place in range(len(first_row))]
     if len(rows_below) < 2 or first_row in (from_zero, from_one):
