@@ -252,16 +252,16 @@ def counted(
         np.add.at(counts, looked_up.codes, group_rows)
         marginals[(name,)] = counts
         moved[name] += looked_up.moved
-        code = coding.rest
+        code_sql = coding.rest
         if looked_up.pairs:
             table = f"m{len(code_tables)}"
             pairs = [f"({value}, {code})" for value, code in looked_up.pairs]
             code_tables.append(f"{table}(v, c) AS (VALUES {', '.join(pairs)})")
             joins.append(f"LEFT JOIN {table} ON {coding.match(f'{table}.v')}")
-            code = f"COALESCE({table}.c, {code})"
+            code_sql = f"COALESCE({table}.c, {code_sql})"
         if coding.is_binned:
-            code = coding.direct(checked=False, odd=code)
-        values[name] = code
+            code_sql = coding.direct(checked=False, odd=code_sql)
+        values[name] = code_sql
 
     head = f"WITH {', '.join(code_tables)} " if code_tables else ""
     return DatabaseCodes(
@@ -293,7 +293,7 @@ class _RowsHere:
 
     @property
     def domain(self) -> Domain:
-        """Of the codes."""
+        """The codes' attributes, and how many codes each has."""
         return self.codes.domain
 
     @property
