@@ -73,8 +73,8 @@ class Aligned:
     """Tables with the same columns, in the order of the first; ids and texts are left out.
 
     Attributes:
-        columns: That all tables have.
-        num_rows: Of each table.
+        columns: Columns that all tables have.
+        num_rows: How many rows each table has.
         left_out: Names of columns that are not compared.
         owners: Whose each row of a table is; of a table that is not named, every row is a unit.
 

@@ -76,7 +76,7 @@ class DatabaseCodes:
 
     Args:
         database: Where they are.
-        domain: Of the codes.
+        domain: The codes' attributes, and how many codes each has.
         values: SQL of each column's code; NULL where a row does not fit.
         head: What gives the codes that are looked up; begins a query.
         rows: What `values` are selected from.
@@ -283,8 +283,8 @@ class _RowsHere:
 
     Args:
         database: Where they are.
-        codes: Of each row.
-        moved: As of `DatabaseCodes`.
+        codes: The codes of each row.
+        moved: How many cells of each column were moved, see `DatabaseCodes`.
     """
 
     database: Database
@@ -335,7 +335,7 @@ class _LookedUp:
     """Groups of equal cells, coded as a table's are.
 
     Attributes:
-        codes: Of each group.
+        codes: The code of each group.
         moved: How many rows' cells had no place of their own.
         pairs: Values in SQL and their codes, without those that have the code of the rest.
     """

@@ -64,7 +64,7 @@ def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[C
     are, however few or many they are.
 
     Args:
-        encodings: Of all columns, in order.
+        encodings: The encodings of all columns, in order.
         numbers: Values of the columns to look at, in order, and where they are missing.
     """
     names = list(numbers)

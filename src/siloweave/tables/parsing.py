@@ -153,8 +153,9 @@ def whole_numbers_of(
     """Return numbers as int64, the nearest whole number (half to even), and which were whole.
 
     Args:
-        numbers: Of each cell, float64. Where it is null or NaN, there is no number, and the result
-            is null. What is larger than `LARGEST` in size becomes that bound, and is not whole.
+        numbers: The number in each cell, float64. Where it is null or NaN, there is no number,
+            and the result is null. What is larger than `LARGEST` in size becomes that bound, and is
+            not whole.
         text: The same cells as text, from which digits are taken that float64 does not hold.
     """
     numbers = numbers.fill_nan(None)

@@ -29,7 +29,7 @@ def numbered(
 
     Args:
         ids: Whose each row is, as `units.rows_by_unit` reads it.
-        numbers: Of ids of earlier tables; those of new ids are added.
+        numbers: Numbers of ids of earlier tables; those of new ids are added.
         first: The least number that is free.
 
     Example:

@@ -236,8 +236,8 @@ class _Token:
     """A word, a quoted name, a number, a string or a sign of a query.
 
     Attributes:
-        kind: Which of these.
-        text: Of a word in capitals, of a name without its marks.
+        kind: Which of these it is.
+        text: A word in capitals, a name without its marks, any other as it is.
     """
 
     kind: str
@@ -459,7 +459,7 @@ def moving_words(query: str, kind: str = "") -> dict[str, Reason]:
 
     Args:
         query: A SELECT.
-        kind: Of the database: duckdb, sqlite or postgresql.
+        kind: The kind of the database: duckdb, sqlite or postgresql.
 
     Example:
         >>> moving_words("SELECT age, 'LIMIT' AS note FROM stays -- DISTINCT")

@@ -196,9 +196,9 @@ class _NativeTypes:
     """The types that other libraries give the values of one Python type.
 
     Attributes:
-        pandas: Where no value is missing.
-        nullable_pandas: Where some are.
-        arrow: By its name.
+        pandas: The type where no value is missing.
+        nullable_pandas: The type where some are.
+        arrow: The name of arrow's type.
     """
 
     pandas: Any
@@ -232,15 +232,15 @@ class Dialect:
 
     Attributes:
         separator: What divides its fields.
-        encoding: Of its characters, by Python's name.
+        encoding: The encoding of its characters, by Python's name.
         header: Whether its first line has the columns' names; a column without one, as all are
             then, is column_1 and so on by its place.
         decimal: The mark before the decimals of its numbers.
         missing: Texts that stand for a missing value in every column, beside empty fields.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
         skip: How many lines lie above the names, or above the rows if there are no names.
-        names: Of the columns, where a schema knows them. The line of names and the separator are
-            found by these alone, so that no row decides how the others are cut into cells.
+        names: The columns' names, where a schema knows them. The line of names and the separator
+            are found by these alone, so that no row decides how the others are cut into cells.
     """
 
     separator: str | None = None
@@ -297,7 +297,7 @@ class _TextColumn:
     its text and its declared column, see `tables.cells`, so that no other cell matters.
 
     Attributes:
-        cells: Of all rows of the file, as text.
+        cells: The cells of all rows of the file, as text.
         decimal: The mark before decimals.
         type: What the file itself says of the column; else the narrowest that every cell fits.
     """
@@ -343,7 +343,7 @@ class _CodedColumn:
     at all cells here is the view of whoever has no schema.
 
     Attributes:
-        cells: Of all rows of the file: numbers as float64, texts, datetimes.
+        cells: The cells of all rows of the file: numbers as float64, texts, datetimes.
         variable: The entry of the file's dictionary.
         is_recoded: Whether some codes were replaced by texts; values are then their labels.
     """
@@ -667,7 +667,7 @@ class Table:
         """
         if not names:
             return self
-        # No row of JSON lines may have a column that the schema has.
+        # In JSON lines a column may be in no row at all; there is then nothing to rename.
         if self._origin.has_keys:
             names = {old: new for old, new in names.items() if old in self.names}
         names_after(self.names, names, "the table")
@@ -1368,17 +1368,17 @@ def read(
         query: A SELECT instead. Rows are in its order.
         columns: Which columns to take, in this order; all when None.
         separator: What divides the fields of a CSV; decided from the file when None.
-        encoding: Of its characters; UTF-8 when None, or UTF-16 if the file begins with its mark.
-            Bytes that are not in it become U+FFFD, and a warning is logged; `encoding_of` guesses
-            which one it is.
+        encoding: The encoding of its characters; UTF-8 when None, or UTF-16 if the file begins
+            with its mark. Bytes that are not in it become U+FFFD, and a warning is logged;
+            `encoding_of` guesses which one it is.
         header: Whether its first line has names; decided from the file when None.
         decimal: The mark before decimals.
         missing: Texts that stand for a missing value in every column.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
         skip: How many lines lie above the names; decided from the file when None.
             `Table.dialect` holds all seven as they were used.
-        names: Of the columns, as a schema has them: the separator and the line of names of a CSV
-            are then found by these, and no row has a say in it.
+        names: The columns' names, as a schema has them: the separator and the line of names of a
+            CSV are then found by these, and no row has a say in it.
 
     Returns:
         The table. Text stays text; a pandas index is dropped.

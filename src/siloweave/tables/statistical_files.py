@@ -104,7 +104,7 @@ def read_statistical(
         file: Where it is.
         kind: How its name ends, such as ".sav".
         columns: Which columns to take, in the file's order; all when None.
-        encoding: Of its texts, where the file does not say it or says it wrongly.
+        encoding: The encoding of its texts, where the file does not say it or says it wrongly.
 
     Returns:
         Numbers as float64, texts, times of day as text, datetimes, and durations. A blank text is
@@ -151,8 +151,8 @@ def _labels_beside(
 
     Args:
         file: The table.
-        formats: Of its variables, by name.
-        encoding: As of `read_statistical`.
+        formats: The formats of its variables, by name.
+        encoding: The encoding of its texts, see `read_statistical`.
     """
     own_catalogue = file.with_suffix(".sas7bcat")
     shared_catalogue = file.with_name("formats.sas7bcat")

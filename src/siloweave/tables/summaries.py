@@ -56,7 +56,7 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         values: Numbers that are listed one by one: all where they are few or well supported,
             otherwise those that are frequent; less the encoding's origin, ascending.
         times: How often each occurs.
-        mixture: Of the numbers that are not listed.
+        mixture: Stands for the numbers that are not listed.
         rest: How many numbers it stands for.
         missing: Rows without a number.
         resolution: What all numbers are multiples of; 0 if nothing is known.
