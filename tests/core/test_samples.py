@@ -70,7 +70,7 @@ def test_the_same_secret_draws_the_same_rows_and_another_draws_others(tmp_path, 
         assert stats.binomtest(found.num_rows, 3000, 0.1).pvalue > 0.01
         assert found.drawn_of == 3000
     assert ids(sampled(database, 0.1, SECRETS[0])) == ids(sampled(lite, 0.1, SECRETS[0]))
-    monkeypatch.setattr(sys.modules[sampled.__module__], "_BATCH", 700)
+    monkeypatch.setattr(sys.modules[sampled.__module__], "_BATCH_ROWS", 700)
     assert ids(sampled(parquet, 0.1, SECRETS[0])) == ids(sampled(held, 0.1, SECRETS[0]))
 
 

@@ -232,7 +232,7 @@ def test_where_values_are_too_many_to_look_up_rows_are_read_some_at_a_time(
     looked_up = counted(database, encoder)
     for most in (3, 40):  # the first query has more groups, or one of the others
         monkeypatch.setattr(module, "_MOST_VALUES", most)
-        monkeypatch.setattr(sys.modules["siloweave.tables.database"], "_PIECE", 70)
+        monkeypatch.setattr(sys.modules["siloweave.tables.database"], "_PIECE_ROWS", 70)
         here = counted(database, encoder)
         assert type(here) is not type(looked_up)
         assert here.num_rows == 300

@@ -168,7 +168,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch, tmp_path):
 def test_parquet_is_coded_in_pieces_as_in_one(tmp_path, monkeypatch):
     from siloweave.protocols.schema import coded_part
 
-    monkeypatch.setattr(sys.modules["siloweave.tables.read"], "_BATCH", 300)
+    monkeypatch.setattr(sys.modules["siloweave.tables.read"], "_BATCH_ROWS", 300)
     table, encoder = odd_table(1000), Encoder(ODD, 7)
     write(table, tmp_path / "a.parquet")
     file = unread(tmp_path / "a.parquet")

@@ -20,8 +20,10 @@ from siloweave.tables.bins import BINNED
 from siloweave.tables.read import Table, read
 from siloweave.tables.schema import Column, Schema
 
-_ANY = 1 << 40  # categories: as many as there are
-_DAY = 86_400_000_000.0  # microseconds
+# As many categories as there are: what is compared need not be modelled.
+_ANY_CATEGORIES = 1 << 40
+# In microseconds.
+_DAY = 86_400_000_000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +59,24 @@ class AlignedColumn:
         return len(self.labels) + 1
 
     def missing(self, table: str) -> Bools:
-        """Which of a table's rows have no value."""
+        """Return which of a table's rows have no value."""
         values = self.values[table]
-        mask: Bools = np.isnan(values) if self.numeric else values == len(self.labels)
-        return mask
+        if self.numeric:
+            is_missing: Bools = np.isnan(values)
+        else:
+            is_missing = values == len(self.labels)
+        return is_missing
 
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
     """Tables with the same columns, in the order of the first; ids and texts are left out.
+
+    Attributes:
+        columns: Columns that all tables have.
+        num_rows: How many rows each table has.
+        left_out: Names of columns that are not compared.
+        owners: Whose each row of a table is; of a table that is not named, every row is a unit.
 
     Example:
         >>> one = Table.from_columns({"x": (np.array([1.5, 2.0]), None)})
@@ -77,7 +88,7 @@ class Aligned:
     columns: tuple[AlignedColumn, ...]
     num_rows: Mapping[str, int]
     left_out: tuple[str, ...] = ()
-    owners: Mapping[str, Ints] = field(default_factory=dict)  # whose each row is; none: its own
+    owners: Mapping[str, Ints] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,28 +106,29 @@ class Aligned:
         return tuple(column for column in self.columns if not column.numeric)
 
     @cached_property
-    def _places(self) -> dict[str, AlignedColumn]:
+    def _columns_by_name(self) -> dict[str, AlignedColumn]:
         return {column.name: column for column in self.columns}
 
     def column(self, name: str) -> AlignedColumn:
         """Return a column by its name; DataError when it is not there."""
-        if name not in self._places:
+        if name not in self._columns_by_name:
             raise DataError(f"there is no column {name!r}; there are {', '.join(self.names)}")
-        return self._places[name]
+        return self._columns_by_name[name]
 
     def with_rows(self, table: str, like: str, rows: Ints) -> Aligned:
-        """The same, with a further table of some rows, perhaps repeated, of one that is there."""
-        columns = [
-            replace(c, values={**c.values, table: c.values[like][rows]}) for c in self.columns
-        ]
-        counts = {**self.num_rows, table: len(rows)}
+        """Return the same tables, and one of some rows, perhaps repeated, of another."""
+        columns = []
+        for column in self.columns:
+            values = {**column.values, table: column.values[like][rows]}
+            columns.append(replace(column, values=values))
+        num_rows = {**self.num_rows, table: len(rows)}
         owners = dict(self.owners)
         if like in owners:
             owners[table] = owners[like][rows]
-        return Aligned(tuple(columns), counts, self.left_out, owners)
+        return Aligned(tuple(columns), num_rows, self.left_out, owners)
 
     def owners_of(self, table: str) -> Ints:
-        """Whose each row of a table is; of a table without owners every row is a unit."""
+        """Return whose each row of a table is; without owners every row is a unit."""
         return self.owners.get(table, np.arange(self.num_rows[table]))
 
 
@@ -132,51 +144,69 @@ def align(tables: Mapping[str, Any], schema: Schema | None = None) -> Aligned:
         SchemaError: Tables have different columns, or types that do not match.
         DataError: A table has no rows, or a column has no value in one of them.
     """
-    read_in = {name: read(table) for name, table in tables.items()}
-    first, main = next(iter(read_in.items()))
-    for name, table in read_in.items():
-        _check(first, main, name, table)
-    columns, left_out = [], []
-    facts = _facts(main, schema)
-    for name in main.names:
-        column = facts[name]
+    tables_read = {name: read(table) for name, table in tables.items()}
+    first_name = next(iter(tables_read))
+    first_table = tables_read[first_name]
+    for name, table in tables_read.items():
+        _check_columns(first_name, first_table, name, table)
+
+    columns = []
+    left_out = []
+    kinds = _kinds_of(first_table, schema)
+    for name in first_table.names:
+        column = kinds[name]
         if not column.modelled:
             left_out.append(name)
             continue
-        marked = {w: table.blanked(name, column.missing_values) for w, table in read_in.items()}
-        for which, table in marked.items():
-            if table.missing(name).all():
-                raise DataError(
-                    f"column {name!r} has no value in any row of {which}; leave it out everywhere"
-                )
+        # Declared spellings of a missing value are missing in every table.
+        blanked_tables = {}
+        for table_name, table in tables_read.items():
+            blanked_tables[table_name] = table.blanked(name, column.missing_values)
+        _check_values(name, blanked_tables)
         if column.kind in BINNED:
-            columns.append(_numeric(column, marked))
+            columns.append(_numeric(column, blanked_tables))
         else:
-            columns.append(_categorical(name, marked))
+            columns.append(_categorical(name, blanked_tables))
     if not columns:
-        names = ", ".join(left_out)
-        raise DataError(f"{first} has no column to compare: all hold ids or texts ({names})")
-    counts = {name: table.num_rows for name, table in read_in.items()}
-    return Aligned(tuple(columns), counts, tuple(left_out))
+        names_text = ", ".join(left_out)
+        raise DataError(
+            f"{first_name} has no column to compare: all hold ids or texts ({names_text})"
+        )
+    num_rows = {name: table.num_rows for name, table in tables_read.items()}
+    return Aligned(tuple(columns), num_rows, tuple(left_out))
 
 
-def _check(first: str, main: Table, name: str, table: Table) -> None:
+def _check_columns(first_name: str, first_table: Table, table_name: str, table: Table) -> None:
+    """Raise DataError for a table without rows, SchemaError for other columns than the first's."""
     if table.num_rows == 0:
-        raise DataError(f"{name} has no rows; there is nothing to compare")
-    lacking = [column for column in main.names if column not in table.names]
-    extra = [column for column in table.names if column not in main.names]
-    if lacking or extra:
-        parts = [f"{name} lacks {', '.join(map(repr, lacking))}"] if lacking else []
-        parts += [f"{first} lacks {', '.join(map(repr, extra))}"] if extra else []
+        raise DataError(f"{table_name} has no rows; there is nothing to compare")
+    absent_names = [repr(name) for name in first_table.names if name not in table.names]
+    extra_names = [repr(name) for name in table.names if name not in first_table.names]
+    differences = []
+    if absent_names:
+        differences.append(f"{table_name} lacks {', '.join(absent_names)}")
+    if extra_names:
+        differences.append(f"{first_name} lacks {', '.join(extra_names)}")
+    if differences:
         raise SchemaError(
-            f"{first} and {name} have different columns: {'; '.join(parts)}. Compare tables with "
-            "the same columns, or take those they share with Table.select"
+            f"{first_name} and {table_name} have different columns: {'; '.join(differences)}. "
+            "Compare tables with the same columns, or take those they share with Table.select"
         )
 
 
-def _facts(table: Table, schema: Schema | None) -> Schema:
+def _check_values(name: str, tables: Mapping[str, Table]) -> None:
+    """Raise DataError where a column has no value in one of the tables."""
+    for table_name, table in tables.items():
+        if table.missing(name).all():
+            raise DataError(
+                f"column {name!r} has no value in any row of {table_name}; leave it out everywhere"
+            )
+
+
+def _kinds_of(table: Table, schema: Schema | None) -> Schema:
+    """Return a schema that has the kinds of a table's columns, declared or detected."""
     if schema is None:
-        return Schema.detect(table, max_categories=_ANY, constraints=False)
+        return Schema.detect(table, max_categories=_ANY_CATEGORIES, constraints=False)
     for name in table.names:
         if name not in schema.names:
             raise SchemaError(f"the schema lacks column {name!r}; declare it, or leave it out")
@@ -184,40 +214,58 @@ def _facts(table: Table, schema: Schema | None) -> Schema:
 
 
 def floats_of(column: Column, table: Table) -> Floats:
-    """A column of numbers, NaN where one is missing; datetimes are days since 1970."""
+    """Return a column of numbers, NaN where one is missing; datetimes are days since 1970."""
     table = table.blanked(column.name, column.missing_values)
     if column.kind == "datetime":
-        steps, mask = table.datetimes(column.name, column.format)
-        found = steps / _DAY
+        micros, is_missing = table.datetimes(column.name, column.format)
+        numbers = micros / _DAY
     else:
-        found, mask = table.floats(column.name, column.format)
-    return np.where(mask, np.nan, found)
+        numbers, is_missing = table.floats(column.name, column.format)
+    return np.where(is_missing, np.nan, numbers)
 
 
 def _numeric(column: Column, tables: Mapping[str, Table]) -> AlignedColumn:
-    name, kind = column.name, column.kind
+    """Return a column of numbers or datetimes of every table."""
     values = {}
-    for which, table in tables.items():
+    for table_name, table in tables.items():
         try:
-            values[which] = floats_of(column, table)
+            values[table_name] = floats_of(column, table)
         except SchemaError as error:
-            raise SchemaError(f"{which}: {error}") from None
-        if np.isinf(values[which]).any():
-            raise DataError(f"{which}: column {name!r} holds infinite numbers; replace them")
+            raise SchemaError(f"{table_name}: {error}") from None
+        if np.isinf(values[table_name]).any():
+            raise DataError(
+                f"{table_name}: column {column.name!r} holds infinite numbers; replace them"
+            )
     return AlignedColumn(
-        name, "numeric", values, whole=kind == "integer", datetimes=kind == "datetime"
+        column.name,
+        "numeric",
+        values,
+        whole=column.kind == "integer",
+        datetimes=column.kind == "datetime",
     )
 
 
 def _categorical(name: str, tables: Mapping[str, Table]) -> AlignedColumn:
-    kinds = {table.kind(name) for table in tables.values()}
-    if "text" in kinds and len(kinds) > 1:
-        held = ", ".join(f"{table.kind(name)} in {which}" for which, table in tables.items())
+    """Return a column of categories of every table, as codes that all of them share."""
+    kinds = {table_name: table.kind(name) for table_name, table in tables.items()}
+    distinct_kinds = set(kinds.values())
+    if "text" in distinct_kinds and len(distinct_kinds) > 1:
+        places = [f"{kind} in {table_name}" for table_name, kind in kinds.items()]
         raise SchemaError(
-            f"column {name!r} holds {held}; convert one of them, so that equal values are equal"
+            f"column {name!r} holds {', '.join(places)}; convert one of them, so that equal "
+            "values are equal"
         )
-    labels = tuple(dict.fromkeys(v for table in tables.values() for v in table.counts(name)[0]))
-    values = {which: table.lookup(name, labels) for which, table in tables.items()}
-    for codes in values.values():
+
+    # Each value counts where it comes first: the first table's come before those of others.
+    all_values = []
+    for table in tables.values():
+        distinct_values, _ = table.counts(name)
+        all_values += distinct_values
+    labels = tuple(dict.fromkeys(all_values))
+    codes_by_table = {
+        table_name: table.lookup(name, labels) for table_name, table in tables.items()
+    }
+    # No value is unknown here: below 0 is what is missing.
+    for codes in codes_by_table.values():
         codes[codes < 0] = len(labels)
-    return AlignedColumn(name, "categorical", values, labels)
+    return AlignedColumn(name, "categorical", codes_by_table, labels)

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import prod
 from sys import float_info
 from typing import Any
@@ -47,15 +48,23 @@ from siloweave.tables.parsing import DATETIME, DURATION, LARGEST, texts_of
 from siloweave.tables.read import Table, check_numbers, digest_of, read, rows_of
 from siloweave.tables.schema import Column, check_columns
 
-_CELLS = 2**16  # of a grouping that answers several cliques
-_MOST_CELLS = 2**26  # of one clique
-_MOST_VALUES = 1_000_000  # different values of columns whose codes are looked up
-_CHAIN = 32  # bins up to which a code is found by halving
+# Cells of a grouping that answers several cliques; and of one clique.
+_MOST_SHARED_CELLS = 2**16
+_MOST_CELLS = 2**26
+# Different values of columns whose codes are looked up.
+_MOST_VALUES = 1_000_000
+# Bins up to which a code is found by halving.
+_MOST_HALVED = 32
 # In place of a code: a value is missing, outside, not whole or infinite where none may be; and a
 # cell of SQLite that is no number, and is looked up.
-_MISSING, _OUTSIDE, _BROKEN, _WILD, _ODD = -1, -2, -3, -4, -5
+_MISSING = -1
+_OUTSIDE = -2
+_BROKEN = -3
+_INFINITE = -4
+_ODD = -5
 _BINNED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("integer", "continuous"), ("whole", "number", "cells")),
+    "integer": ("whole", "number", "cells"),
+    "continuous": ("whole", "number", "cells"),
     "datetime": ("datetime",),
 }
 """Kinds of columns, and of what families the database finds their bins itself."""
@@ -67,13 +76,13 @@ class DatabaseCodes:
 
     Args:
         database: Where they are.
-        domain: Of the codes.
+        domain: The codes' attributes, and how many codes each has.
         values: SQL of each column's code; NULL where a row does not fit.
         head: What gives the codes that are looked up; begins a query.
         rows: What `values` are selected from.
         num_rows: How many there were when they were checked.
         planned: Cliques that will be asked for, and are counted together with the first.
-        known: What was counted.
+        marginals: What was counted, by clique.
         moved: By column, how many cells were put where the schema declares, since they have no
             place of their own. They are of the rows: for their owner alone.
     """
@@ -85,7 +94,7 @@ class DatabaseCodes:
     rows: str
     num_rows: int
     planned: tuple[Clique, ...] = ()
-    known: dict[Clique, Ints] = field(default_factory=dict)
+    marginals: dict[Clique, Ints] = field(default_factory=dict)
     moved: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, cliques: Sequence[Sequence[str]]) -> list[Ints]:
@@ -95,64 +104,102 @@ class DatabaseCodes:
             DataError: The database is away, or rows were changed meanwhile.
             CapacityError: A clique has too many cells.
         """
-        asked = [tuple(clique) for clique in cliques]
-        if new := [q for q in asked if q not in self.known]:
-            wanted = dict.fromkeys([*new, *(q for q in self.planned if q not in self.known)])
-            self._count(list(wanted))
-        return [self.known[q] for q in asked]
+        requested = [tuple(clique) for clique in cliques]
+        new_cliques = self._without_counted(requested)
+        if new_cliques:
+            # One pass over the rows is the cost, so the planned cliques are counted with it.
+            planned = self._without_counted(self.planned)
+            distinct = dict.fromkeys([*new_cliques, *planned])
+            self._count(list(distinct))
+        return [self.marginals[clique] for clique in requested]
+
+    def _without_counted(self, cliques: Sequence[Clique]) -> list[Clique]:
+        """Return the cliques that were not counted yet."""
+        return [clique for clique in cliques if clique not in self.marginals]
 
     def digest(self) -> bytes:
-        """Recognises the same rows: by what was asked for, and the counts of single columns."""
+        """Return bytes that the same rows have: of what was asked for, and of single columns."""
         return _digest(self, self.database)
 
     def _count(self, cliques: Sequence[Clique]) -> None:
-        size = self.domain.size
-        if wide := [q for q in cliques if size(q) > _MOST_CELLS]:
-            raise CapacityError(
-                f"the clique {', '.join(wide[0])} has {size(wide[0]):,} cells, and a database "
-                f"counts {_MOST_CELLS:,} at most; use fewer columns or bins"
-            )
-        blocks = self._blocks(cliques)
-        used = self.domain.canonical(name for block in blocks for name in block)
-        codes = {name: f"c{i}" for i, name in enumerate(used)}
-        made = ", ".join(f"{self.values[name]} AS {code}" for name, code in codes.items())
-        rows = f"(SELECT {made} FROM {self.rows}{self.database.sql.fence}) AS coded"
-        keys = [self._key(block, codes) for block in blocks]
-        frames = self.database.grouped(keys, self.head, rows, numbers=True)
-        for block, frame in zip(blocks, frames, strict=True):
-            cells, n = frame["v"], frame["n"].to_numpy()
-            if cells.null_count() or int(n.sum()) != self.num_rows:
-                raise DataError(
-                    f"{self.database.address}: rows were changed while they were counted; count a "
-                    "copy or a snapshot of the table, and start the run again"
+        """Count cliques in as few groupings as their sizes allow, and remember them."""
+        for clique in cliques:
+            num_cells = self.domain.size(clique)
+            if num_cells > _MOST_CELLS:
+                raise CapacityError(
+                    f"the clique {', '.join(clique)} has {num_cells:,} cells, and a database "
+                    f"counts {_MOST_CELLS:,} at most; use fewer columns or bins"
                 )
-            counts = np.zeros(size(block), dtype=np.int64)
-            counts[cells.to_numpy().astype(np.int64)] = n
-            table = counts.reshape(self.domain.shape(block))
+        blocks = self._blocks(cliques)
+
+        # Codes are computed once, in an inner query; outside it a block's cell is a sum of them.
+        names = self.domain.canonical(chain.from_iterable(blocks))
+        aliases = {name: f"c{i}" for i, name in enumerate(names)}
+        columns = [f"{self.values[name]} AS {alias}" for name, alias in aliases.items()]
+        fence = self.database.sql.fence
+        rows = f"(SELECT {', '.join(columns)} FROM {self.rows}{fence}) AS coded"
+        keys = [self._cell_number(block, aliases) for block in blocks]
+        frames = self.database.grouped(keys, self.head, rows, numbers=True)
+
+        for block, frame in zip(blocks, frames, strict=True):
+            table = self._block_table(block, frame)
             for clique in cliques:
-                if clique not in self.known and set(clique) <= set(block):
-                    away = tuple(i for i, name in enumerate(block) if name not in clique)
-                    kept = [name for name in block if name in clique]
-                    found = table.sum(axis=away).transpose([kept.index(a) for a in clique])
-                    self.known[clique] = np.ascontiguousarray(found)
+                if clique not in self.marginals and set(clique) <= set(block):
+                    self.marginals[clique] = _marginal_of(table, block, clique)
+
+    def _block_table(self, block: Clique, frame: pl.DataFrame) -> Ints:
+        """Return the counts of a block's cells as an array with one axis a column."""
+        cells = frame["v"]
+        cell_counts = frame["n"].to_numpy()
+        # A new row may be outside the schema, or one too many; neither was checked.
+        if cells.null_count() or int(cell_counts.sum()) != self.num_rows:
+            raise DataError(
+                f"{self.database.address}: rows were changed while they were counted; count a "
+                "copy or a snapshot of the table, and start the run again"
+            )
+        counts = np.zeros(self.domain.size(block), dtype=np.int64)
+        counts[cells.to_numpy().astype(np.int64)] = cell_counts
+        return counts.reshape(self.domain.shape(block))
 
     def _blocks(self, cliques: Sequence[Clique]) -> list[Clique]:
-        """Sets of columns that hold all cliques, few of them and of few cells each."""
+        """Return sets of columns that hold all cliques, few of them and of few cells each."""
         blocks: list[set[str]] = []
+        # Large cliques first, so that small ones find a block that holds them.
         for clique in sorted(map(set, cliques), key=len, reverse=True):
-            held = [b for b in blocks if clique <= b]
-            joined = held or [b for b in blocks if self.domain.size(tuple(b | clique)) <= _CELLS]
-            if joined:
-                joined[0].update(clique)
-            else:
+            block = self._block_for(clique, blocks)
+            if block is None:
                 blocks.append(clique)
+            else:
+                block.update(clique)
         return [self.domain.canonical(block) for block in blocks]
 
-    def _key(self, block: Clique, codes: Mapping[str, str]) -> str:
-        """The number of a row's cell in a table of some columns, in C order."""
-        steps = [prod(self.domain.shape(block[i + 1 :])) for i in range(len(block))]
-        terms = (f"{codes[name]} * {step}" for name, step in zip(block, steps, strict=True))
+    def _block_for(self, clique: set[str], blocks: Sequence[set[str]]) -> set[str] | None:
+        """Return a block that holds a clique, or else one that stays small with it; else None."""
+        for block in blocks:
+            if clique <= block:
+                return block
+        for block in blocks:
+            joined = tuple(block | clique)
+            if self.domain.size(joined) <= _MOST_SHARED_CELLS:
+                return block
+        return None
+
+    def _cell_number(self, block: Clique, aliases: Mapping[str, str]) -> str:
+        """Return SQL of the number of a row's cell in a table of some columns, in C order."""
+        terms = []
+        for place, name in enumerate(block):
+            stride = prod(self.domain.shape(block[place + 1 :]))
+            terms.append(f"{aliases[name]} * {stride}")
         return f"CAST({' + '.join(terms)} AS BIGINT)"
+
+
+def _marginal_of(table: Ints, block: Clique, clique: Clique) -> Ints:
+    """Return the counts of a clique from those of a block that holds it."""
+    other_axes = tuple(axis for axis, name in enumerate(block) if name not in clique)
+    remaining_names = [name for name in block if name in clique]
+    clique_axes = [remaining_names.index(name) for name in clique]
+    marginal = table.sum(axis=other_axes).transpose(clique_axes)
+    return np.ascontiguousarray(marginal)
 
 
 def counted(
@@ -173,24 +220,27 @@ def counted(
         DataError: The database is away, or refuses the query.
     """
     check_columns(encoder.schema, rows_of(database, 0))
-    codings = [_Coding(column, encoder, database) for column in encoder.schema.coded]
-    first = [one.direct(checked=True) if one.is_binned else one.key for one in codings]
-    frames = database.grouped(first, most=_MOST_VALUES)
+    columns = encoder.schema.coded
+    codings = [_Coding(column, encoder, database) for column in columns]
+    first_keys = [coding.first_key for coding in codings]
+    frames = database.grouped(first_keys, most=_MOST_VALUES)
+    # No frame: a column has more values than may be looked up.
     if codings and not frames:
         return _coded_here(database, encoder)
 
-    maps: list[str] = []
-    joins, values = [database.rows], dict[str, str]()
-    known: dict[Clique, Ints] = {}
-    moved: dict[str, int] = {}
+    code_tables: list[str] = []
+    joins = [database.rows]
+    values: dict[str, str] = {}
+    marginals: dict[Clique, Ints] = {}
+    moved: Counter[str] = Counter()
     num_rows = 0 if codings else database.num_rows
     for coding, frame in zip(codings, frames, strict=True):
         name = coding.column.name
         num_rows = int(frame["n"].cast(pl.Int64).sum())
-        known[(name,)] = np.zeros(coding.size, dtype=np.int64)
+        counts = np.zeros(coding.size, dtype=np.int64)
         groups = frame
         if coding.is_binned:
-            moved[name] = coding.add_binned(frame, known[(name,)])
+            moved[name] += coding.add_binned(frame, counts)
             odd_groups = coding.odd_groups(frame)
             if odd_groups is None:
                 return _coded_here(database, encoder)
@@ -198,22 +248,33 @@ def counted(
 
         # Cells whose different values are coded here, as a table's are, and joined to the rows.
         looked_up = _look_up(coding, groups)
-        np.add.at(known[(name,)], looked_up.codes, groups["n"].cast(pl.Int64).to_numpy())
-        moved[name] = moved.get(name, 0) + looked_up.moved
-        code = coding.rest
+        group_rows = groups["n"].cast(pl.Int64).to_numpy()
+        np.add.at(counts, looked_up.codes, group_rows)
+        marginals[(name,)] = counts
+        moved[name] += looked_up.moved
+        code_sql = coding.rest
         if looked_up.pairs:
-            table = f"m{len(maps)}"
-            listed = ", ".join(f"({value}, {code})" for value, code in looked_up.pairs)
-            maps.append(f"{table}(v, c) AS (VALUES {listed})")
+            table = f"m{len(code_tables)}"
+            pairs = [f"({value}, {code})" for value, code in looked_up.pairs]
+            code_tables.append(f"{table}(v, c) AS (VALUES {', '.join(pairs)})")
             joins.append(f"LEFT JOIN {table} ON {coding.match(f'{table}.v')}")
-            code = f"COALESCE({table}.c, {code})"
-        values[name] = coding.direct(checked=False, odd=code) if coding.is_binned else code
-    head, domain = f"WITH {', '.join(maps)} " if maps else "", encoder.domain
-    rows = " ".join(joins)
+            code_sql = f"COALESCE({table}.c, {code_sql})"
+        if coding.is_binned:
+            code_sql = coding.direct(checked=False, odd=code_sql)
+        values[name] = code_sql
+
+    head = f"WITH {', '.join(code_tables)} " if code_tables else ""
     return DatabaseCodes(
-        database, domain, values, head, rows, num_rows, tuple(planned), known,
-        {name: count for name, count in moved.items() if count},
-    )  # fmt: skip
+        database=database,
+        domain=encoder.domain,
+        values=values,
+        head=head,
+        rows=" ".join(joins),
+        num_rows=num_rows,
+        planned=tuple(planned),
+        marginals=marginals,
+        moved={name: count for name, count in moved.items() if count},
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,8 +283,8 @@ class _RowsHere:
 
     Args:
         database: Where they are.
-        codes: Of each row.
-        moved: As of `DatabaseCodes`.
+        codes: The codes of each row.
+        moved: How many cells of each column were moved, see `DatabaseCodes`.
     """
 
     database: Database
@@ -232,7 +293,7 @@ class _RowsHere:
 
     @property
     def domain(self) -> Domain:
-        """Of the codes."""
+        """The codes' attributes, and how many codes each has."""
         return self.codes.domain
 
     @property
@@ -245,25 +306,28 @@ class _RowsHere:
         return self.codes.count(cliques)
 
     def digest(self) -> bytes:
-        """Recognises the same rows, in whatever order they come."""
+        """Return bytes that the same rows have, in whatever order they come."""
         return _digest(self, self.database)
 
 
 def _digest(rows: CountedRows, database: Database) -> bytes:
-    """A digest of what was asked for, and of the counts of single columns."""
-    singles = rows.count([(name,) for name in rows.domain.names])
-    asked = (database.address, database.table, database.query)
-    return digest_of(asked, rows.domain.names, *singles)
+    """Return a digest of what was asked for, and of the counts of single columns."""
+    singles = [(name,) for name in rows.domain.names]
+    source = (database.address, database.table, database.query)
+    return digest_of(source, rows.domain.names, *rows.count(singles))
 
 
 def _coded_here(database: Database, encoder: Encoder) -> _RowsHere:
-    """Rows as codes in memory, read some at a time."""
+    """Return rows as codes in memory, read some at a time."""
     pieces = [encoder.read(read(piece)) for piece in database.pieces()]
-    pieces = pieces or [encoder.read(rows_of(database, 0))]
+    # A table without rows gives no piece, and is checked against the schema all the same.
+    if not pieces:
+        pieces = [encoder.read(rows_of(database, 0))]
     moved: Counter[str] = Counter()
     for piece in pieces:
         moved.update(piece.moved)
-    return _RowsHere(database, Codes.concat([piece.codes for piece in pieces]), dict(moved))
+    codes = Codes.concat([piece.codes for piece in pieces])
+    return _RowsHere(database, codes, dict(moved))
 
 
 @dataclass(frozen=True)
@@ -271,7 +335,7 @@ class _LookedUp:
     """Groups of equal cells, coded as a table's are.
 
     Attributes:
-        codes: Of each group.
+        codes: The code of each group.
         moved: How many rows' cells had no place of their own.
         pairs: Values in SQL and their codes, without those that have the code of the rest.
     """
@@ -283,32 +347,52 @@ class _LookedUp:
 
 def _look_up(coding: _Coding, groups: pl.DataFrame) -> _LookedUp:
     """Code the different values of a column, each by itself."""
-    name, size = coding.column.name, groups.height
-    codes, moved = np.zeros(size, dtype=np.int64), 0
+    name = coding.column.name
+    codes = np.zeros(groups.height, dtype=np.int64)
+    moved = 0
     encoder = coding.encoder.select([name])
     for places, part in coding.parts(groups):
-        found = encoder.read(Table.of_counts(name, part))
-        codes[places] = found.codes.column(name)
-        moved += found.moved.get(name, 0)
-    keys, is_missing = groups["v"].to_list(), groups["v"].is_null().to_list()
+        coded_part = encoder.read(Table.of_counts(name, part))
+        codes[places] = coded_part.codes.column(name)
+        moved += coded_part.moved.get(name, 0)
+
+    # A value that has the code of the rest needs no entry.
+    keys = groups["v"].to_list()
+    is_missing = groups["v"].is_null().to_list()
     rows = zip(keys, codes.tolist(), is_missing, strict=True)
-    pairs = [
-        (_literal(key, coding.database), code)
-        for key, code, absent in rows
-        if not absent and code != coding.homeless
-    ]
+    pairs = []
+    for key, code, key_is_missing in rows:
+        if not key_is_missing and code != coding.homeless:
+            literal = _literal(key, coding.database)
+            pairs.append((literal, code))
     return _LookedUp(codes, moved, pairs)
 
 
 def _literal(value: Any, database: Database) -> str:
+    """Return a value as SQL has it; quotation marks in a text are doubled."""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, bytes) and database.kind == "sqlite":
         return f"X'{value.hex()}'"
-    if isinstance(value, str | bytes):
-        text = value if isinstance(value, str) else value.decode()
-        return "'" + text.replace("'", "''").replace("\0", "' || chr(0) || '") + "'"
-    return database.sql.real(value) if isinstance(value, float) else str(value)
+    if isinstance(value, bytes):
+        return _text_literal(value.decode())
+    if isinstance(value, str):
+        return _text_literal(value)
+    if isinstance(value, float):
+        return database.sql.real(value)
+    return str(value)
+
+
+def _text_literal(text: str) -> str:
+    """Return a text as SQL has it, where no query may hold a NUL."""
+    doubled_marks = text.replace("'", "''")
+    without_nul = doubled_marks.replace("\0", "' || chr(0) || '")
+    return f"'{without_nul}'"
+
+
+def _mark(code: int, *, checked: bool) -> str:
+    """Return what stands instead of the code of a cell that does not fit: a mark, or NULL."""
+    return str(code) if checked else "NULL"
 
 
 # A column in SQL
@@ -349,56 +433,74 @@ class _Coding:
         return self.column.outside == "move"
 
     @property
-    def x(self) -> str:
-        """The column."""
+    def cell(self) -> str:
+        """The column in SQL."""
         return f"siloweave.{quoted(self.column.name)}"
 
     @property
     def is_missing(self) -> str:
         """Whether a cell has no value, before spellings of a missing value are looked at."""
-        number = f" OR {self.database.sql.nan.format(self.x)}" if self.family == "number" else ""
-        return f"{self.x} IS NULL{number}"
+        is_nan = ""
+        if self.family == "number":
+            is_nan = f" OR {self.database.sql.nan.format(self.cell)}"
+        return f"{self.cell} IS NULL{is_nan}"
 
     @property
     def key(self) -> str:
         """What is equal where cells are, and only there; NULL where they are missing."""
         sql = self.database.sql
         if self.family in ("text", "cells"):
-            return sql.binary.format(self.x)
+            return sql.binary.format(self.cell)
         if self.family == "datetime":
-            return sql.microseconds.format(self.x)
-        if self.family == "number":  # and -0.0 is 0.0
-            return f"CASE WHEN NOT {sql.nan.format(self.x)} THEN {self.x} + 0.0 END"
-        return self.x
+            return sql.microseconds.format(self.cell)
+        if self.family == "number":
+            # Adding 0.0 makes -0.0 the same key as 0.0.
+            is_nan = sql.nan.format(self.cell)
+            return f"CASE WHEN NOT {is_nan} THEN {self.cell} + 0.0 END"
+        return self.cell
+
+    @property
+    def first_key(self) -> str:
+        """What rows are grouped by when they are checked: their codes, or their values."""
+        return self.direct(checked=True) if self.is_binned else self.key
 
     @property
     def _is_odd(self) -> str:
-        return f"typeof({self.x}) IN ('text', 'blob')"
+        """Whether a cell of SQLite is no number."""
+        return f"typeof({self.cell}) IN ('text', 'blob')"
 
     def match(self, value: str) -> str:
-        """Whether a cell's key is that of a value which was listed."""
-        text = self.family == "text"
-        return f"{self.key} = {self.database.sql.binary.format(value) if text else value}"
+        """Return SQL of whether a cell's key is that of a value which was listed."""
+        if self.family == "text":
+            value = self.database.sql.binary.format(value)
+        return f"{self.key} = {value}"
 
     def parts(self, groups: pl.DataFrame) -> list[tuple[Ints, pl.DataFrame]]:
-        """Values of one type each, as a table in memory has them, with their places."""
+        """Return values of one type each, as a table in memory has them, with their places."""
+        types: dict[str, Any] = {
+            "text": pl.String,
+            "datetime": DATETIME,
+            "duration": DURATION,
+        }
         everywhere = np.arange(groups.height)
-        if self.family == "text":
-            return [(everywhere, groups.with_columns(pl.col("v").cast(pl.String)))]
-        if self.family == "datetime":
-            return [(everywhere, groups.with_columns(pl.col("v").cast(DATETIME)))]
-        if self.family == "duration":
-            return [(everywhere, groups.with_columns(pl.col("v").cast(DURATION)))]
+        if self.family in types:
+            typed_groups = groups.with_columns(pl.col("v").cast(types[self.family]))
+            return [(everywhere, typed_groups)]
         if self.family != "cells":
             return [(everywhere, groups)]
+
+        # A column of SQLite has several types, and a table in memory one.
         cells = [_cell(key) for key in groups["v"].to_list()]
-        rows, found = groups["n"].to_numpy(), []
+        row_counts = groups["n"].to_numpy()
+        parts = []
         for kind in (type(None), int, float, str):
-            places = np.array([i for i, c in enumerate(cells) if isinstance(c, kind)], dtype=int)
+            is_kind = [isinstance(cell, kind) for cell in cells]
+            places = np.flatnonzero(is_kind)
             if len(places):
-                held = pl.Series("v", [cells[i] for i in places])
-                found.append((places, pl.DataFrame([held, pl.Series("n", rows[places])])))
-        return found
+                values = pl.Series("v", [cells[place] for place in places])
+                counts = pl.Series("n", row_counts[places])
+                parts.append((places, pl.DataFrame([values, counts])))
+        return parts
 
     # What becomes of a cell that does not fit
 
@@ -421,6 +523,7 @@ class _Coding:
             return self._refuge
         if self.column.other is not None:
             return self.column.categories.index(self.column.other)
+        # The last code is that of missing values.
         return self.size - 1 if self.moves and self.column.missing else None
 
     @property
@@ -444,25 +547,34 @@ class _Coding:
         Raises:
             SchemaError: Cells do not fit.
         """
-        codes, rows = (groups[one].cast(pl.Int64).to_numpy() for one in ("v", "n"))
-        wrong = (_MISSING, _OUTSIDE, _BROKEN, _WILD)
-        missing, outside, broken, wild = (int(rows[codes == one].sum()) for one in wrong)
+        codes = groups["v"].cast(pl.Int64).to_numpy()
+        row_counts = groups["n"].cast(pl.Int64).to_numpy()
+
+        def rows_with(mark: int) -> int:
+            return int(row_counts[codes == mark].sum())
+
+        # The order of a table in memory: the first error there is the first one here.
+        name = self.column.name
         if self.column.kind == "datetime":
-            check_days(self.column.name, broken)
+            check_days(name, rows_with(_BROKEN))
         else:
-            check_numbers(self.column.name, wild, broken)
-        check_fit(self.column, outside, missing)
+            check_numbers(name, rows_with(_INFINITE), rows_with(_BROKEN))
+        check_fit(self.column, rows_with(_OUTSIDE), rows_with(_MISSING))
+
+        # A code beyond the column's codes is that of a cell that was moved.
         is_code = codes >= 0
-        np.add.at(counts, codes[is_code] % self.size, rows[is_code])
-        return int(rows[codes >= self.size].sum())
+        np.add.at(counts, codes[is_code] % self.size, row_counts[is_code])
+        return int(row_counts[codes >= self.size].sum())
 
     def odd_groups(self, groups: pl.DataFrame) -> pl.DataFrame | None:
-        """Different cells that are no number, if there are some; None if they are too many."""
+        """Return different cells that are no number, if there are some; None if too many."""
         if not groups["v"].cast(pl.Int64).is_in([_ODD]).any():
             return groups.clear()
         key = f"CASE WHEN {self._is_odd} THEN {self.key} END"
-        found = self.database.grouped([key], most=_MOST_VALUES)
-        return found[0].filter(pl.col("v").is_not_null()) if found else None
+        frames = self.database.grouped([key], most=_MOST_VALUES)
+        if not frames:
+            return None
+        return frames[0].filter(pl.col("v").is_not_null())
 
     def direct(self, *, checked: bool, odd: str = "") -> str:
         """Return SQL of the code of a number or a datetime.
@@ -472,125 +584,218 @@ class _Coding:
                 one that is moved a code that is larger by their number; without, NULL and the code.
             odd: SQL of the code of cells of SQLite that are no number.
         """
-        column, family = self.column, self.family
-        number, ends = self._number, self._ends
-        moved = self.size if checked and self.moves else 0
+        offset = self.size if checked and self.moves else 0
+        # The order counts: a comparison is true of cells that an earlier one has not taken.
         cases = []
-        if family == "cells":
-            cases.append(f"WHEN {self._is_odd} THEN {_ODD if checked else odd}")
-
-        # Missing cells.
-        absent = str(_MISSING) if checked else "NULL"
-        if self._absent is not None:
-            absent = str(self._absent + moved * (not column.missing))
-        cases.append(f"WHEN {self.is_missing}{self._marks} THEN {absent}")
-
-        # Cells that are no number of the column, unless it moves them.
-        learned = {"low", "high"} <= set(column.learned)
-        clips = self.moves or learned
-        if not self.moves and family in ("number", "cells"):
-            most = self._real(float_info.max)
-            wild = f"WHEN {self.x} > {most} OR {self.x} < -{most} THEN"
-            if not (learned and column.kind == "continuous"):
-                cases.append(f"{wild} {_WILD if checked else 'NULL'}")
-            if column.kind == "integer":
-                cases.append(f"WHEN NOT ({number.is_whole}) THEN {_BROKEN if checked else 'NULL'}")
-        if not self.moves and column.kind == "datetime" and number.is_whole:
-            cases.append(f"WHEN NOT ({number.is_whole}) THEN {_BROKEN if checked else 'NULL'}")
-
-        # Cells beyond the bounds.
-        low, high = (str(_OUTSIDE) if checked else "NULL" for _ in range(2))
-        if clips:
-            edges = self.encoder.edges(column.name)
-            low, high = (
-                str(int(np.searchsorted(edges[1:-1], end, side="right")) + moved)
-                for end in (edges[0], last_of(column))
-            )
-        if column.kind == "integer" and family == "number" and self.moves:
-            cases.append(f"WHEN {self.x} < {self._real(-float(LARGEST))} THEN {low}")
-            cases.append(f"WHEN {self.x} > {self._real(float(LARGEST))} THEN {high}")
-        cases += [f"WHEN {ends[0]} THEN {low}", f"WHEN {ends[1]} THEN {high}"]
+        if self.family == "cells":
+            odd_code = str(_ODD) if checked else odd
+            cases.append(f"WHEN {self._is_odd} THEN {odd_code}")
+        cases.append(self._missing_case(offset, checked=checked))
+        cases += self._unfit_cases(checked=checked)
+        cases += self._bound_cases(offset, checked=checked)
 
         # All others, in bins.
-        code = _by_octaves(column, self.encoder, number)
-        if moved and number.is_whole and family != "whole":
-            code = f"{code} + CASE WHEN {number.is_whole} THEN 0 ELSE {moved} END"
+        number = self._number
+        code = _by_octaves(self.column, self.encoder, number)
+        if offset and number.is_whole and self.family != "whole":
+            code = f"{code} + CASE WHEN {number.is_whole} THEN 0 ELSE {offset} END"
         return f"CASE {' '.join(cases)} ELSE {code} END"
 
+    def _missing_case(self, offset: int, *, checked: bool) -> str:
+        """Return the case of missing cells, which are moved where none may be missing."""
+        code = _mark(_MISSING, checked=checked)
+        if self._absent is not None:
+            is_moved = not self.column.missing
+            code = str(self._absent + offset * is_moved)
+        return f"WHEN {self.is_missing}{self._missing_marks} THEN {code}"
+
+    def _unfit_cases(self, *, checked: bool) -> list[str]:
+        """Return the cases of cells that are no number of the column, unless it moves them."""
+        if self.moves:
+            return []
+        cases = []
+        kind = self.column.kind
+        is_whole = self._number.is_whole
+        broken = _mark(_BROKEN, checked=checked)
+        if self.family in ("number", "cells"):
+            # Beyond bounds that were learned, infinite numbers are the bounds, too.
+            if not (self._has_learned_bounds and kind == "continuous"):
+                largest = self._real(float_info.max)
+                infinite = _mark(_INFINITE, checked=checked)
+                is_infinite = f"{self.cell} > {largest} OR {self.cell} < -{largest}"
+                cases.append(f"WHEN {is_infinite} THEN {infinite}")
+            if kind == "integer":
+                cases.append(f"WHEN NOT ({is_whole}) THEN {broken}")
+        if kind == "datetime" and is_whole:
+            cases.append(f"WHEN NOT ({is_whole}) THEN {broken}")
+        return cases
+
+    def _bound_cases(self, offset: int, *, checked: bool) -> list[str]:
+        """Return the cases of numbers beyond the bounds: marks, or the codes of the bounds."""
+        low_code = _mark(_OUTSIDE, checked=checked)
+        high_code = low_code
+        if self.moves or self._has_learned_bounds:
+            edges = self.encoder.edges(self.column.name)
+            starts = edges[1:-1]
+            low_bin = np.searchsorted(starts, edges[0], side="right")
+            high_bin = np.searchsorted(starts, last_of(self.column), side="right")
+            low_code = str(int(low_bin) + offset)
+            high_code = str(int(high_bin) + offset)
+
+        cases = []
+        # What int64 does not hold would stop the query where it is cast to it below.
+        is_rounded = self.column.kind == "integer" and self.family == "number"
+        if is_rounded and self.moves:
+            smallest = self._real(-float(LARGEST))
+            largest = self._real(float(LARGEST))
+            cases.append(f"WHEN {self.cell} < {smallest} THEN {low_code}")
+            cases.append(f"WHEN {self.cell} > {largest} THEN {high_code}")
+        is_below, is_above = self._beyond
+        cases.append(f"WHEN {is_below} THEN {low_code}")
+        cases.append(f"WHEN {is_above} THEN {high_code}")
+        return cases
+
+    @property
+    def _has_learned_bounds(self) -> bool:
+        """Whether the bounds were learned from rows, so that others may lie beyond them."""
+        return {"low", "high"} <= set(self.column.learned)
+
     def _real(self, value: float) -> str:
+        """Return a float64 as SQL has it, exactly."""
         return self.database.sql.real(value)
 
     @cached_property
-    def _marks(self) -> str:
+    def _missing_marks(self) -> str:
         """Whether a cell is a declared spelling of a missing value; begins with OR."""
         spellings = self.column.missing_values
         if self.family == "datetime":
             marks = [str(time) for time in _times_among(spellings)]
-            x = self.database.sql.microseconds.format(self.x)
+            value = self.database.sql.microseconds.format(self.cell)
         else:
             marks = [self._real(number) for number in _all_numbers_among(spellings)]
-            x = self.x
-        return f" OR {x} IN ({', '.join(marks)})" if marks else ""
+            value = self.cell
+        return f" OR {value} IN ({', '.join(marks)})" if marks else ""
 
     @cached_property
     def _number(self) -> _Number:
         """A cell's number."""
-        x, kind, sql = self.x, self.column.kind, self.database.sql
-        if kind == "continuous":
-            y = f"CAST({x} AS DOUBLE PRECISION)"
-            return _Number(y, lambda edge: f"{y} < {sql.real(float(edge))}", "", 1, self.database)
-        if kind == "datetime":
-            step = step_of(self.column)
-            y = sql.microseconds.format(x)
-            is_day = f"{y} % {step} = 0" if has_implied_days(self.column) else ""
-            if sql.time:
-                return _Number(
-                    y,
-                    lambda edge: f"{x} < {_time(sql, int(edge) * step)}",
-                    is_day,
-                    step,
-                    self.database,
-                )
-            return _Number(y, lambda edge: f"{y} < {int(edge) * step}", is_day, step, self.database)
+        if self.column.kind == "continuous":
+            return self._real_number()
+        if self.column.kind == "datetime":
+            return self._time_number()
         if self.family == "whole":
-            return _Number(x, lambda edge: f"{x} < {int(edge)}", "TRUE", 1, self.database)
-        y = f"CAST({x} AS BIGINT)"  # rounds half to even
-        if self.family == "number":
-            is_whole = f"{x} = ROUND({x}) AND {x} > {-LARGEST} AND {x} < {LARGEST}"
-            return _Number(y, lambda edge: f"{y} < {int(edge)}", is_whole, 1, self.database)
-        is_whole = f"{x} = {y}"
-        if not self.moves:
-            return _Number(y, lambda edge: f"{x} < {int(edge)}", is_whole, 1, self.database)
+            return self._whole_number()
+        return self._rounded_number()
+
+    def _whole_number(self) -> _Number:
+        """Return the number of a cell whose type holds nothing but whole numbers."""
+        cell = self.cell
         return _Number(
-            f"({y} + CASE WHEN {_rounds_to(x, y, 1)} THEN 1 WHEN {_rounds_to(x, y, -1)} THEN -1 "
-            "ELSE 0 END)",
-            lambda edge: _rounded_below(x, int(edge)),
-            is_whole,
-            1,
-            self.database,
+            value=cell,
+            is_below=lambda edge: f"{cell} < {int(edge)}",
+            is_whole="TRUE",
+            step=1,
+            database=self.database,
+        )
+
+    def _real_number(self) -> _Number:
+        """Return the number of a cell of a column of numbers."""
+        real = self.database.sql.real
+        value = f"CAST({self.cell} AS DOUBLE PRECISION)"
+        return _Number(
+            value=value,
+            is_below=lambda edge: f"{value} < {real(float(edge))}",
+            is_whole="",
+            step=1,
+            database=self.database,
+        )
+
+    def _time_number(self) -> _Number:
+        """Return the microseconds of a cell of a column of datetimes."""
+        cell = self.cell
+        sql = self.database.sql
+        step = step_of(self.column)
+        value = sql.microseconds.format(cell)
+        is_day = f"{value} % {step} = 0" if has_implied_days(self.column) else ""
+
+        def is_below(edge: Any) -> str:
+            micros = int(edge) * step
+            # Some databases compare timestamps faster than what is computed from them.
+            if sql.time:
+                return f"{cell} < {_time(sql, micros)}"
+            return f"{value} < {micros}"
+
+        return _Number(
+            value=value,
+            is_below=is_below,
+            is_whole=is_day,
+            step=step,
+            database=self.database,
+        )
+
+    def _rounded_number(self) -> _Number:
+        """Return the whole number of a cell that may have decimals, in a column of whole ones."""
+        cell = self.cell
+        # Rounds half to even in DuckDB and PostgreSQL, and cuts decimals off in SQLite.
+        integer = f"CAST({cell} AS BIGINT)"
+        if self.family == "number":
+            is_within = f"{cell} > {-LARGEST} AND {cell} < {LARGEST}"
+            return _Number(
+                value=integer,
+                is_below=lambda edge: f"{integer} < {int(edge)}",
+                is_whole=f"{cell} = ROUND({cell}) AND {is_within}",
+                step=1,
+                database=self.database,
+            )
+
+        is_whole = f"{cell} = {integer}"
+        # Where nothing is moved, a number with decimals is refused before it has a bin.
+        if not self.moves:
+            return _Number(
+                value=integer,
+                is_below=lambda edge: f"{cell} < {int(edge)}",
+                is_whole=is_whole,
+                step=1,
+                database=self.database,
+            )
+        rounded = (
+            f"({integer} + CASE WHEN {_rounds_to(cell, integer, 1)} THEN 1 "
+            f"WHEN {_rounds_to(cell, integer, -1)} THEN -1 ELSE 0 END)"
+        )
+        return _Number(
+            value=rounded,
+            is_below=lambda edge: _rounded_below(cell, int(edge)),
+            is_whole=is_whole,
+            step=1,
+            database=self.database,
         )
 
     @cached_property
-    def _ends(self) -> tuple[str, str]:
+    def _beyond(self) -> tuple[str, str]:
         """Whether a number is below the column's lower bound, and above its upper one."""
-        number, edges = self._number, self.encoder.edges(self.column.name)
+        number = self._number
+        lowest = self.encoder.edges(self.column.name)[0]
+        last = last_of(self.column)
         if self.column.kind == "continuous":
-            last = float(last_of(self.column))
-            return number.below(edges[0]), f"{number.y} > {self._real(last)}"
-        return number.below(edges[0]), f"NOT ({number.below(int(last_of(self.column)) + 1)})"
+            return number.is_below(lowest), f"{number.value} > {self._real(float(last))}"
+        return number.is_below(lowest), f"NOT ({number.is_below(int(last) + 1)})"
 
 
 def _time(sql: DatabaseKind, microseconds: int) -> str:
-    """SQL of a timestamp that is compared with others."""
+    """Return SQL of a timestamp that is compared with others."""
     return sql.time.format(np.datetime64(microseconds, "us"))
 
 
 def _or_null(code: int | None) -> str:
+    """Return a code in SQL; NULL for a cell that is refused."""
     return "NULL" if code is None else str(code)
 
 
 def _cell(key: Any) -> Any:
-    """A cell of SQLite, by the key that it is grouped by: bytes are texts, and a text is bytes."""
+    """Return a cell of SQLite by the key that it is grouped by.
+
+    A text is grouped by its bytes, and bytes by an empty text, see `DatabaseKind.binary`.
+    """
     if isinstance(key, bytes):
         return key.decode(errors="replace")
     if isinstance(key, str):
@@ -601,43 +806,54 @@ def _cell(key: Any) -> Any:
 
 
 def _all_numbers_among(spellings: Sequence[str]) -> list[float]:
-    """Numbers that texts stand for, or whose own text one is, such as 999 or 1e-07."""
-    found = numbers_among(spellings)
+    """Return numbers that texts stand for, or whose own text one is, such as 999 or 1e-07."""
+    numbers = numbers_among(spellings)
     for text in spellings:
         try:
             value = float(text)
         except ValueError:
             continue
-        if value == value and texts_of(pl.Series([value])).item() == text:
-            found.append(value)
-    return list(dict.fromkeys(found))
+        is_nan = value != value
+        if not is_nan and texts_of(pl.Series([value])).item() == text:
+            numbers.append(value)
+    return list(dict.fromkeys(numbers))
 
 
 def _times_among(spellings: Sequence[str]) -> list[int]:
-    """Datetimes whose own text one of some texts is, in microseconds."""
-    found = []
+    """Return datetimes whose own text one of some texts is, in microseconds."""
+    times = []
     for text in spellings:
         try:
             time = np.datetime64(text, "us")
         except ValueError:
             continue
-        own = texts_of(pl.Series([time.astype(object)], dtype=DATETIME)).item()
-        if own == text:
-            found.append(int(time.astype(np.int64)))
-    return found
+        normal_text = texts_of(pl.Series([time.astype(object)], dtype=DATETIME)).item()
+        if normal_text == text:
+            times.append(int(time.astype(np.int64)))
+    return times
 
 
-def _rounds_to(x: str, whole: str, side: int) -> str:
-    """Whether SQLite's number rounds (half to even) to the whole number beyond its integer part."""
-    half = f"{'>' if side > 0 else '<'} {side * 0.5}"
-    return f"{x} - {whole} {half} OR ({x} - {whole} = {side * 0.5} AND {whole} % 2 <> 0)"
+def _rounds_to(cell: str, whole: str, side: int) -> str:
+    """Return whether SQLite's number rounds (half to even) to the whole one next to its own.
+
+    Args:
+        cell: The number in SQL.
+        whole: Its integer part.
+        side: 1 for the next whole number above that, -1 for the one below.
+    """
+    sign = ">" if side > 0 else "<"
+    half = side * 0.5
+    return f"{cell} - {whole} {sign} {half} OR ({cell} - {whole} = {half} AND {whole} % 2 <> 0)"
 
 
-def _rounded_below(x: str, edge: int) -> str:
-    """Whether a number, rounded half to even, is below a whole one."""
-    if abs(edge) >= 2**52:  # where doubles are whole
-        return f"{x} < {edge}"
-    return f"{x} {'<=' if edge % 2 else '<'} {edge - 0.5!r}"
+def _rounded_below(cell: str, edge: int) -> str:
+    """Return SQL of whether a number, rounded half to even, is below a whole one."""
+    # From here on doubles are whole.
+    if abs(edge) >= 2**52:
+        return f"{cell} < {edge}"
+    # Half a unit below an odd edge rounds down, to the even number.
+    sign = "<=" if edge % 2 else "<"
+    return f"{cell} {sign} {edge - 0.5!r}"
 
 
 # Bins in SQL
@@ -648,81 +864,97 @@ class _Number:
     """A number in SQL whose bin is sought.
 
     Attributes:
-        y: Its value; of a datetime in microseconds.
-        below: Whether it is below an edge, in steps.
+        value: The number; of a datetime in microseconds.
+        is_below: Whether it is below an edge, in steps.
         is_whole: Whether it is whole, in a column of whole numbers, or a day, in one of datetimes
             that has days by its bounds alone. Empty where nothing is asked.
-        step: So many of `y` are a step.
+        step: So many of `value` are a step.
         database: Where it is.
     """
 
-    y: str
-    below: Callable[[Any], str]
+    value: str
+    is_below: Callable[[Any], str]
     is_whole: str
     step: int
     database: Database
 
 
 def _by_octaves(column: Column, encoder: Encoder, number: _Number) -> str:
-    """SQL of the bin of a number: within its octave, where the encoder's bins are `octaves`."""
+    """Return SQL of the bin of a number: within its octave, where the bins are `octaves`."""
     bin_of = _real_bin if column.kind == "continuous" else _whole_bin
-    edges, starts = encoder.edges(column.name), octave_starts(column, encoder.bins)
+    edges = encoder.edges(column.name)
+    starts = octave_starts(column, encoder.bins)
+    # Bins that a schema cuts otherwise are no octaves.
     if not starts or starts != tuple(edges[1:-1].tolist()):
         return bin_of(number, edges)
+
     parts = octaves(column, encoder.bins)
-    code, first = "CASE", 0
+    cases = []
+    first_bin = 0
     for part in parts:
-        below = f"WHEN {number.below(part[-1].item())} THEN" if part is not parts[-1] else "ELSE"
-        code, first = f"{code} {below} {first} + {bin_of(number, part)}", first + len(part) - 1
-    return f"{code} END"
+        condition = "ELSE"
+        if part is not parts[-1]:
+            condition = f"WHEN {number.is_below(part[-1].item())} THEN"
+        cases.append(f"{condition} {first_bin} + {bin_of(number, part)}")
+        first_bin += len(part) - 1
+    return f"CASE {' '.join(cases)} END"
 
 
 def _whole_bin(number: _Number, edges: NDArray[Any]) -> str:
-    """SQL of the bin of a whole number that is within the edges, which are in steps."""
-    first, count, bins = int(edges[0]), int(edges[-1] - edges[0]), len(edges) - 1
-    step, divided = number.step, number.database.sql.divided
-    even = all(int(e) == first - (-i * count // bins) for i, e in enumerate(edges))
-    if bins <= _CHAIN or not even or count * bins >= 2**62:
+    """Return SQL of the bin of a whole number that is within the edges, which are in steps."""
+    first = int(edges[0])
+    count = int(edges[-1] - edges[0])
+    bins = len(edges) - 1
+    is_even = all(int(e) == first - (-i * count // bins) for i, e in enumerate(edges))
+    # The product below must fit int64.
+    if bins <= _MOST_HALVED or not is_even or count * bins >= 2**62:
         return _halved(number, edges[1:-1].tolist())
-    place = f"(CAST({number.y} AS BIGINT) - ({first * step}))"
-    place = place if step == 1 else f"({place} {divided} {step})"
-    return place if count == bins else f"(({place} * {bins}) {divided} {count})"
+
+    divided = number.database.sql.divided
+    place = f"(CAST({number.value} AS BIGINT) - ({first * number.step}))"
+    if number.step != 1:
+        place = f"({place} {divided} {number.step})"
+    if count == bins:
+        return place
+    return f"(({place} * {bins}) {divided} {count})"
 
 
 def _real_bin(number: _Number, edges: NDArray[Any]) -> str:
-    """SQL of the bin of a number that is within the edges.
+    """Return SQL of the bin of a number that is within the edges.
 
     Where bins are many and equally wide, a division guesses it, and the bin's own edges, computed
     as numpy does, correct the guess. PostgreSQL stops a query at a quotient that no double holds,
     so numbers in the first bin are not divided.
     """
-    y, real = number.y, number.database.sql.real
-    bins, low = len(edges) - 1, float(edges[0])
+    bins = len(edges) - 1
+    low = float(edges[0])
     width = float((edges[-1] - edges[0]) / bins)
-    even = bool((np.arange(bins) * width + low == edges[:-1]).all())
-    if bins <= _CHAIN or not even:
+    is_even = bool((np.arange(bins) * width + low == edges[:-1]).all())
+    if bins <= _MOST_HALVED or not is_even:
         return _halved(number, edges[1:-1].tolist())
-    w, start = real(width), real(low)
-    guess = f"CAST(FLOOR(({y} - {start}) / {w}) AS BIGINT)"
+
+    value = number.value
+    width_sql = number.database.sql.real(width)
+    low_sql = number.database.sql.real(low)
+    quotient = f"CAST(FLOOR(({value} - {low_sql}) / {width_sql}) AS BIGINT)"
     guess = (
-        f"(CASE WHEN {y} - {start} < {w} THEN 0 WHEN {guess} >= {bins} THEN {bins - 1} "
-        f"ELSE {guess} END)"
+        f"(CASE WHEN {value} - {low_sql} < {width_sql} THEN 0 "
+        f"WHEN {quotient} >= {bins} THEN {bins - 1} ELSE {quotient} END)"
     )
-    edge = f"{guess} * {w} + {start}"
-    above = f"({guess} + 1) * {w} + {start}"
+    # A quotient that is rounded may lie in the next bin; the edges decide.
+    lower_edge = f"{guess} * {width_sql} + {low_sql}"
+    upper_edge = f"({guess} + 1) * {width_sql} + {low_sql}"
     return (
-        f"({guess} + CASE WHEN {y} < {edge} AND {guess} > 0 THEN -1 "
-        f"WHEN {y} >= {above} AND {guess} < {bins - 1} THEN 1 ELSE 0 END)"
+        f"({guess} + CASE WHEN {value} < {lower_edge} AND {guess} > 0 THEN -1 "
+        f"WHEN {value} >= {upper_edge} AND {guess} < {bins - 1} THEN 1 ELSE 0 END)"
     )
 
 
 def _halved(number: _Number, edges: Sequence[Any], first: int = 0) -> str:
-    """SQL of how many edges are at or below a number, found by halving."""
+    """Return SQL of how many edges are at or below a number, found by halving."""
     if not edges:
         return str(first)
     middle = len(edges) // 2
-    below, above = edges[:middle], edges[middle + 1 :]
-    return (
-        f"CASE WHEN {number.below(edges[middle])} THEN {_halved(number, below, first)} "
-        f"ELSE {_halved(number, above, first + middle + 1)} END"
-    )
+    lower_half = _halved(number, edges[:middle], first)
+    upper_half = _halved(number, edges[middle + 1 :], first + middle + 1)
+    return f"CASE WHEN {number.is_below(edges[middle])} THEN {lower_half} ELSE {upper_half} END"

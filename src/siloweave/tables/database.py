@@ -32,14 +32,20 @@ from siloweave.tables.parsing import DURATION
 Family = Literal["whole", "number", "boolean", "datetime", "duration", "text", "nothing", "cells"]
 """What sort of values a column of a database holds; "cells" of SQLite have a type each."""
 
-_MEMORY = "1GB"  # that DuckDB takes; what needs more goes to the system's temporary files
-_TOGETHER = 32  # groupings of one query
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP WITHOUT TIME ZONE")
+# That DuckDB takes; what needs more goes to the system's temporary files.
+_MEMORY = "1GB"
+# Groupings of one query.
+_MOST_TOGETHER = 32
+# Rows of a piece of a table that is read piece by piece.
+_PIECE_ROWS = 200_000
+
+_WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_TIME_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP WITHOUT TIME ZONE")
+# Types that are read as they are.
 _FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(_WHOLE, "whole"),
+    **dict.fromkeys(_WHOLE_TYPES, "whole"),
     **dict.fromkeys(("DOUBLE", "DOUBLE PRECISION"), "number"),
-    **dict.fromkeys(_TIMES, "datetime"),
+    **dict.fromkeys(_TIME_TYPES, "datetime"),
     **dict.fromkeys(("VARCHAR", "TEXT", "CHARACTER VARYING"), "text"),
     "BOOLEAN": "boolean",
     '"NULL"': "nothing",
@@ -53,14 +59,16 @@ _NUMERIC = (
 _DOUBLE = "CAST({0} AS DOUBLE PRECISION)"
 # An interval by the seconds that the database gives it: a month has 30 days, a year 365.25. What is
 # longer than 290,000 years is as long as that.
-_LASTS = "CAST(EXTRACT(EPOCH FROM {0}) AS DOUBLE PRECISION)"
+_SECONDS = "CAST(EXTRACT(EPOCH FROM {0}) AS DOUBLE PRECISION)"
 _MICROSECONDS = (
-    f"CASE WHEN {_LASTS} > 9.2e12 THEN 9200000000000000000 "
-    f"WHEN {_LASTS} < -9.2e12 THEN -9200000000000000000 "
-    f"ELSE CAST(ROUND({_LASTS} * 1000000) AS BIGINT) END"
+    f"CASE WHEN {_SECONDS} > 9.2e12 THEN 9200000000000000000 "
+    f"WHEN {_SECONDS} < -9.2e12 THEN -9200000000000000000 "
+    f"ELSE CAST(ROUND({_SECONDS} * 1000000) AS BIGINT) END"
 )
+# What PostgreSQL's timestamp with a time zone is called here; it is compared in UTC.
+_ZONED = "zoned timestamp"
 # Other types are cast: to one of these, or to text.
-_CAST: dict[str, tuple[Family, str]] = {
+_CASTS: dict[str, tuple[Family, str]] = {
     **dict.fromkeys(("REAL", "FLOAT", "DECIMAL"), ("number", _DOUBLE)),
     **dict.fromkeys(("HUGEINT", "UBIGINT", "UHUGEINT"), ("number", _DOUBLE)),
     "NUMERIC": ("number", _NUMERIC),
@@ -68,23 +76,27 @@ _CAST: dict[str, tuple[Family, str]] = {
         ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), ("datetime", "TRY_CAST({0} AS TIMESTAMP)")
     ),
     "INTERVAL": ("duration", _MICROSECONDS),
-    "zoned timestamp": ("datetime", "({0} AT TIME ZONE 'UTC')"),
+    _ZONED: ("datetime", "({0} AT TIME ZONE 'UTC')"),
 }
-_FIRST, _LAST = "0001-01-01", "9999-12-31"  # days that Python has; there are infinite ones, too
-_CELLS = "cells"  # the type of every column of SQLite
+# Days that Python has. A database has others, and infinite ones.
+_FIRST_DAY = "0001-01-01"
+_LAST_DAY = "9999-12-31"
+# The type of every column of SQLite.
+_CELLS = "cells"
 # Texts come in UTF-8, and a backslash in one stands for itself.
 _SETTINGS = (
     "SELECT set_config('client_encoding', 'UTF8', TRUE) AS a, "
     "set_config('standard_conforming_strings', 'on', TRUE) AS b"
 )
-_ZONED = "zoned timestamp"  # PostgreSQL's, which is compared in UTC
-_BINARY = "binary text"  # that of texts which PostgreSQL compares byte by byte
+# The type of texts that PostgreSQL compares byte by byte.
+_BINARY = "binary text"
 # Its collations for which texts are equal only if their bytes are; a database's own is so, too.
 _DETERMINISTIC = ('"default"', '"C"', '"POSIX"')
-_BYTES = "<bytes>"  # how a cell of bytes in SQLite is read: as a text that is no value
-_EXACT = 2**53  # whole numbers up to here are float64
-_PIECE = 200_000  # rows of a piece of a table that is read piece by piece
-_FRAMES: dict[Family, Any] = {
+# How a cell of bytes in SQLite is read: as a text that is no value.
+_BYTES = "<bytes>"
+# Whole numbers up to here are float64.
+_LARGEST_EXACT = 2**53
+_POLARS_TYPES: dict[Family, Any] = {
     "whole": pl.Int64,
     "number": pl.Float64,
     "boolean": pl.Boolean,
@@ -94,23 +106,31 @@ _FRAMES: dict[Family, Any] = {
     "nothing": pl.Null,
     "cells": pl.Null,
 }
-_DESCRIBED = "SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {} AS asked)"  # DuckDB
+# DuckDB's way to name a query's columns and their types.
+_DESCRIBED = "SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM {} AS asked)"
 # How PostgreSQL numbers, and DuckDB names, errors that are about a query, a connection or a server.
-_TELLING = ("08", "28", "3D", "42", "53", "57", "0A", "25")
-_TELLING_NAMES = ("Parser", "Binder", "Catalog", "IO", "Connection", "Permission", "Out of Memory")
+_SAFE_STATES = ("08", "28", "3D", "42", "53", "57", "0A", "25")
+_SAFE_ERRORS = ("Parser", "Binder", "Catalog", "IO", "Connection", "Permission", "Out of Memory")
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it; a quotation mark in it is doubled."""
+    """Return a name as SQL has it; a quotation mark in it is doubled."""
     return '"' + name.replace('"', '""') + '"'
 
 
-class _Line(NamedTuple):
+class _Connection(NamedTuple):
     """An open connection: what a SELECT gives, whole or in pieces, and its columns' names."""
 
     frame: Callable[[str], pl.DataFrame]
     pieces: Callable[[str], Iterator[pl.DataFrame]]
     names: Callable[[str], list[str]]
+
+
+class _Column(NamedTuple):
+    """A column: what it holds, and how it is selected from the table or the query."""
+
+    family: Family
+    selected: str
 
 
 @dataclass(frozen=True)
@@ -141,16 +161,16 @@ class Database:
     query: str = ""
 
     def __post_init__(self) -> None:
-        kind, mark, rest = self.address.partition("://")
+        kind, mark, path = self.address.partition("://")
         if not mark or kind not in _KINDS:
-            known = ", ".join(f"{one}://" for one in _KINDS)
-            raise InputError(f"the address of a database must begin with {known}")
+            beginnings = ", ".join(f"{name}://" for name in _KINDS)
+            raise InputError(f"the address of a database must begin with {beginnings}")
         if _has_password(self.address):
             raise InputError(
                 "the address of a database holds a password; take it out, and put it into the "
                 "environment (PGPASSWORD) or into ~/.pgpass, so that no file or log has it"
             )
-        if kind != "postgresql" and not rest.removeprefix("/"):
+        if kind != "postgresql" and not path.removeprefix("/"):
             raise InputError(f"address={self.address!r} names no file; write {kind}:///file.db")
         if bool(self.table) == bool(self.query.strip()):
             raise InputError(f"{self.address}: give a table or a query, and not both")
@@ -163,30 +183,36 @@ class Database:
     @property
     def file(self) -> Path | None:
         """Where the database is, if it is a file."""
-        path = unquote(self.address.partition("://")[2].removeprefix("/"))
-        return None if self.kind == "postgresql" else Path(path)
+        if self.kind == "postgresql":
+            return None
+        path = self.address.partition("://")[2].removeprefix("/")
+        return Path(unquote(path))
 
     def below(self, folder: str | Path) -> Database:
-        """The same database, where the path of its file is relative to a folder."""
-        if (file := self.file) is None or file.is_absolute():
+        """Return the same database, where the path of its file is relative to a folder."""
+        file = self.file
+        if file is None or file.is_absolute():
             return self
-        address = f"{self.kind}:///{quote(str(Path(folder).absolute() / file))}"
+        absolute_path = Path(folder).absolute() / file
+        address = f"{self.kind}:///{quote(str(absolute_path))}"
         return Database(address, self.table, self.query)
 
     def select(self, names: Sequence[str]) -> Database:
-        """The same rows, some columns in the order given; itself if these are all.
+        """Return the same rows, some columns in the order given; itself if these are all.
 
         Raises:
             DataError: There is no such column.
         """
-        if absent := [name for name in names if name not in self.names]:
+        absent_names = [name for name in names if name not in self.names]
+        if absent_names:
             raise DataError(
-                f"{self.address} has no column {absent[0]!r}; it has {', '.join(self.names)}"
+                f"{self.address} has no column {absent_names[0]!r}; it has {', '.join(self.names)}"
             )
+        if tuple(names) == self.names:
+            return self
         columns = ", ".join(map(quoted, names))
-        whole = tuple(names) == self.names
         query = f"SELECT {columns} FROM {self._source} AS asked"
-        return self if whole else Database(self.address, query=query)
+        return Database(self.address, query=query)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -199,13 +225,14 @@ class Database:
         return _KINDS[self.kind]
 
     def family(self, name: str) -> Family:
-        """What sort of values a column holds, by its type."""
-        return self._columns[name][0]
+        """Return what sort of values a column holds, by its type."""
+        return self._columns[name].family
 
     @cached_property
     def num_rows(self) -> int:
         """How many rows there are, as the database counts them."""
-        return int(self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")["n"].item())
+        count = self.frame(f"SELECT COUNT(*) AS n FROM {self.rows}")
+        return int(count["n"].item())
 
     @property
     def rows(self) -> str:
@@ -215,21 +242,23 @@ class Database:
         query: datetimes beyond the years 1 to 9999 are the nearest ones within, numbers that no
         double holds are infinite or 0.
         """
-        columns = ", ".join(one for _, one in self._columns.values())
+        columns = [column.selected for column in self._columns.values()]
+        names = [quoted(name) for name in self._columns]
+        plain_columns = [f"{name} AS {name}" for name in names]
         # What is computed is computed once a row, and not at each place where it is compared.
-        plain = all(one == f"{quoted(n)} AS {quoted(n)}" for n, (_, one) in self._columns.items())
-        fence = "" if plain else self.sql.fence
-        return f"(SELECT {columns} FROM {self._source} AS asked{fence}) AS siloweave"
+        fence = "" if columns == plain_columns else self.sql.fence
+        selected = ", ".join(columns)
+        return f"(SELECT {selected} FROM {self._source} AS asked{fence}) AS siloweave"
 
     def frame(self, select: str) -> pl.DataFrame:
-        """What a SELECT gives.
+        """Return what a SELECT gives.
 
         Raises:
             DataError: The database is away, or refuses the query.
             InputError: A package is not installed.
         """
-        with self._opened() as line:
-            return line.frame(select)
+        with self._opened() as connection:
+            return connection.frame(select)
 
     def grouped(
         self,
@@ -253,46 +282,40 @@ class Database:
             A frame for each expression: its values in column ``v``, and how many rows in ``n``.
             Where there are more groups, there is no frame.
         """
-        found: list[pl.DataFrame] = []
+        frames: list[pl.DataFrame] = []
         limit = "" if most is None else f" LIMIT {most}"
-        with self._opened() as line:
-            for start in range(0, len(values), self.sql.together):
-                some = values[start : start + self.sql.together]
-                names = [f"v{i}" for i in range(len(some))]
-                made = ", ".join(f"{one} AS {n}" for one, n in zip(some, names, strict=True))
-                which, groups = "0", names[0]
-                if len(some) > 1:
-                    cases = (f"WHEN GROUPING({n}) = 0 THEN {i}" for i, n in enumerate(names))
-                    which = f"CASE {' '.join(cases)} END"
-                    groups = f"GROUPING SETS ({', '.join(f'({n})' for n in names)})"
-                one = f"COALESCE({', '.join(names)}, NULL) AS v" if numbers else ", ".join(names)
-                frame = line.frame(
-                    f"{head}SELECT {one}, {which} AS g, COUNT(*) AS n FROM "
-                    f"(SELECT {made} FROM {rows or self.rows}) AS made GROUP BY {groups}{limit}"
-                )
-                for i, name in enumerate(names):
-                    own = pl.col("v" if numbers else name).alias("v")
-                    found.append(frame.filter(pl.col("g") == i).select(own, "n"))
-                if frame.height == most:
+        num_together = self.sql.together
+        with self._opened() as connection:
+            for start in range(0, len(values), num_together):
+                query_values = values[start : start + num_together]
+                select = _grouping(query_values, rows or self.rows, numbers=numbers)
+                groups = connection.frame(f"{head}{select}{limit}")
+                for place in range(len(query_values)):
+                    is_of_value = pl.col("g") == place
+                    value_column = "v" if numbers else f"v{place}"
+                    value = pl.col(value_column).alias("v")
+                    frames.append(groups.filter(is_of_value).select(value, "n"))
+                # At the limit, groups may be missing, and with them rows.
+                if groups.height == most:
                     return []
-        return found
+        return frames
 
     def pieces(self) -> Iterator[pl.DataFrame]:
-        """Return the rows in an order that is the same each time, some at a time."""
-        with self._opened() as line:
+        """Yield the rows in an order that is the same each time, some at a time."""
+        with self._opened() as connection:
             if self.sql.ordered:
-                line.frame(self.sql.ordered)
-            held: list[pl.DataFrame] = []
-            for piece in line.pieces(f"SELECT * FROM {self.rows}"):
-                held.append(piece)
-                if sum(part.height for part in held) >= _PIECE:
-                    yield self._readable(pl.concat(held))
-                    held = []
-            if held:
-                yield self._readable(pl.concat(held))
+                connection.frame(self.sql.ordered)
+            batches: list[pl.DataFrame] = []
+            for batch in connection.pieces(f"SELECT * FROM {self.rows}"):
+                batches.append(batch)
+                if sum(batch.height for batch in batches) >= _PIECE_ROWS:
+                    yield self._readable(pl.concat(batches))
+                    batches = []
+            if batches:
+                yield self._readable(pl.concat(batches))
 
     def read(self, share: float = 1.0, secret: bytes = b"") -> pl.DataFrame:
-        """The rows as the query orders them, each with a chance of its own; see `read.sampled`.
+        """Return rows as the query orders them, each with a chance of its own; see `read.sampled`.
 
         The database draws: a row is there if SHA-256 of the secret and of its place is small. A row
         that is added moves the places of others, so with this secret other rows are drawn.
@@ -306,109 +329,163 @@ class Database:
         another order, since rows that meet at a place at two times are drawn together.
         """
         if not share:
-            return pl.DataFrame(schema={n: _FRAMES[kind] for n, (kind, _) in self._columns.items()})
-        rows, place = f"SELECT * FROM {self.rows}", quoted("place of siloweave")
+            types = {}
+            for name, column in self._columns.items():
+                types[name] = _POLARS_TYPES[column.family]
+            return pl.DataFrame(schema=types)
+
+        select = f"SELECT * FROM {self.rows}"
         if share < 1:
-            digest = self.sql.digest.format(f"'{secret.hex()}/' || CAST({place} AS TEXT)")
+            place = quoted("place of siloweave")
             placed = f"SELECT *, ROW_NUMBER() OVER () AS {place} FROM {self.rows}"
+            message = f"'{secret.hex()}/' || CAST({place} AS TEXT)"
+            digest = self.sql.digest.format(message)
+            # Texts of hexadecimal digits are in the order of their numbers; the first 16 are 64
+            # bits, which are below this bound with probability `share`.
+            bound = f"'{int(share * 2**64):016x}'"
             names = ", ".join(map(quoted, self.names))
-            limit = f"'{int(share * 2**64):016x}'"
-            rows = f"SELECT {names} FROM ({placed}) AS placed WHERE {digest} < {limit}"
-        with self._opened() as line:
+            select = f"SELECT {names} FROM ({placed}) AS placed WHERE {digest} < {bound}"
+        with self._opened() as connection:
             if self.sql.ordered:
-                line.frame(self.sql.ordered)
-            return self._readable(line.frame(rows))
+                connection.frame(self.sql.ordered)
+            return self._readable(connection.frame(select))
 
     def _readable(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """A frame of `rows` with durations as such, and cells of several types as text."""
-        lasting = [name for name in self.names if self.family(name) == "duration"]
-        return _with_texts(frame).with_columns(pl.col(name).cast(DURATION) for name in lasting)
+        """Return a frame of `rows` with durations as such, and cells of several types as text."""
+        durations = []
+        for name in self.names:
+            if self.family(name) == "duration":
+                durations.append(pl.col(name).cast(DURATION))
+        return _with_texts(frame).with_columns(durations)
 
     @property
     def _source(self) -> str:
+        """The table or the query in SQL, to be selected from."""
         if self.table:
             return ".".join(quoted(part) for part in self.table.split("."))
+        # The line break ends a comment at the end of the query.
         return f"(\n{self.query.strip().rstrip(';')}\n)"
 
     @cached_property
-    def _columns(self) -> dict[str, tuple[Family, str]]:
+    def _columns(self) -> dict[str, _Column]:
         """What each column holds, and the column in SQL."""
-        with self._opened() as line:
-            names = line.names(f"SELECT * FROM {self._source} AS asked LIMIT 0")
+        with self._opened() as connection:
+            no_rows = f"SELECT * FROM {self._source} AS asked LIMIT 0"
+            names = connection.names(no_rows)
             if len(set(names)) < len(names):
                 raise DataError(f"{self.address}: two columns have one name; rename one of them")
-            types = self.sql.types(line.frame, self._source, names)
-        found: dict[str, tuple[Family, str]] = {}
-        for name, kind in types.items():
-            family, column = _in_sql(kind, quoted(name))
-            found[name] = family, f"{column} AS {quoted(name)}"
-        return found
+            types = self.sql.types(connection.frame, self._source, names)
+
+        columns = {}
+        for name, column_type in types.items():
+            family, expression = _in_sql(column_type, quoted(name))
+            columns[name] = _Column(family, f"{expression} AS {quoted(name)}")
+        return columns
 
     @contextmanager
-    def _opened(self) -> Iterator[_Line]:
-        """A connection with one transaction, which only reads."""
-        if (file := self.file) is not None and not file.is_file():
+    def _opened(self) -> Iterator[_Connection]:
+        """Open a connection with one transaction, which only reads."""
+        file = self.file
+        if file is not None and not file.is_file():
             raise DataError(f"there is no database {str(file)!r}; check the path in {self.address}")
         try:
-            caught = (self.sql.error(), pl.exceptions.PolarsError)
+            errors = (self.sql.error(), pl.exceptions.PolarsError)
         except ModuleNotFoundError as error:
             raise InputError(
                 f"{self.address} needs the package {error.name}: pip install 'siloweave[sql]'"
             ) from None
         try:
-            with self.sql.connect(self) as line:
-                yield line
-        except caught as error:
-            raise DataError(f"{self.address}: {_why(error)}") from None
+            with self.sql.connect(self) as connection:
+                yield connection
+        except errors as error:
+            raise DataError(f"{self.address}: {_reason(error)}") from None
 
 
-def _in_sql(kind: str, column: str) -> tuple[Family, str]:
-    """What a column of a type holds, and the column in SQL, where no cell stops a query."""
-    if kind == _CELLS:
+def _grouping(values: Sequence[str], rows: str, *, numbers: bool) -> str:
+    """Return a SELECT that counts rows by each of some expressions.
+
+    Column ``g`` has the expression's number, ``n`` the count. Values of the first expression are
+    in column ``v0`` and so on, or of all in ``v`` where they are numbers.
+    """
+    names = [f"v{place}" for place in range(len(values))]
+    pairs = zip(values, names, strict=True)
+    columns = ", ".join(f"{value} AS {name}" for value, name in pairs)
+    value_number = "0"
+    groups = names[0]
+    if len(values) > 1:
+        # GROUPING is 0 for the expression that a row of the result is grouped by.
+        cases = []
+        for place, name in enumerate(names):
+            cases.append(f"WHEN GROUPING({name}) = 0 THEN {place}")
+        value_number = f"CASE {' '.join(cases)} END"
+        sets = ", ".join(f"({name})" for name in names)
+        groups = f"GROUPING SETS ({sets})"
+    results = ", ".join(names)
+    if numbers:
+        results = f"COALESCE({results}, NULL) AS v"
+    return (
+        f"SELECT {results}, {value_number} AS g, COUNT(*) AS n FROM "
+        f"(SELECT {columns} FROM {rows}) AS made GROUP BY {groups}"
+    )
+
+
+def _in_sql(column_type: str, column: str) -> tuple[Family, str]:
+    """Return what a column of a type holds, and the column in SQL, where no cell stops a query."""
+    if column_type == _CELLS:
         # The sign takes away the type that the table declares, by which texts become numbers.
         return "cells", f"+{column}"
-    bare = kind.partition("(")[0]
-    family, target = _CAST.get(bare, (_FAMILIES.get(kind, "text"), "{0}"))
+
+    type_name = column_type.partition("(")[0]
+    as_it_is: tuple[Family, str] = (_FAMILIES.get(column_type, "text"), "{0}")
+    family, cast = _CASTS.get(type_name, as_it_is)
     if family == "text":
-        return family, column if kind == _BINARY else f'CAST({column} AS TEXT) COLLATE "C"'
-    column = target.format(column)
+        if column_type == _BINARY:
+            return family, column
+        return family, f'CAST({column} AS TEXT) COLLATE "C"'
+
+    value = cast.format(column)
     if family == "datetime":
-        first, last = _ends(kind)
-        column = (
-            f"CASE WHEN {column} < {first} THEN {first} WHEN {column} > {last} THEN {last} "
-            f"ELSE {column} END"
+        first, last = _first_and_last(column_type)
+        value = (
+            f"CASE WHEN {value} < {first} THEN {first} WHEN {value} > {last} THEN {last} "
+            f"ELSE {value} END"
         )
-    return family, column
+    return family, value
 
 
-def _ends(kind: str) -> tuple[str, str]:
-    """The first and last datetime that is read, as a type has them."""
-    if kind == "DATE":
-        return f"DATE '{_FIRST}'", f"DATE '{_LAST}'"
-    first, last = f"{_FIRST} 00:00:00", f"{_LAST} 23:59:59.999999"
-    if kind == "TIMESTAMP WITH TIME ZONE":
+def _first_and_last(column_type: str) -> tuple[str, str]:
+    """Return the first and last datetime that is read, as a type has them."""
+    if column_type == "DATE":
+        return f"DATE '{_FIRST_DAY}'", f"DATE '{_LAST_DAY}'"
+    first = f"{_FIRST_DAY} 00:00:00"
+    last = f"{_LAST_DAY} 23:59:59.999999"
+    if column_type == "TIMESTAMP WITH TIME ZONE":
         return f"TIMESTAMPTZ '{first}+00'", f"TIMESTAMPTZ '{last}+00'"
     return f"TIMESTAMP '{first}'", f"TIMESTAMP '{last}'"
 
 
 def source_of(word: str | Path) -> Path | Database:
-    """Rows as a word of the command line names them.
+    """Return rows as a word of the command line names them.
 
     Example:
         >>> source_of("sqlite:///ward.db#SELECT age FROM stays").query
         'SELECT age FROM stays'
     """
-    address, _, what = str(word).partition("#")
+    address, _, selection = str(word).partition("#")
     if "://" not in address:
         return Path(word)
-    if not what.strip():
+    if not selection.strip():
         raise InputError(f"{word}: say which table or view of the database, as in {word}#stays")
-    asks = what.split()[0].upper() in ("SELECT", "WITH") and len(what.split()) > 1
-    return Database(address, query=what) if asks else Database(address, what)
+    # A table may be called "select"; a query has more than one word.
+    words = selection.split()
+    is_query = words[0].upper() in ("SELECT", "WITH") and len(words) > 1
+    if is_query:
+        return Database(address, query=selection)
+    return Database(address, table=selection)
 
 
 def _has_password(address: str) -> bool:
-    """Whether an address has one, or is no URL and so may have."""
+    """Return whether an address has a password, or is no URL and so may have one."""
     try:
         url = urlsplit(address)
         return url.password is not None or "password" in url.query.lower()
@@ -416,19 +493,25 @@ def _has_password(address: str) -> bool:
         return True
 
 
-def _why(error: Exception) -> str:
-    """What went wrong and what to do, without what may quote a row."""
-    text = str(error).partition("\n")[0]
-    text = text.partition(": ")[2] if text.partition(": ")[0].isupper() else text  # ADBC's status
+def _reason(error: Exception) -> str:
+    """Return what went wrong and what to do, without what may quote a row."""
+    message = str(error).partition("\n")[0]
+    # ADBC writes its status in capitals before the database's own message.
+    status, _, database_message = message.partition(": ")
+    if status.isupper():
+        message = database_message
+
     state = getattr(error, "sqlstate", None) or ""
-    named = text.partition(" Error:")[0] in _TELLING_NAMES
-    if state[:2] in _TELLING or named or isinstance(error, sqlite3.OperationalError):
-        return f"{text}. Check the address, the table or query, and that you may read it"
-    if not state and "connection to server" in text:
-        return f"{text}. Check that the server runs, the address, and where the password is"
-    what = f"{type(error).__name__} {state}".strip()
+    is_safe_state = state[:2] in _SAFE_STATES
+    is_safe_error = message.partition(" Error:")[0] in _SAFE_ERRORS
+    is_operational = isinstance(error, sqlite3.OperationalError)
+    if is_safe_state or is_safe_error or is_operational:
+        return f"{message}. Check the address, the table or query, and that you may read it"
+    if not state and "connection to server" in message:
+        return f"{message}. Check that the server runs, the address, and where the password is"
+    name = f"{type(error).__name__} {state}".strip()
     return (
-        f"the query was stopped by an error ({what}), whose text is left out since it may quote a "
+        f"the query was stopped by an error ({name}), whose text is left out since it may quote a "
         "row. Run the query in the database's own program to see it"
     )
 
@@ -436,68 +519,110 @@ def _why(error: Exception) -> str:
 # Each kind of database
 
 
-def _dbapi() -> Any:
-    return import_module("adbc_driver_manager.dbapi")
-
-
 class DatabaseKind(NamedTuple):
-    """How a kind of database is reached, and what it writes in its own way."""
+    """How a kind of database is reached, and what it writes in its own way.
 
-    error: Callable[[], type[Exception]]  # what it raises; ModuleNotFoundError without its package
-    connect: Callable[[Database], AbstractContextManager[_Line]]
+    Attributes:
+        error: Returns what it raises; raises ModuleNotFoundError without its package.
+        connect: Opens a database.
+        types: Returns the types of a source's columns, by way of a function that runs a SELECT.
+        binary: A text, or a cell of SQLite, as what is equal where bytes are.
+        microseconds: A date or timestamp since 1970, UTC.
+        nan: Whether a number is NaN.
+        digest: SHA-256 of a text, in hexadecimal.
+        ordered: A SELECT after which all of a table comes in one order each time.
+        time: A timestamp by its text, where it is not compared faster in microseconds.
+        divided: The sign of a division of whole numbers.
+        fence: Ends a subquery that shall be computed once.
+        together: Groupings of a query.
+    """
+
+    error: Callable[[], type[Exception]]
+    connect: Callable[[Database], AbstractContextManager[_Connection]]
     types: Callable[[Callable[[str], pl.DataFrame], str, Sequence[str]], dict[str, str]]
-    binary: str  # a text, or a cell of SQLite, as what is equal where bytes are
-    microseconds: str  # a date or timestamp since 1970, UTC
-    nan: str  # whether a number is NaN
-    digest: str  # SHA-256 of a text, in hexadecimal
-    ordered: str = ""  # a SELECT after which all of a table comes in one order each time
-    time: str = ""  # a timestamp by its text, where it is not compared faster in microseconds
-    divided: str = "/"  # the sign of a division of whole numbers
-    fence: str = ""  # ends a subquery that shall be computed once
-    together: int = _TOGETHER  # groupings of a query
+    binary: str
+    microseconds: str
+    nan: str
+    digest: str
+    ordered: str = ""
+    time: str = ""
+    divided: str = "/"
+    fence: str = ""
+    together: int = _MOST_TOGETHER
 
     def real(self, value: float) -> str:
-        """A float64, exactly; SQLite's own reading of decimals may err in the last bit."""
+        """Return a float64 in SQL, exactly; SQLite's own reading of decimals may err."""
         if self.together > 1:
             return f"CAST('{value!r}' AS DOUBLE PRECISION)"
         if isinf(value):
             return "9e999" if value > 0 else "-9e999"
-        mantissa, power = frexp(value)
-        text, power = f"{int(mantissa * 2**53)}.0", power - 53
+
+        # A whole number of 53 bits, times powers of 2, none of which is rounded in SQLite.
+        mantissa, exponent = frexp(value)
+        text = f"{int(mantissa * 2**53)}.0"
+        power = exponent - 53
         while power:
-            some = max(-60, min(60, power))
-            text, power = f"{text}{'*' if some > 0 else '/'}{2 ** abs(some)}.0", power - some
+            # SQLite reads powers of 2 up to this one exactly.
+            step = max(-60, min(60, power))
+            sign = "*" if step > 0 else "/"
+            text = f"{text}{sign}{2 ** abs(step)}.0"
+            power -= step
         return f"({text})"
 
 
+def _dbapi() -> Any:
+    """Import what connects to databases by ADBC."""
+    return import_module("adbc_driver_manager.dbapi")
+
+
+def _duckdb_error() -> type[Exception]:
+    """Return what DuckDB raises; ModuleNotFoundError names its package if that is missing."""
+    import_module("adbc_driver_duckdb")
+    error: type[Exception] = _dbapi().Error
+    return error
+
+
+def _postgresql_error() -> type[Exception]:
+    """Return what PostgreSQL raises; ModuleNotFoundError names its package if that is missing."""
+    import_module("adbc_driver_postgresql")
+    error: type[Exception] = _dbapi().Error
+    return error
+
+
 @contextmanager
-def _duckdb(database: Database) -> Iterator[_Line]:
+def _duckdb(database: Database) -> Iterator[_Connection]:
+    """Open a file of DuckDB."""
     options = {
         "path": str(database.file),
         "access_mode": "READ_ONLY",
         "memory_limit": _MEMORY,
         "temp_directory": tempfile.gettempdir(),
     }
-    connected = _dbapi().connect(
+    opened = _dbapi().connect(
         driver=import_module("adbc_driver_duckdb").driver_path(),
         entrypoint="duckdb_adbc_init",
         db_kwargs=options,
         autocommit=True,
     )
-    with connected as connection, connection.cursor() as cursor:
+    with opened as connection, connection.cursor() as cursor:
         yield _adbc(cursor)
 
 
 @contextmanager
-def _postgresql(database: Database) -> Iterator[_Line]:
-    connected = import_module("adbc_driver_postgresql.dbapi").connect(database.address)
-    with connected as connection, connection.cursor() as cursor:
+def _postgresql(database: Database) -> Iterator[_Connection]:
+    """Open a database of PostgreSQL."""
+    driver = import_module("adbc_driver_postgresql.dbapi")
+    opened = driver.connect(database.address)
+    with opened as connection, connection.cursor() as cursor:
+        # All queries of a connection see the rows of one moment.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         cursor.execute(_SETTINGS)
         yield _adbc(cursor)
 
 
-def _adbc(cursor: Any) -> _Line:
+def _adbc(cursor: Any) -> _Connection:
+    """Return the connection of a cursor of ADBC."""
+
     def frame(sql: str) -> pl.DataFrame:
         cursor.execute(sql)
         return pl.DataFrame(cursor.fetch_arrow())
@@ -509,56 +634,77 @@ def _adbc(cursor: Any) -> _Line:
 
     def names(sql: str) -> list[str]:
         cursor.execute(sql)
-        return [one[0] for one in cursor.description or ()]
+        return _names_of(cursor)
 
-    return _Line(frame, pieces, names)
+    return _Connection(frame, pieces, names)
+
+
+def _names_of(cursor: Any) -> list[str]:
+    """Return the names of the columns that a cursor gives."""
+    return [column[0] for column in cursor.description or ()]
 
 
 @contextmanager
-def _sqlite(database: Database) -> Iterator[_Line]:
-    file = quote(str(Path(database.file or "").absolute()))
-    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
-        connection.create_function("sha256", 1, lambda text: sha256(text.encode()).hexdigest())
+def _sqlite(database: Database) -> Iterator[_Connection]:
+    """Open a file of SQLite."""
+    path = Path(database.file or "").absolute()
+    address = f"file:{quote(str(path))}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
+        connection.create_function("sha256", 1, _sha256)
         # A byte that is no UTF-8 would stop the query.
-        connection.text_factory = lambda held: held.decode(errors="replace")
+        connection.text_factory = lambda data: data.decode(errors="replace")
 
         def names(sql: str) -> list[str]:
-            return [one[0] for one in connection.execute(sql).description or ()]
-
-        def frame_of(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> pl.DataFrame:
-            found = [one[0] for one in cursor.description]
-            columns = list(zip(*rows, strict=True)) or [()] * len(found)
-            return pl.DataFrame([_series(n, v) for n, v in zip(found, columns, strict=True)])
+            return _names_of(connection.execute(sql))
 
         def pieces(sql: str) -> Iterator[pl.DataFrame]:
             cursor = connection.execute(sql)
-            while rows := cursor.fetchmany(_PIECE):
-                yield frame_of(cursor, rows)
+            while rows := cursor.fetchmany(_PIECE_ROWS):
+                yield _sqlite_frame(cursor, rows)
 
         def frame(sql: str) -> pl.DataFrame:
             cursor = connection.execute(sql)
-            return frame_of(cursor, cursor.fetchall())
+            return _sqlite_frame(cursor, cursor.fetchall())
 
-        yield _Line(frame, pieces, names)
+        yield _Connection(frame, pieces, names)
 
 
-def _series(name: str, values: Sequence[Any]) -> pl.Series:
-    """A column of SQLite, where every value has a type of its own; objects where these differ."""
-    kinds = {type(value) for value in values} - {type(None)}
-    if kinds == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
-        return pl.Series(name, values, dtype=pl.Float64, strict=False)
-    if len(kinds) > 1 or bytes in kinds:
-        return pl.Series(name, values, dtype=pl.Object)
-    return pl.Series(name, values, dtype=None if kinds else pl.Null)
+def _sha256(text: str) -> str:
+    """Return SHA-256 of a text, in hexadecimal: a function that SQLite lacks."""
+    return sha256(text.encode()).hexdigest()
+
+
+def _sqlite_frame(cursor: sqlite3.Cursor, rows: Sequence[Any]) -> pl.DataFrame:
+    """Return rows of SQLite as a frame."""
+    names = _names_of(cursor)
+    # Without a row, there are columns all the same.
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    pairs = zip(names, columns, strict=True)
+    return pl.DataFrame([_series(name, cells) for name, cells in pairs])
+
+
+def _series(name: str, cells: Sequence[Any]) -> pl.Series:
+    """Return a column of SQLite, whose cells have a type each; objects where these differ."""
+    types = {type(cell) for cell in cells} - {type(None)}
+    if types == {int, float}:
+        whole_numbers = [cell for cell in cells if isinstance(cell, int)]
+        if all(abs(number) <= _LARGEST_EXACT for number in whole_numbers):
+            return pl.Series(name, cells, dtype=pl.Float64, strict=False)
+    if len(types) > 1 or bytes in types:
+        return pl.Series(name, cells, dtype=pl.Object)
+    if not types:
+        return pl.Series(name, cells, dtype=pl.Null)
+    return pl.Series(name, cells)
 
 
 def _with_texts(frame: pl.DataFrame) -> pl.DataFrame:
-    """A frame in which columns of several types are text, each cell as it is read by itself."""
-    mixed = [name for name, dtype in frame.schema.items() if dtype == pl.Object]
-    return frame.with_columns(
-        pl.Series(name, [as_text(cell) for cell in frame[name].to_list()], dtype=pl.String)
-        for name in mixed
-    )
+    """Return a frame in which columns of several types are text, each cell read by itself."""
+    columns = []
+    for name, dtype in frame.schema.items():
+        if dtype == pl.Object:
+            texts = [as_text(cell) for cell in frame[name].to_list()]
+            columns.append(pl.Series(name, texts, dtype=pl.String))
+    return frame.with_columns(columns)
 
 
 def as_text(cell: str | int | float | bytes | None) -> str | None:
@@ -572,33 +718,52 @@ def as_text(cell: str | int | float | bytes | None) -> str | None:
         return cell
     if isinstance(cell, bytes):
         return _BYTES
-    whole = isinstance(cell, int) or cell.is_integer()
-    return str(int(cell)) if whole else repr(cell)
+    is_whole = isinstance(cell, int) or cell.is_integer()
+    return str(int(cell)) if is_whole else repr(cell)
 
 
 def _duckdb_types(run: Any, source: str, _: Sequence[str]) -> dict[str, str]:
+    """Return the type of each column of a table or a query of DuckDB."""
     return dict(run(_DESCRIBED.format(source)).rows())
 
 
 def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
-    columns = [f"s.{quoted(name)}" for name in names]
-    empty = f"(SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE"
-    of_types = (f"pg_typeof({c})::text AS t{i}" for i, c in enumerate(columns))
-    encoding = "current_setting('server_encoding') AS encoding"
-    ((*row, encoding),) = run(f"SELECT {', '.join(of_types)}, {encoding} FROM {empty}").rows()
-    types = {name: kind.upper() for name, kind in zip(names, row, strict=True)}
-    types |= {name: _ZONED for name, kind in types.items() if kind == "TIMESTAMP WITH TIME ZONE"}
+    """Return the type of each column of a table or a query of PostgreSQL.
+
+    Raises:
+        DataError: Bytes of a text may be no text.
+    """
+    # One row without a value in any column of the source, which has their types.
+    empty_row = f"(SELECT 1) AS o LEFT JOIN {source} AS s ON FALSE"
+    columns = []
+    for place, name in enumerate(names):
+        columns.append(f"pg_typeof(s.{quoted(name)})::text AS t{place}")
+    columns.append("current_setting('server_encoding') AS encoding")
+    (row,) = run(f"SELECT {', '.join(columns)} FROM {empty_row}").rows()
+    *type_names, encoding = row
+    types = {}
+    for name, type_name in zip(names, type_names, strict=True):
+        is_zoned = type_name.upper() == "TIMESTAMP WITH TIME ZONE"
+        types[name] = _ZONED if is_zoned else type_name.upper()
 
     # Texts are grouped fastest as plain columns, where their collation is known to be binary.
-    texts = [name for name, kind in types.items() if kind in ("TEXT", "CHARACTER VARYING")]
+    text_types = ("TEXT", "CHARACTER VARYING")
+    texts = [name for name, type_name in types.items() if type_name in text_types]
     if texts:
-        rules = (f"pg_collation_for(s.{quoted(t)}) AS t{i}" for i, t in enumerate(texts))
-        (found,) = run(f"SELECT {', '.join(rules)} FROM {empty}").rows()
-        binary = {t for t, rule in zip(texts, found, strict=True) if rule in _DETERMINISTIC}
-        types |= dict.fromkeys(binary, _BINARY)
+        rules = []
+        for place, name in enumerate(texts):
+            rules.append(f"pg_collation_for(s.{quoted(name)}) AS t{place}")
+        (collations,) = run(f"SELECT {', '.join(rules)} FROM {empty_row}").rows()
+        for name, collation in zip(texts, collations, strict=True):
+            if collation in _DETERMINISTIC:
+                types[name] = _BINARY
 
     # Without an encoding, one cell could hold bytes that are no text, and stop every query.
-    texts = [name for name, kind in types.items() if _in_sql(kind, name)[0] == "text"]
+    texts = []
+    for name, type_name in types.items():
+        family, _ = _in_sql(type_name, name)
+        if family == "text":
+            texts.append(name)
     if encoding == "SQL_ASCII" and texts:
         raise DataError(
             f"column {texts[0]!r} is text in a database without an encoding (SQL_ASCII), where one "
@@ -608,6 +773,11 @@ def _postgresql_types(run: Any, source: str, names: Sequence[str]) -> dict[str, 
 
 
 def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the one type that columns of SQLite have here.
+
+    Raises:
+        DataError: A column's texts are compared by rules that are not in the file.
+    """
     for name in names:
         column = quoted(name)
         try:
@@ -625,35 +795,39 @@ def _sqlite_types(run: Any, source: str, names: Sequence[str]) -> dict[str, str]
 
 _KINDS = {
     "duckdb": DatabaseKind(
-        lambda: (import_module("adbc_driver_duckdb"), _dbapi().Error)[1],
-        _duckdb,
-        _duckdb_types,
-        "encode({})",
-        "epoch_us({})",
-        "isnan({})",
-        "sha256({})",
+        error=_duckdb_error,
+        connect=_duckdb,
+        types=_duckdb_types,
+        binary="encode({})",
+        microseconds="epoch_us({})",
+        nan="isnan({})",
+        digest="sha256({})",
         divided="//",
     ),
     "sqlite": DatabaseKind(
-        lambda: sqlite3.Error,
-        _sqlite,
-        _sqlite_types,
-        "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) WHEN 'blob' THEN '' ELSE {0} END",
-        "",
-        "({} IS NULL)",
-        "sha256({})",
+        error=lambda: sqlite3.Error,
+        connect=_sqlite,
+        types=_sqlite_types,
+        binary=(
+            "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB) WHEN 'blob' THEN '' ELSE {0} END"
+        ),
+        microseconds="",
+        nan="({} IS NULL)",
+        digest="sha256({})",
         together=1,
     ),
     "postgresql": DatabaseKind(
-        lambda: (import_module("adbc_driver_postgresql"), _dbapi().Error)[1],
-        _postgresql,
-        _postgresql_types,
-        "{}",
-        "CAST(EXTRACT(EPOCH FROM {}) * 1000000 AS BIGINT)",
-        "({} = 'NaN')",
-        "(encode(sha256(convert_to({}, 'UTF8')), 'hex') COLLATE \"C\")",
-        "SELECT set_config('max_parallel_workers_per_gather', '0', TRUE) AS a, "
-        "set_config('synchronize_seqscans', 'off', TRUE) AS b",
+        error=_postgresql_error,
+        connect=_postgresql,
+        types=_postgresql_types,
+        binary="{}",
+        microseconds="CAST(EXTRACT(EPOCH FROM {}) * 1000000 AS BIGINT)",
+        nan="({} = 'NaN')",
+        digest="(encode(sha256(convert_to({}, 'UTF8')), 'hex') COLLATE \"C\")",
+        ordered=(
+            "SELECT set_config('max_parallel_workers_per_gather', '0', TRUE) AS a, "
+            "set_config('synchronize_seqscans', 'off', TRUE) AS b"
+        ),
         time="TIMESTAMP '{}'",
         fence=" OFFSET 0",
     ),

@@ -7,34 +7,45 @@ from html import escape
 
 MOST = 20
 """Rows or columns that are shown; of more, the first."""
-_LONGEST = 60  # characters of a cell
+# Characters of a cell.
+_LONGEST = 60
 
 
 def listed(names: Sequence[str], most: int = MOST) -> str:
-    """Names with commas; of many, the first and how many more there are."""
+    """Return names with commas; of many, the first and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+    first_names = ", ".join(names[:most])
+    return f"{first_names} and {len(names) - most} more"
 
 
 def html_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A small HTML table; all texts are escaped, and of many rows the first are shown.
+    """Return a small HTML table; all texts are escaped, and of many rows the first are shown.
 
     Example:
         >>> html_table("a<b", ["x"], [["1 & 2"]])
         '<table><caption>a&lt;b</caption><tr><th>x</th></tr><tr><td>1 &amp; 2</td></tr></table>'
     """
-    body = list(rows)
-    more = len(body) - MOST
-    lines = [_row("td", row) for row in body[:MOST]]
-    if more > 0:
-        lines.append(_row("td", [f"and {more} more", *[""] * (len(heads) - 1)]))
-    head = _row("th", heads)
-    return f"<table><caption>{escape(caption)}</caption>{head}{''.join(lines)}</table>"
+    all_rows = list(rows)
+    lines = [_row("th", heads)]
+    lines += [_row("td", row) for row in all_rows[:MOST]]
+    num_more = len(all_rows) - MOST
+    if num_more > 0:
+        empty_cells = [""] * (len(heads) - 1)
+        lines.append(_row("td", [f"and {num_more} more", *empty_cells]))
+    caption_line = f"<caption>{escape(caption)}</caption>"
+    return f"<table>{caption_line}{''.join(lines)}</table>"
 
 
 def _row(tag: str, cells: Sequence[object]) -> str:
-    texts = [
-        text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in map(str, cells)
-    ]
-    return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>"
+    """Return a row of an HTML table, of cells of one kind."""
+    texts = [escape(_shortened(str(cell))) for cell in cells]
+    tagged_texts = [f"<{tag}>{text}</{tag}>" for text in texts]
+    return f"<tr>{''.join(tagged_texts)}</tr>"
+
+
+def _shortened(text: str) -> str:
+    """Return a text, without its end where it is long."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 1]}…"

@@ -35,8 +35,10 @@ _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(?:(:\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
 )
 _WHOLE_NUMBER = re.compile(r"\s*(0|-?[1-9]\d*)(?:\.0+)?\s*", re.ASCII)
-_EXACT = 2**53  # whole numbers beyond are not all float64
-_MOST_SHOWN = 3  # positions of rows named in an error
+# Whole numbers beyond are not all float64.
+_LARGEST_EXACT = 2**53
+# Positions of rows that are named in an error.
+_MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ class IdPolicy:
         if self.missing not in ("error", "drop"):
             raise InputError(f"missing={self.missing!r} is unknown; use 'error' or 'drop'")
         if self.duplicates not in ("error", "drop", "first"):
-            known = "use 'error', 'drop' or 'first'"
-            raise InputError(f"duplicates={self.duplicates!r} is unknown; {known}")
+            raise InputError(
+                f"duplicates={self.duplicates!r} is unknown; use 'error', 'drop' or 'first'"
+            )
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,23 @@ class Ids:
 
 def check_rules(on: Sequence[str], rules: Rules) -> None:
     """Check the columns that an id is made of, and the rules of each; raises InputError."""
-    if not (_texts(on) and on):
+    if not (_is_list_of_texts(on) and on):
         raise InputError(f"on={on!r} must be a list of one or more id columns, such as ['id']")
-    twice = [name for name, count in Counter(on).items() if count > 1]
-    if twice:
-        raise InputError(f"on names {twice[0]!r} twice; name each id column once")
-    for name, given in rules.items():
+    name_counts = Counter(on)
+    repeated_names = [name for name, count in name_counts.items() if count > 1]
+    if repeated_names:
+        raise InputError(f"on names {repeated_names[0]!r} twice; name each id column once")
+
+    for name, column_rules in rules.items():
         if name not in on:
             raise InputError(f"rules are given for {name!r}, which is not in on={list(on)}")
-        if not _texts(given):
-            raise InputError(f"rules of {name!r} must be a list such as ['strip'], not {given!r}")
-        for rule in given:
-            if rule not in RULES and not (rule.startswith(_DATE) and len(rule) > len(_DATE)):
+        if not _is_list_of_texts(column_rules):
+            raise InputError(
+                f"rules of {name!r} must be a list such as ['strip'], not {column_rules!r}"
+            )
+        for rule in column_rules:
+            is_date_format = rule.startswith(_DATE) and len(rule) > len(_DATE)
+            if rule not in RULES and not is_date_format:
                 raise InputError(
                     f"rule {rule!r} of {name!r} is unknown; use {', '.join(RULES)}, or "
                     "'date:' with strptime codes, such as 'date:%d.%m.%Y'"
@@ -122,58 +130,94 @@ def normal_ids(
         DataError: No such column, a number that is not whole, a text that is no date, or missing
             or repeated ids that the policy does not allow. Names numbers of rows, never an id.
     """
-    rules, policy, local = rules or {}, policy or IdPolicy(), columns or on
+    rules = rules or {}
+    policy = policy or IdPolicy()
+    local_names = columns or on
     check_rules(on, rules)
-    if len(local) != len(on):
-        raise InputError(f"ids are made of {list(on)}, and this party names {list(local)}")
-    parts = [_part(table, here, rules.get(name, ())) for name, here in zip(on, local, strict=True)]
-    whole = [None if None in row else _joined(row) for row in zip(*parts, strict=True)]
-    names = ", ".join(map(repr, local))
-    absent = sum(one is None for one in whole)
-    if absent and policy.missing == "error":
+    if len(local_names) != len(on):
+        raise InputError(f"ids are made of {list(on)}, and this party names {list(local_names)}")
+
+    parts = []
+    for study_name, local_name in zip(on, local_names, strict=True):
+        parts.append(_part(table, local_name, rules.get(study_name, ())))
+    ids = [_joined(row) for row in zip(*parts, strict=True)]
+    names_text = ", ".join(map(repr, local_names))
+    num_missing = ids.count(None)
+    if num_missing and policy.missing == "error":
         raise DataError(
-            f"{absent} of {len(whole)} rows have no id in {names}; fill them in, or leave "
+            f"{num_missing} of {len(ids)} rows have no id in {names_text}; fill them in, or leave "
             "such rows out with missing='drop'"
         )
-    counts = Counter(one for one in whole if one is not None)
-    repeated = sum(count for count in counts.values() if count > 1)
-    if repeated and policy.duplicates == "error":
-        places = [i for i, one in enumerate(whole) if one is not None and counts[one] > 1]
-        shown = ", ".join(str(i) for i in places[:_MOST_SHOWN])
+
+    counts = Counter(id_bytes for id_bytes in ids if id_bytes is not None)
+    if policy.duplicates == "error":
+        _check_distinct(ids, counts, names_text)
+    first_rows: dict[bytes, int] = {}
+    for row, id_bytes in enumerate(ids):
+        if id_bytes is None:
+            continue
+        if policy.duplicates == "first" or counts[id_bytes] == 1:
+            first_rows.setdefault(id_bytes, row)
+    rows = np.fromiter(first_rows.values(), dtype=np.int64, count=len(first_rows))
+    num_duplicated = len(ids) - num_missing - len(first_rows)
+    return Ids(tuple(first_rows), rows, num_missing, num_duplicated)
+
+
+def _check_distinct(
+    ids: Sequence[bytes | None], counts: Mapping[bytes, int], names_text: str
+) -> None:
+    """Raise DataError where rows share an id; it names some rows, and no id."""
+    places = []
+    for place, id_bytes in enumerate(ids):
+        if id_bytes is not None and counts[id_bytes] > 1:
+            places.append(place)
+    num_repeated = len(places)
+    if num_repeated:
+        shown_places = ", ".join(str(place) for place in places[:_MOST_SHOWN])
+        ellipsis = ", …" if num_repeated > _MOST_SHOWN else ""
         raise DataError(
-            f"{repeated} of {len(whole)} rows share an id in {names} with another (rows "
-            f"{shown}{', …' if repeated > _MOST_SHOWN else ''}, from 0); keep one row per id, add "
+            f"{num_repeated} of {len(ids)} rows share an id in {names_text} with another (rows "
+            f"{shown_places}{ellipsis}, from 0); keep one row per id, add "
             "a column in which they differ, or use duplicates='drop' or 'first'"
         )
-    kept: dict[bytes, int] = {}
-    for row, one in enumerate(whole):
-        if one is not None and (policy.duplicates == "first" or counts[one] == 1):
-            kept.setdefault(one, row)
-    rows = np.fromiter(kept.values(), dtype=np.int64, count=len(kept))
-    return Ids(tuple(kept), rows, absent, len(whole) - absent - len(kept))
 
 
-def _texts(given: Any) -> bool:
-    """Whether it is a list of texts, and not one text."""
-    listed = isinstance(given, Sequence) and not isinstance(given, str)
-    return listed and all(isinstance(one, str) for one in given)
+def _is_list_of_texts(value: Any) -> bool:
+    """Return whether a value is a list of texts, and not one text."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return is_list and all(isinstance(item, str) for item in value)
 
 
-def _joined(parts: Sequence[str | None]) -> bytes:
-    """Parts with their lengths before them, so that no two lists of parts have the same bytes."""
-    texts = [(part or "").encode() for part in parts]
-    return b"".join(len(text).to_bytes(4, "big") + text for text in texts)
+def _joined(parts: Sequence[str | None]) -> bytes | None:
+    """Return an id's parts as bytes; None where one is missing.
+
+    The length of each part is before it, so that no two ids have the same bytes.
+    """
+    pieces = []
+    for part in parts:
+        if part is None:
+            return None
+        text = part.encode()
+        pieces.append(len(text).to_bytes(4, "big") + text)
+    return b"".join(pieces)
 
 
 def _part(table: Table, name: str, rules: Sequence[str]) -> list[str | None]:
-    """One column's texts; None for an empty one."""
+    """Return one column's texts after its rules; None for an empty one."""
     if name not in table.names:
         raise DataError(f"there is no id column {name!r}; name one that every party has")
     check_exact(table, name)
+
     texts = id_texts(table, name)
     for rule in rules:
-        change = _PLAIN.get(rule) or partial(_day, name, rule[len(_DATE) :] or None)
-        texts = [None if text is None else change(text) for text in texts]
+        if rule in _CHANGES:
+            change = _CHANGES[rule]
+        else:
+            pattern = rule[len(_DATE) :] or None
+            change = partial(_day, name, pattern)
+        for place, text in enumerate(texts):
+            if text is not None:
+                texts[place] = change(text)
     return [text or None for text in texts]
 
 
@@ -183,31 +227,40 @@ def id_texts(table: Table, name: str) -> list[str | None]:
     Each is read by itself, so that no other row decides whose a row is: 7, 7.0 and the texts "7",
     " 7" and "7.0" are one id, whatever else the column holds, and "007" is another.
     """
-    texts = texts_of(table.cells(name)).to_list()
-    return [None if text is None else _plain_id(text) for text in texts]
+    texts: list[str | None] = texts_of(table.cells(name)).to_list()
+    for place, text in enumerate(texts):
+        if text is not None:
+            texts[place] = _plain_id(text)
+    return texts
 
 
 def _plain_id(text: str) -> str:
-    """A whole number as its digits, a datetime in UTC, any other text as it is, in form NFC."""
-    if (number := _WHOLE_NUMBER.fullmatch(text)) is not None:
+    """Return a whole number as its digits, a datetime in UTC, any other text in form NFC."""
+    number = _WHOLE_NUMBER.fullmatch(text)
+    if number is not None:
         return number[1]
     return _in_utc(normalize("NFC", text))
 
 
 def _in_utc(text: str) -> str:
-    """A datetime in UTC, without zeros at its end, a midnight as its day; other text as it is."""
-    found = _ISO.fullmatch(text)
-    if found is None:
+    """Return a datetime in UTC, without zeros at its end, a midnight as its day; or other text."""
+    match = _ISO.fullmatch(text)
+    if match is None:
         return text
-    day, minute, second, fraction, zone = found.groups("")
+    day, minute, second, fraction, zone = match.groups("")
     if zone:
-        with suppress(ValueError, OverflowError):  # else there is no such datetime: a text
-            at = datetime.fromisoformat(f"{day}T{minute}{second}{zone}").astimezone(UTC)
-            rest = f".{fraction}" if fraction else ""
-            return _in_utc(f"{at.replace(tzinfo=None).isoformat()}{rest}")
+        # Where there is no such datetime, it is a text.
+        with suppress(ValueError, OverflowError):
+            local_time = datetime.fromisoformat(f"{day}T{minute}{second}{zone}")
+            utc_time = local_time.astimezone(UTC).replace(tzinfo=None)
+            # The fraction has up to nine digits, and a datetime of Python six.
+            fraction_text = f".{fraction}" if fraction else ""
+            return _in_utc(f"{utc_time.isoformat()}{fraction_text}")
         return text
-    second, rest = second or ":00", fraction.rstrip("0")
-    clock = f"{minute}{second}{'.' if rest else ''}{rest}"
+
+    digits = fraction.rstrip("0")
+    point = "." if digits else ""
+    clock = f"{minute}{second or ':00'}{point}{digits}"
     return day if clock == "00:00:00" else f"{day}T{clock}"
 
 
@@ -219,13 +272,14 @@ def check_exact(table: Table, name: str) -> None:
     if kind != "numbers":
         return
     try:
-        found, missing = table.integers(name)
+        numbers, is_missing = table.integers(name)
     except InputError as error:
         raise DataError(
             f"the id column {name!r} holds numbers that are not whole, which no two parties write "
             "alike; give text or whole numbers"
         ) from error
-    if (np.abs(found[~missing]) >= _EXACT).any():
+    sizes = np.abs(numbers[~is_missing])
+    if (sizes >= _LARGEST_EXACT).any():
         raise DataError(
             f"the id column {name!r} holds floats of 2**53 and more, whose last digits are lost; "
             "give text, or whole numbers of a type that can be missing, such as pandas' Int64"
@@ -233,34 +287,60 @@ def check_exact(table: Table, name: str) -> None:
 
 
 def _day(name: str, pattern: str | None, text: str) -> str:
-    """The day of a date or datetime, as ISO-8601 writes it."""
+    """Return the day of a date or datetime, as ISO-8601 writes it."""
     text = text.strip()
     if pattern is not None:
         with suppress(ValueError):
-            return datetime.strptime(text, pattern).date().isoformat()  # noqa: DTZ007  a day
+            # Nothing but the day is used, so the zone does not matter.
+            return datetime.strptime(text, pattern).date().isoformat()  # noqa: DTZ007
     with suppress(ValueError):
         return datetime.fromisoformat(text).date().isoformat()
-    wanted = f"a date as {pattern!r} says, nor one of ISO-8601" if pattern else "an ISO-8601 date"
+
+    wanted = "an ISO-8601 date"
+    if pattern is not None:
+        wanted = f"a date as {pattern!r} says, nor one of ISO-8601"
     raise DataError(
         f"the id column {name!r} holds text that is not {wanted}; correct the rule or the rows"
     )
 
 
-_PLAIN: dict[str, Callable[[str], str]] = {
+def _casefolded(text: str) -> str:
+    """Return a text without differences of case and of Unicode width."""
+    return normalize("NFKC", text).casefold()
+
+
+def _digits(text: str) -> str:
+    """Return a text's decimal digits, those of any script as 0 to 9."""
+    return "".join(str(int(letter)) for letter in text if letter.isdecimal())
+
+
+def _letters_and_digits(text: str) -> str:
+    """Return a text without white space, signs and marks."""
+    return "".join(letter for letter in text if letter.isalnum())
+
+
+def _without_leading_zeros(text: str) -> str:
+    """Return a text without zeros at its beginning; of zeros alone, the last."""
+    return re.sub(r"^0+(?=.)", "", text)
+
+
+_CHANGES: dict[str, Callable[[str], str]] = {
     "strip": str.strip,
-    "casefold": lambda text: normalize("NFKC", text).casefold(),
-    "digits": lambda text: "".join(str(int(one)) for one in text if one.isdecimal()),
-    "letters-digits": lambda text: "".join(one for one in text if one.isalnum()),
-    "no-leading-zeros": lambda text: re.sub(r"^0+(?=.)", "", text),
+    "casefold": _casefolded,
+    "digits": _digits,
+    "letters-digits": _letters_and_digits,
+    "no-leading-zeros": _without_leading_zeros,
 }
 
 
 def shape_of(values: Sequence[bytes]) -> str:
-    """What `Ids.values` look like, in words: lengths and kinds of characters, no id."""
-    return "; ".join(_shape(part) for part in zip(*map(_split, values), strict=True)) or "no ids"
+    """Return what `Ids.values` look like, in words: lengths and kinds of characters, no id."""
+    parts = zip(*map(_split, values), strict=True)
+    return "; ".join(_shape(texts) for texts in parts) or "no ids"
 
 
 def _split(value: bytes) -> list[str]:
+    """Return the parts of an id, see `_joined`."""
     parts = []
     while value:
         size = int.from_bytes(value[:4], "big")
@@ -269,18 +349,33 @@ def _split(value: bytes) -> list[str]:
     return parts
 
 
+def _is_punctuation(letter: str) -> bool:
+    """Return whether a character is no letter, no digit and no white space."""
+    return not (letter.isalnum() or letter.isspace())
+
+
+_KINDS: dict[str, Callable[[str], bool]] = {
+    "capitals": str.isupper,
+    "small letters": str.islower,
+    "digits": str.isdecimal,
+    "white space": str.isspace,
+    "punctuation": _is_punctuation,
+}
+
+
 def _shape(texts: Sequence[str]) -> str:
-    low, high = min(map(len, texts)), max(map(len, texts))
-    seen = "".join(sorted({one for text in texts for one in text}))
-    tests: dict[str, Callable[[str], bool]] = {
-        "capitals": str.isupper,
-        "small letters": str.islower,
-        "digits": str.isdecimal,
-        "white space": str.isspace,
-        "punctuation": lambda one: not (one.isalnum() or one.isspace()),
-    }
-    kinds = [word for word, test in tests.items() if any(test(one) for one in seen)]
-    if kinds == ["digits"] and any(text.startswith("0") for text in texts):
+    """Return what texts look like: their lengths, and the kinds of their characters."""
+    sizes = [len(text) for text in texts]
+    shortest = min(sizes)
+    longest = max(sizes)
+    letters = sorted(set("".join(texts)))
+    kinds = []
+    for kind, is_of_kind in _KINDS.items():
+        if any(map(is_of_kind, letters)):
+            kinds.append(kind)
+    has_leading_zeros = any(text.startswith("0") for text in texts)
+    if kinds == ["digits"] and has_leading_zeros:
         kinds = ["digits, some with leading zeros"]
-    sizes = f"{low}" if low == high else f"{low} to {high}"
-    return f"{sizes} characters: {', '.join(kinds) or 'letters'}"
+    sizes_text = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+    # Letters of scripts without capitals are of no kind.
+    return f"{sizes_text} characters: {', '.join(kinds) or 'letters'}"

@@ -21,9 +21,11 @@ Key = int | np.random.SeedSequence
 
 
 def _sequence(key: Key) -> np.random.SeedSequence:
+    """Return a key as a seed sequence; InputError where it is no key."""
     if isinstance(key, np.random.SeedSequence):
         return key
     number: Any = key
+    # A boolean is a whole number for Python, and here surely a mistake.
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
         raise InputError(
             f"{key!r} is not a key or seed: give a whole number >= 0 or a numpy SeedSequence"
@@ -32,18 +34,19 @@ def _sequence(key: Key) -> np.random.SeedSequence:
 
 
 def _words(part: int | str) -> tuple[int, ...]:
+    """Return the words of one name or number of a path; the letter before it keeps these apart."""
     text = f"s:{part}" if isinstance(part, str) else f"i:{int(part)}"
     digest = blake2b(text.encode(), digest_size=8).digest()
     return tuple(int(word) for word in np.frombuffer(digest, dtype="<u4"))
 
 
 def words_of(key: Key) -> tuple[int, ...]:
-    """The words that lead from its seed to a key, as `key_at` takes them."""
+    """Return the words that lead from its seed to a key, as `key_at` takes them."""
     return tuple(_sequence(key).spawn_key)
 
 
 def key_at(seed: int, words: tuple[int, ...]) -> np.random.SeedSequence:
-    """The key to which words lead from a seed.
+    """Return the key to which words lead from a seed.
 
     Example:
         >>> key = fold_in(7, "rows", 2)
@@ -71,8 +74,10 @@ def fold_in(key: Key, *path: int | str) -> np.random.SeedSequence:
         True
     """
     parent = _sequence(key)
-    words = tuple(word for part in path for word in _words(part))
-    return np.random.SeedSequence(parent.entropy, spawn_key=(*parent.spawn_key, *words))
+    words = list(parent.spawn_key)
+    for part in path:
+        words += _words(part)
+    return np.random.SeedSequence(parent.entropy, spawn_key=tuple(words))
 
 
 def generator(key: Key) -> np.random.Generator:

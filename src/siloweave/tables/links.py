@@ -19,29 +19,40 @@ import numpy as np
 from siloweave.tables.arrays import Bools, Floats
 from siloweave.tables.encodings import ColumnEncoding, LinkedEncoding, NumberLink, NumericEncoding
 
-_Numbers = Mapping[str, tuple[Floats, Bools]]  # values of columns, and which are missing
-_LEAST_ROWS, _LEAST_SHARE = 50, 0.02  # in which a relation holds
-_TIMES_CHANCE = 4.0  # as often as between values of different rows
-_MOST_LINKS = 4  # of a column
-_MOST_COLUMNS = 40  # between which sums are looked for
-_LOOK = 1000  # rows in which a sum is looked for first
-_TOLERANCE = 1e-9  # of the largest term: sums of decimals are not exact in float64
+# Values of columns, and which are missing.
+_Numbers = Mapping[str, tuple[Floats, Bools]]
+
+# In so many rows a relation holds, and in this share of them.
+_LEAST_ROWS = 50
+_LEAST_SHARE = 0.02
+# It holds so many times as often as between values of different rows.
+_TIMES_CHANCE = 4.0
+_MOST_LINKS = 4
+# Columns between which sums are looked for: their pairs are candidates, each with three signs.
+_MOST_COLUMNS = 40
+# Rows in which a sum is looked for first.
+_FIRST_ROWS = 1000
+# Share of the largest term: sums of decimals are not exact in float64.
+_TOLERANCE = 1e-9
 
 
 def holds(link: NumberLink, column: str, numbers: _Numbers) -> Bools:
     """Return in which rows a column equals a link's sum; no row where a term is missing."""
-    values, gone = numbers[column]
-    sums, known = link.sums(numbers)
-    rows: Bools = ~gone & known & _near(values, sums, link, numbers)
+    values, is_missing = numbers[column]
+    sums, has_terms = link.sums(numbers)
+    is_near = _near(values, sums, link, numbers)
+    rows: Bools = ~is_missing & has_terms & is_near
     return rows
 
 
 def _near(values: Floats, sums: Floats, link: NumberLink, numbers: _Numbers) -> Bools:
-    allowed = np.zeros(len(values))  # copies are the same to the last bit
+    """Return where values are the sums, as exactly as float64 has these."""
+    # Copies are the same to the last bit.
+    tolerance = np.zeros(len(values))
     if len(link.columns) > 1:
-        terms = [np.abs(numbers[name][0]) for name in link.columns]
-        allowed = _TOLERANCE * np.max([np.abs(values), *terms], axis=0)
-    is_near: Bools = np.abs(values - sums) <= allowed
+        sizes = [np.abs(numbers[name][0]) for name in link.columns]
+        tolerance = _TOLERANCE * np.max([np.abs(values), *sizes], axis=0)
+    is_near: Bools = np.abs(values - sums) <= tolerance
     return is_near
 
 
@@ -53,64 +64,83 @@ def with_links(encodings: Sequence[ColumnEncoding], numbers: _Numbers) -> list[C
     are, however few or many they are.
 
     Args:
-        encodings: Of all columns, in order.
+        encodings: The encodings of all columns, in order.
         numbers: Values of the columns to look at, in order, and where they are missing.
     """
     names = list(numbers)
     linked: list[ColumnEncoding] = []
     for encoding in encodings:
-        if not isinstance(encoding, NumericEncoding) or encoding.column not in numbers:
+        is_numeric = isinstance(encoding, NumericEncoding)
+        if not is_numeric or encoding.column not in numbers:
             linked.append(encoding)
             continue
-        earlier = names[: names.index(encoding.column)]
-        links = _links(encoding.column, earlier, numbers)
+        earlier_names = names[: names.index(encoding.column)]
+        links = _links(encoding.column, earlier_names, numbers)
         if links:
-            encoding = LinkedEncoding(**msgspec.structs.asdict(encoding), links=links)
+            fields = msgspec.structs.asdict(encoding)
+            encoding = LinkedEncoding(**fields, links=links)
         linked.append(encoding)
     return linked
 
 
-def _links(column: str, earlier: Sequence[str], numbers: _Numbers) -> tuple[NumberLink, ...]:
-    """Find the relations of one column, the one of most rows first; each adds rows of its own."""
-    candidates = [NumberLink((name,), (1,)) for name in earlier]
-    candidates += _likely_sums(column, earlier[-_MOST_COLUMNS:], numbers)
-    rows = {link: holds(link, column, numbers) for link in candidates}
-    values, gone = numbers[column]
-    free = ~gone
+def _links(column: str, earlier_names: Sequence[str], numbers: _Numbers) -> tuple[NumberLink, ...]:
+    """Return the relations of one column, the one of most rows first; each adds rows of its own."""
+    candidates = [NumberLink((name,), (1,)) for name in earlier_names]
+    # The nearest columns: a total mostly follows its parts.
+    nearest_names = earlier_names[-_MOST_COLUMNS:]
+    candidates += _likely_sums(column, nearest_names, numbers)
+    candidate_rows = {link: holds(link, column, numbers) for link in candidates}
+
+    values, is_missing = numbers[column]
+    is_unexplained = ~is_missing
+    fewest_rows = max(_LEAST_ROWS, _LEAST_SHARE * len(values))
     links: list[NumberLink] = []
-    while rows and len(links) < _MOST_LINKS:
+    while candidate_rows and len(links) < _MOST_LINKS:
+        counts = {}
+        for link, rows in candidate_rows.items():
+            counts[link] = _num_varied(values[rows & is_unexplained])
         # A copy is the simpler reading of rows in which a third column is 0.
-        counts = {link: _varied(values[held & free]) for link, held in rows.items()}
-        best = max(rows, key=lambda link: (counts[link], -len(link.columns)))
-        count = counts[best]
-        if count < max(_LEAST_ROWS, _LEAST_SHARE * len(free)):
+        best = max(candidate_rows, key=lambda link: (counts[link], -len(link.columns)))
+        if counts[best] < fewest_rows:
             break
-        if count >= _TIMES_CHANCE * _by_chance(best, column, numbers):
+        if counts[best] >= _TIMES_CHANCE * _num_by_chance(best, column, numbers):
             links.append(best)
-            free = free & ~rows[best]
-        del rows[best]
+            is_unexplained = is_unexplained & ~candidate_rows[best]
+        del candidate_rows[best]
     return tuple(links)
 
 
-def _by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
+def _num_by_chance(link: NumberLink, column: str, numbers: _Numbers) -> int:
     """Count in how many rows a relation holds between a row and one that is not related to it."""
-    values, gone = numbers[column]
-    far = len(values) // 2
-    moved = {**numbers, column: (np.roll(values, far), np.roll(gone, far))}
-    return _varied(moved[column][0][holds(link, column, moved)])
+    values, is_missing = numbers[column]
+    # Half a table away: neighbours may be related, as visits of one person are.
+    distance = len(values) // 2
+    other_values = np.roll(values, distance)
+    other_missing = np.roll(is_missing, distance)
+    moved = {**numbers, column: (other_values, other_missing)}
+    return _num_varied(other_values[holds(link, column, moved)])
 
 
-def _varied(values: Floats) -> int:
+def _num_varied(values: Floats) -> int:
     """Count rows but those of the most frequent value: -9 in all columns is no relation."""
-    _, times = np.unique(values, return_counts=True)
-    return int(times.sum() - times.max(initial=0))
+    _, row_counts = np.unique(values, return_counts=True)
+    return int(row_counts.sum() - row_counts.max(initial=0))
 
 
-def _likely_sums(column: str, earlier: Sequence[str], numbers: _Numbers) -> list[NumberLink]:
+def _likely_sums(column: str, earlier_names: Sequence[str], numbers: _Numbers) -> list[NumberLink]:
     """Return sums and differences of two columns that hold in some of the first rows."""
-    first = {name: (v[:_LOOK], gone[:_LOOK]) for name, (v, gone) in numbers.items()}
-    least = 0.5 * _LEAST_SHARE * min(_LOOK, len(numbers[column][0]))
-    pairs = combinations(earlier, 2)
-    signs = ((1, 1), (1, -1), (-1, 1))
-    candidates = [NumberLink(pair, sign) for pair in pairs for sign in signs]
-    return [link for link in candidates if np.count_nonzero(holds(link, column, first)) >= least]
+    first_numbers = {}
+    for name, (values, is_missing) in numbers.items():
+        first_numbers[name] = (values[:_FIRST_ROWS], is_missing[:_FIRST_ROWS])
+    num_rows = len(first_numbers[column][0])
+    # Half the share that all rows need: among few, a relation may be rarer by chance.
+    fewest_rows = 0.5 * _LEAST_SHARE * num_rows
+
+    links = []
+    for pair in combinations(earlier_names, 2):
+        for signs in ((1, 1), (1, -1), (-1, 1)):
+            link = NumberLink(pair, signs)
+            rows = holds(link, column, first_numbers)
+            if np.count_nonzero(rows) >= fewest_rows:
+                links.append(link)
+    return links

@@ -37,7 +37,10 @@ LARGEST = 2**62
 """Whole numbers are smaller than this in size."""
 _ISO = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M")
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
-_GROUPED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"  # 1.234 where a comma stands before decimals
+# 1.234 where a comma stands before decimals.
+_GROUPED = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$"
+# Codes of a time of day alone lack all of these, which name a day.
+_DAY_CODES = "%[YymdbBjcxDFsUWGVuA]"
 
 
 def texts_of(series: pl.Series) -> pl.Series:
@@ -55,11 +58,14 @@ def texts_of(series: pl.Series) -> pl.Series:
     if series.dtype == pl.Float64:
         values = series.fill_nan(None)
         is_whole = (values == values.round()) & (values.abs() < LARGEST)
-        digits = values.set(~is_whole, None).cast(pl.Int64, strict=False).cast(pl.String)
+        whole_values = values.set(~is_whole, None).cast(pl.Int64, strict=False)
+        digits = whole_values.cast(pl.String)
         return digits.fill_null(values.cast(pl.String))
     if series.dtype == DATETIME:
         written = series.dt.strftime("%Y-%m-%dT%H:%M:%S%.6f")
-        return written.str.replace(r"\.?0*$", "").str.replace("T00:00:?0?0?$", "")
+        # A fraction loses the zeros at its end, and its point; a midnight loses its time.
+        shortened = written.str.replace(r"\.?0*$", "")
+        return shortened.str.replace("T00:00:?0?0?$", "")
     return series.cast(pl.String)
 
 
@@ -73,21 +79,26 @@ def texts_of_mixed(values: Sequence[Any]) -> list[str | None]:
     texts: list[str | None] = [None] * len(values)
     floats: dict[int, float] = {}
     times: dict[int, datetime] = {}
-    for i, value in enumerate(values):
-        if value is None or value != value:  # NaN and NaT differ from themselves
+    for place, value in enumerate(values):
+        # NaN and NaT differ from themselves.
+        if value is None or value != value:
             continue
         if isinstance(value, bool | np.bool_):
-            texts[i] = str(value).lower()
+            texts[place] = str(value).lower()
         elif isinstance(value, float | np.floating):
-            floats[i] = float(value)
+            floats[place] = float(value)
         elif isinstance(value, datetime):
-            times[i] = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+            if value.tzinfo:
+                value = value.astimezone(UTC).replace(tzinfo=None)
+            times[place] = value
         else:
-            texts[i] = str(value)
-    for places, dtype in ((floats, pl.Float64), (times, DATETIME)):
-        series = pl.Series(list(places.values()), dtype=dtype)
-        for i, text in zip(places, texts_of(series).to_list(), strict=True):
-            texts[i] = text
+            texts[place] = str(value)
+
+    for values_by_place, dtype in ((floats, pl.Float64), (times, DATETIME)):
+        series = pl.Series(list(values_by_place.values()), dtype=dtype)
+        series_texts = texts_of(series).to_list()
+        for place, text in zip(values_by_place, series_texts, strict=True):
+            texts[place] = text
     return texts
 
 
@@ -108,25 +119,32 @@ def numbers_of(text: pl.Series, form: str | None = None, decimal: str = ".") -> 
     if form is not None:
         return _numbers_in_form(text, form)
     if decimal == ",":
-        pointed = text.str.contains(".", literal=True)
-        readable = ~pointed | text.str.contains(_GROUPED)
-        text = text.set(~readable.fill_null(True), None)
-        text = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        has_point = text.str.contains(".", literal=True)
+        is_readable = ~has_point | text.str.contains(_GROUPED)
+        text = text.set(~is_readable.fill_null(True), None)
+        # The order counts: points of thousands go before the comma becomes one.
+        without_points = text.str.replace_all(".", "", literal=True)
+        text = without_points.str.replace(",", ".", literal=True)
     return text.cast(pl.Float64, strict=False)
 
 
 def _numbers_in_form(text: pl.Series, form: str) -> pl.Series:
+    """Return the number that each text stands for, in a form such as "1.234,5 €"."""
     parts = number_form(form)
     digits = text.str.extract(parts.pattern)
     if parts.thousands:
-        is_blank = parts.thousands.isspace()
-        digits = digits.str.replace_all(r"\s" if is_blank else re.escape(parts.thousands), "")
+        # A blank may be written as any other: U+00A0 and U+202F do not break lines.
+        mark = r"\s" if parts.thousands.isspace() else re.escape(parts.thousands)
+        digits = digits.str.replace_all(mark, "")
     if parts.decimal == ",":
         digits = digits.str.replace(",", ".", literal=True)
-    size = digits.cast(pl.Float64, strict=False)
+    sizes = digits.cast(pl.Float64, strict=False)
+
+    # In parentheses, as accounts have it; with a minus before it, or behind.
     is_negative = text.str.contains(r"^[(]|^[^0-9]*[-\u2212]|\d[-\u2212]")
-    sign = pl.select(pl.when(is_negative).then(-1.0).otherwise(1.0)).to_series()
-    return (size * sign).alias(text.name)
+    sign = pl.when(is_negative).then(-1.0).otherwise(1.0)
+    signs = pl.select(sign).to_series()
+    return (sizes * signs).alias(text.name)
 
 
 def whole_numbers_of(
@@ -135,16 +153,20 @@ def whole_numbers_of(
     """Return numbers as int64, the nearest whole number (half to even), and which were whole.
 
     Args:
-        numbers: Of each cell, float64. Where it is null or NaN, there is no number, and the result
-            is null. What is larger than `LARGEST` in size becomes that bound, and is not whole.
+        numbers: The number in each cell, float64. Where it is null or NaN, there is no number,
+            and the result is null. What is larger than `LARGEST` in size becomes that bound, and is
+            not whole.
         text: The same cells as text, from which digits are taken that float64 does not hold.
     """
     numbers = numbers.fill_nan(None)
-    bounded = numbers.clip(-float(LARGEST), float(LARGEST))
-    rounded = bounded.round(mode="half_to_even").cast(pl.Int64, strict=False)
-    is_whole = (numbers == numbers.round()) & (numbers.abs() < float(LARGEST))
+    bound = float(LARGEST)
+    bounded = numbers.clip(-bound, bound)
+    rounded = bounded.round(mode="half_to_even")
+    rounded = rounded.cast(pl.Int64, strict=False)
+    is_whole = (numbers == numbers.round()) & (numbers.abs() < bound)
     if text is not None:
-        exact = text.str.strip_chars().cast(pl.Int64, strict=False).set(numbers.is_null(), None)
+        exact = text.str.strip_chars().cast(pl.Int64, strict=False)
+        exact = exact.set(numbers.is_null(), None)
         rounded = exact.fill_null(rounded)
         is_whole |= exact.is_not_null()
     return rounded, is_whole.fill_null(False)
@@ -166,14 +188,17 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
         [datetime.datetime(2024, 1, 31, 0, 0), None]
     """
     text = text.str.strip_chars()
-    if pattern is not None and "." not in pattern:  # 20240131.0, as a column of floats was written
+    # 20240131.0, as a column of floats was written.
+    if pattern is not None and "." not in pattern:
         text = text.str.replace(r"^(\d+)\.0*$", "${1}")
+
+    # The first of the formats that reads a cell decides.
     parsed = pl.Series(text.name, [None] * len(text), dtype=DATETIME)
-    patterns = _ISO if pattern is None else _polars_patterns(pattern)
-    for codes in patterns:
-        cells, full_codes = _completed(text, codes)
+    formats = _ISO if pattern is None else _polars_patterns(pattern)
+    for codes in formats:
+        full_text, full_codes = _completed(text, codes)
         try:
-            times = cells.str.to_datetime(full_codes, strict=False, time_unit="us", exact=True)
+            times = full_text.str.to_datetime(full_codes, strict=False, time_unit="us", exact=True)
         except pl.exceptions.PolarsError:
             raise SchemaError(
                 f"column {text.name!r}: {pattern!r} is not a datetime format; use strptime codes"
@@ -185,7 +210,7 @@ def times_of(text: pl.Series, pattern: str | None = None) -> pl.Series:
 
 
 def _polars_patterns(pattern: str) -> tuple[str, ...]:
-    """The formats of polars that read what one of Python reads.
+    """Return the formats of polars that read what one of Python reads.
 
     A fraction without a point before it has three digits or six.
     """
@@ -197,12 +222,20 @@ def _polars_patterns(pattern: str) -> tuple[str, ...]:
 
 def _completed(text: pl.Series, codes: str) -> tuple[pl.Series, str]:
     """Return cells and codes with the parts of a date that polars needs and the text lacks."""
-    if not re.search(r"%[YymdbBjcxDFsUWGVuA]", codes):  # a time of day: of 1970-01-01
-        text, codes = "1970-01-01 " + text, f"%Y-%m-%d {codes}"
-    elif re.search("%-?[mbB]", codes) and not re.search("%-?[dejxDFcs]", codes):  # its first day
-        text, codes = text + " 1", f"{codes} %d"
-    if codes.startswith("%a"):  # the date says which day of the week it is
-        text, codes = text.str.replace(r"^\w+,? ", ""), codes[2:].lstrip(", ")
+    has_month = re.search("%-?[mbB]", codes)
+    has_day_of_month = re.search("%-?[dejxDFcs]", codes)
+    # A time of day is one of 1970-01-01.
+    if not re.search(_DAY_CODES, codes):
+        text = "1970-01-01 " + text
+        codes = f"%Y-%m-%d {codes}"
+    # A month is its first day.
+    elif has_month and not has_day_of_month:
+        text = text + " 1"
+        codes = f"{codes} %d"
+    # The date says which day of the week it is.
+    if codes.startswith("%a"):
+        text = text.str.replace(r"^\w+,? ", "")
+        codes = codes[2:].lstrip(", ")
     return text, codes
 
 

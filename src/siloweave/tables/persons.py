@@ -23,28 +23,32 @@ ROW = "row"
 
 
 def numbered(
-    ids: Sequence[str | None], known: dict[str, int] | None = None, first: int = 0
+    ids: Sequence[str | None], numbers: dict[str, int] | None = None, first: int = 0
 ) -> Ints:
     """Number whose each row is; a row without an id has a number of its own.
 
     Args:
         ids: Whose each row is, as `units.rows_by_unit` reads it.
-        known: Numbers of ids of earlier tables; those of new ids are added.
+        numbers: Numbers of ids of earlier tables; those of new ids are added.
         first: The least number that is free.
 
     Example:
         >>> numbered(["ana", "ben", "ana", None, None]).tolist()
         [0, 1, 0, 2, 3]
     """
-    numbers = {} if known is None else known
-    found = np.empty(len(ids), dtype=np.int64)
-    free = first
-    for row, one in enumerate(ids):
-        number = free if one is None else numbers.setdefault(one, free)
-        if number == free:  # an id that was not seen before, or none
-            free += 1
-        found[row] = number
-    return found
+    if numbers is None:
+        numbers = {}
+    owners = np.empty(len(ids), dtype=np.int64)
+    next_number = first
+    for row, row_id in enumerate(ids):
+        number = next_number
+        if row_id is not None:
+            number = numbers.setdefault(row_id, next_number)
+        # It is used up by a new id, and by a row without any.
+        if number == next_number:
+            next_number += 1
+        owners[row] = number
+    return owners
 
 
 def owners_in(
@@ -73,20 +77,22 @@ def owners_in(
     _check_named(unit)
     if schema is not None and unit != ROW:
         check_unit(unit, schema)
-    known: dict[str, int] = {}
-    found = {}
+    numbers: dict[str, int] = {}
+    owners_by_table = {}
     first = 0
     for name, table in tables.items():
         if unit == ROW:
             owners = np.arange(first, first + table.num_rows)
         else:
-            owners = numbered(ids_in(name, table, unit, schema), known, first)
-        found[name] = owners
+            ids = ids_in(name, table, unit, schema)
+            owners = numbered(ids, numbers, first)
+        owners_by_table[name] = owners
         first = max(first, int(owners.max(initial=-1)) + 1)
-    return found
+    return owners_by_table
 
 
 def _check_named(unit: object) -> None:
+    """Raise InputError unless a unit is a name."""
     if not isinstance(unit, str) or not unit:
         raise InputError(f"unit={unit!r} must be 'row', or the name of an id column")
 
@@ -118,19 +124,25 @@ def without_ids(table: Table, unit: str) -> Table:
     return table.select([name for name in table.names if name != unit])
 
 
-def refuse_shared(owners: Mapping[str, Ints], one: str, other: str, unit: str) -> None:
+def refuse_shared(owners: Mapping[str, Ints], first: str, second: str, unit: str) -> None:
     """Refuse two tables that share a person.
+
+    Args:
+        owners: The number of each row's unit, by table.
+        first: The table that the generator saw.
+        second: The table that it must not have seen.
+        unit: What the tables share, for the message.
 
     Raises:
         DataError: With how many they share, and never which.
     """
-    shared = len(np.intersect1d(owners[one], owners[other]))
-    if shared:
-        people = "person has" if shared == 1 else "persons have"
+    num_shared = len(np.intersect1d(owners[first], owners[second]))
+    if num_shared:
+        people = "person has" if num_shared == 1 else "persons have"
         raise DataError(
-            f"{shared} {people} rows in both {one} and {other} (unit={unit!r}), so {other} holds "
-            f"people that the generator saw. Hold out persons and not rows: leave all their rows "
-            f"out of one of the two, as split_rows(..., unit={unit!r}) does"
+            f"{num_shared} {people} rows in both {first} and {second} (unit={unit!r}), so "
+            f"{second} holds people that the generator saw. Hold out persons and not rows: leave "
+            f"all their rows out of one of the two, as split_rows(..., unit={unit!r}) does"
         )
 
 
@@ -153,17 +165,20 @@ def places_of(owners: Ints, *, most: int) -> Ints:
         [[0, 2], [1, -1]]
     """
     numbers, counts = np.unique(owners, return_counts=True)
-    longest = int(counts.max(initial=0))
-    if longest > most:
+    most_rows = int(counts.max(initial=0))
+    if most_rows > most:
         raise InputError(
-            f"most={most}: a unit has {longest} rows. Leave out what is above the bound before "
+            f"most={most}: a unit has {most_rows} rows. Leave out what is above the bound before "
             "rows are gathered"
         )
-    order = np.argsort(owners, kind="stable")
-    ends = np.cumsum(counts)
-    column = np.arange(len(owners)) - np.repeat(ends - counts, counts)
+
+    # Rows of a unit stand together in this order, and the first of them at its start.
+    by_unit = np.argsort(owners, kind="stable")
+    starts = np.cumsum(counts) - counts
+    unit_places = np.repeat(np.arange(len(numbers)), counts)
+    ranks = np.arange(len(owners)) - np.repeat(starts, counts)
     places = np.full((len(numbers), most), -1, dtype=np.int64)
-    places[np.repeat(np.arange(len(numbers)), counts), column] = order
+    places[unit_places, ranks] = by_unit
     return places
 
 
@@ -173,10 +188,11 @@ def relabelled(owners: Ints) -> tuple[Ints, Ints]:
     Returns:
         The new number of each row, and how many rows each unit has.
     """
-    _, found, counts = np.unique(owners, return_inverse=True, return_counts=True)
-    return found.reshape(-1).astype(np.int64), counts.astype(np.int64)
+    _, numbers, counts = np.unique(owners, return_inverse=True, return_counts=True)
+    # In NumPy 2.0 the inverse has the shape of its argument.
+    return numbers.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
 def rows_of_units(owners: Ints, units: Sequence[int] | Ints) -> Ints:
-    """Find the rows of some units, in ascending order."""
+    """Return the rows of some units, in ascending order."""
     return np.flatnonzero(np.isin(owners, units))

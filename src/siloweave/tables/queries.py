@@ -50,6 +50,8 @@ _FOLLOWED: dict[str, tuple[Reason, str]] = {
     "SAMPLE": ("choice", r"\d.*|\(|RESERVOIR|SYSTEM|BERNOULLI"),
     "GROUP": ("values", "BY"),
 }
+# Functions, by what they do: compute a value from several rows, make several rows of one, draw,
+# depend on where a row is, or stop at a value that they cannot convert.
 _AGGREGATES = frozenset(
     [
         "any_value",
@@ -143,7 +145,7 @@ _AGGREGATES = frozenset(
         "xmlagg",
     ]
 )
-_SEVERAL = frozenset(
+_SET_FUNCTIONS = frozenset(
     [
         "explode",
         "generate_series",
@@ -169,7 +171,7 @@ _SEVERAL = frozenset(
         "unnest",
     ]
 )
-_CHANCE = frozenset(
+_RANDOM_FUNCTIONS = frozenset(
     [
         "gen_random_uuid",
         "nextval",
@@ -186,12 +188,13 @@ _CHANCE = frozenset(
         "uuidv7",
     ]
 )
-_PLACE = frozenset(["changes", "last_insert_rowid", "total_changes"])
-_STOP = frozenset(["to_date", "to_number", "to_timestamp", "strptime"])
-# Into these a value of any type is cast.
-_TEXTS = frozenset(
+_PLACE_FUNCTIONS = frozenset(["changes", "last_insert_rowid", "total_changes"])
+_STRICT_FUNCTIONS = frozenset(["to_date", "to_number", "to_timestamp", "strptime"])
+# Into these types a value of any other is cast without an error.
+_TEXT_TYPES = frozenset(
     ["text", "varchar", "character", "char", "bpchar", "string", "json", "jsonb", "name"]
 )
+# Words that begin a clause of a query.
 _CLAUSES = frozenset(
     [
         "SELECT",
@@ -214,7 +217,8 @@ _CLAUSES = frozenset(
         "USING",
     ]
 )
-_OF_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES")
+# Words that begin a query in parentheses.
+_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES")
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*)
     |(?P<comment>/\*)
@@ -232,55 +236,65 @@ class _Token:
     """A word, a quoted name, a number, a string or a sign of a query.
 
     Attributes:
-        kind: Which of these.
-        text: Of a word in capitals, of a name without its marks.
+        kind: Which of these it is.
+        text: A word in capitals, a name without its marks, any other as it is.
     """
 
     kind: str
     text: str
 
     def is_word(self, *words: str) -> bool:
+        """Return whether it is one of some words."""
         return self.kind == "word" and self.text in words
 
     def is_sign(self, sign: str) -> bool:
+        """Return whether it is a sign."""
         return self.kind == "sign" and self.text == sign
 
 
-_NOTHING = _Token("sign", "")
+_NO_TOKEN = _Token("sign", "")
+_OPENING = _Token("sign", "(")
 
 
 def _tokens(query: str, *, brackets: bool) -> list[_Token]:
     """Return a query's words and signs in order; names stand in brackets in SQLite, too."""
-    tokens, place = [], 0
+    tokens = []
+    place = 0
     while place < len(query):
         if brackets and query[place] == "[":
             end = query.find("]", place)
-            end = len(query) if end < 0 else end
+            if end < 0:
+                end = len(query)
             tokens.append(_Token("name", query[place + 1 : end]))
             place = end + 1
             continue
+
         match = _TOKEN.match(query, place)
-        assert match is not None  # any character is a sign
+        # Any character is a sign.
+        assert match is not None
         place = match.end()
-        kind, text = str(match.lastgroup), match[0]
-        if match["string"] is not None:
-            kind = "string"
+        kind = "string" if match["string"] is not None else str(match.lastgroup)
+        text = match[0]
         if kind == "comment":
             place = _end_of_comment(query, place, nested=not brackets)
         elif kind == "word":
             tokens.append(_Token(kind, text.upper()))
         elif kind == "name":
-            tokens.append(_Token(kind, text[1:].removesuffix(text[0]).replace('""', '"')))
+            name = text[1:].removesuffix(text[0]).replace('""', '"')
+            tokens.append(_Token(kind, name))
         elif kind != "space":
             tokens.append(_Token(kind, text))
     return tokens
 
 
 def _end_of_comment(query: str, place: int, *, nested: bool) -> int:
-    """Where a comment ends that begins before a place; others may stand in it, but in SQLite."""
+    """Return where a comment ends that begins before a place; it may be nested, but in SQLite."""
     depth = 1
     for mark in re.finditer(r"/\*|\*/", query[place:]):
-        depth += 1 if mark[0] == "/*" and nested else -1 if mark[0] == "*/" else 0
+        if mark[0] == "*/":
+            depth -= 1
+        elif nested:
+            depth += 1
         if not depth:
             return place + mark.end()
     return len(query)
@@ -322,11 +336,12 @@ def _read_query(query: str, kind: str) -> _Reading:
     """Find words by which a row may move others, and what the query reads from."""
     tokens = _tokens(query, brackets=kind == "sqlite")
     reading = _Reading()
-    frames = [_Frame("", True, True)]
-    for i, token in enumerate(tokens):
-        before = tokens[i - 1] if i else _NOTHING
-        following = tokens[i + 1 : i + 3]
-        following += [_NOTHING] * (2 - len(following))
+    # The whole query is the outermost frame; it is never closed.
+    frames = [_Frame("", is_query=True, is_source=True)]
+    for place, token in enumerate(tokens):
+        before = tokens[place - 1] if place else _NO_TOKEN
+        following = tokens[place + 1 : place + 3]
+        following += [_NO_TOKEN] * (2 - len(following))
         frame = frames[-1]
         if token.is_sign("("):
             frames.append(_opened_frame(frame, before, following[0], reading))
@@ -335,27 +350,31 @@ def _read_query(query: str, kind: str) -> _Reading:
                 _close(frames.pop(), kind, reading)
         elif token.kind == "sign":
             _note_sign(token.text, following[0], frame, kind, reading)
-        elif token.kind == "word" and not before.is_sign(".") and not following[0].is_sign("."):
+        # A word beside a point is part of a name.
+        elif token.kind == "word" and not (before.is_sign(".") or following[0].is_sign(".")):
             _note_word(token.text, before, following, frame, reading)
             if token.text == "AS" and frame.opener == "cast":
                 _note_cast("CAST", following[0], kind, reading)
 
         # What is read: a name, or the last part of one, behind FROM, JOIN or a comma in FROM.
         if token.kind in ("word", "name") and frame.is_query:
-            _note_source(tokens, i, frame, reading)
+            _note_source(tokens, place, frame, reading)
     return reading
 
 
 def _opened_frame(frame: _Frame, before: _Token, first: _Token, reading: _Reading) -> _Frame:
     """Return the frame of parentheses that open behind a word, before a first one."""
-    is_query = first.is_word(*_OF_A_QUERY)
-    in_from = frame.is_query and frame.clause == "FROM" and before.is_sign(",")
-    is_source = (
-        before.is_word("FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL")
-        or (before.is_word("AS", "MATERIALIZED") and frame.clause in ("WITH", ""))
-        or in_from
-        or (before in (_NOTHING, _Token("sign", "(")) and frame.is_source)
-    )  # fmt: skip
+    is_behind_source_word = before.is_word(
+        "FROM", "JOIN", "UNION", "ALL", "INTERSECT", "EXCEPT", "LATERAL"
+    )
+    is_behind_as = before.is_word("AS", "MATERIALIZED")
+    is_named_query = is_behind_as and frame.clause in ("WITH", "")
+    is_in_list = frame.is_query and frame.clause == "FROM" and before.is_sign(",")
+    # Parentheses around a query, or around others, mean what those around them do.
+    is_doubled = before in (_NO_TOKEN, _OPENING) and frame.is_source
+    is_source = is_behind_source_word or is_named_query or is_in_list or is_doubled
+
+    is_query = first.is_word(*_QUERY_WORDS)
     if is_query and not is_source and not first.is_word("VALUES"):
         reading.words.setdefault("a query in a query", "join")
     opener = before.text.lower() if before.kind in ("word", "name") else ""
@@ -365,17 +384,20 @@ def _opened_frame(frame: _Frame, before: _Token, first: _Token, reading: _Readin
 def _close(frame: _Frame, kind: str, reading: _Reading) -> None:
     """Note what a function does whose parentheses close."""
     name = frame.opener
+    # With several arguments, these are of the columns of one row.
     if name in ("min", "max") and kind == "sqlite" and frame.commas:
-        return  # of several columns of a row
-    reasons: tuple[tuple[frozenset[str], Reason], ...] = (
+        return
+    functions_by_reason: tuple[tuple[frozenset[str], Reason], ...] = (
         (_AGGREGATES, "values"),
-        (_SEVERAL, "several"),
-        (_CHANCE, "chance"),
-        (_PLACE, "place"),
-        (_STOP, "stop"),
+        (_SET_FUNCTIONS, "several"),
+        (_RANDOM_FUNCTIONS, "chance"),
+        (_PLACE_FUNCTIONS, "place"),
+        (_STRICT_FUNCTIONS, "stop"),
     )
-    for names, reason in reasons:
-        if name in names and not (reason == "stop" and kind == "sqlite"):
+    for functions, reason in functions_by_reason:
+        # No conversion of SQLite fails.
+        is_harmless = reason == "stop" and kind == "sqlite"
+        if name in functions and not is_harmless:
             reading.words.setdefault(f"{name}()", reason)
 
 
@@ -387,6 +409,7 @@ def _note_sign(sign: str, after: _Token, frame: _Frame, kind: str, reading: _Rea
             reading.words.setdefault("a comma in FROM", "join")
     elif sign == "::":
         _note_cast(sign, after, kind, reading)
+    # The other databases do not stop at a division by 0.
     elif sign == "/" and kind == "postgresql" and after.kind != "number":
         reading.words.setdefault("/ (a division by 0)", "stop")
 
@@ -395,34 +418,40 @@ def _note_word(
     word: str, before: _Token, following: Sequence[_Token], frame: _Frame, reading: _Reading
 ) -> None:
     """Note a word that is no part of a name, and the clause that it begins."""
+    # IS DISTINCT FROM begins no clause.
     if word in _CLAUSES and frame.is_query and not before.is_word("DISTINCT"):
         frame.clause = word
-    if word == "DISTINCT" and before.is_word("IS", "NOT"):  # a comparison of two values
+    # IS DISTINCT, or IS NOT DISTINCT, compares two values.
+    if word == "DISTINCT" and before.is_word("IS", "NOT"):
         return
     if word in _WORDS:
         reading.words.setdefault(word, _WORDS[word])
     elif word in _FOLLOWED:
         reason, pattern = _FOLLOWED[word]
         if re.fullmatch(pattern, following[0].text):
-            reading.words.setdefault("GROUP BY" if word == "GROUP" else word, reason)
+            shown_word = "GROUP BY" if word == "GROUP" else word
+            reading.words.setdefault(shown_word, reason)
 
 
 def _note_cast(word: str, target: _Token, kind: str, reading: _Reading) -> None:
     """Note a cast to a type that not every value has; SQLite's never fails."""
-    if kind != "sqlite" and target.text.lower() not in _TEXTS:
+    if kind != "sqlite" and target.text.lower() not in _TEXT_TYPES:
         reading.words.setdefault(word, "stop")
 
 
-def _note_source(tokens: Sequence[_Token], i: int, frame: _Frame, reading: _Reading) -> None:
+def _note_source(tokens: Sequence[_Token], place: int, frame: _Frame, reading: _Reading) -> None:
     """Note the name at a place, if it is the last part of what is read from."""
-    after = tokens[i + 1] if i + 1 < len(tokens) else _NOTHING
-    start = i
+    after = tokens[place + 1] if place + 1 < len(tokens) else _NO_TOKEN
+    if after.is_sign("."):
+        return
+    # The first part of the name decides, by what is before it.
+    start = place
     while start > 1 and tokens[start - 1].is_sign("."):
         start -= 2
-    before = tokens[start - 1] if start else _NOTHING
-    in_list = frame.clause == "FROM" and before.is_sign(",")
-    if not after.is_sign(".") and (before.is_word("FROM", "JOIN") or in_list):
-        reading.sources.append(tokens[i].text.lower())
+    before = tokens[start - 1] if start else _NO_TOKEN
+    is_in_list = frame.clause == "FROM" and before.is_sign(",")
+    if before.is_word("FROM", "JOIN") or is_in_list:
+        reading.sources.append(tokens[place].text.lower())
 
 
 def moving_words(query: str, kind: str = "") -> dict[str, Reason]:
@@ -430,7 +459,7 @@ def moving_words(query: str, kind: str = "") -> dict[str, Reason]:
 
     Args:
         query: A SELECT.
-        kind: Of the database: duckdb, sqlite or postgresql.
+        kind: The kind of the database: duckdb, sqlite or postgresql.
 
     Example:
         >>> moving_words("SELECT age, 'LIMIT' AS note FROM stays -- DISTINCT")
@@ -463,18 +492,19 @@ def query_warnings(database: Database) -> list[str]:
         >>> query_warnings(stays)[0]
         'the query has DISTINCT: which rows it gives depends on other rows. ...'
     """
-    found: list[str] = []
+    warnings: list[str] = []
     if database.query:
         reading = _read_query(database.query, database.kind)
-        found += _sentences("the query", reading.words)
+        warnings += _sentences("the query", reading.words)
         sources = reading.sources
     else:
-        sources = [database.table.rpartition(".")[2].strip('"').lower()]
-    return [*found, *_view_warnings(database, sources)]
+        table_name = database.table.rpartition(".")[2]
+        sources = [table_name.strip('"').lower()]
+    return [*warnings, *_view_warnings(database, sources)]
 
 
 def _view_warnings(database: Database, sources: Sequence[str]) -> Iterator[str]:
-    """Sentences about views among what is read, and about views that these read."""
+    """Yield sentences about views among what is read, and about views that these read."""
     try:
         rows = database.frame(_VIEWS[database.kind]).rows()
     except DataError:
@@ -483,14 +513,17 @@ def _view_warnings(database: Database, sources: Sequence[str]) -> Iterator[str]:
             "view is a query, too, by which one row may move others"
         )
         return
+
     views = {str(name).lower(): text for name, text in rows}
-    waiting, seen = list(sources), set[str]()
-    while waiting:
-        name = waiting.pop(0)
-        if name not in views or name in seen:
+    names_to_read = list(sources)
+    names_read: set[str] = set()
+    while names_to_read:
+        name = names_to_read.pop(0)
+        if name not in views or name in names_read:
             continue
-        seen.add(name)
+        names_read.add(name)
         text = views[name]
+        # A foreign table has no text, and of some views it is not shown to everybody.
         if not text:
             yield (
                 f"the text of the view {name!r} cannot be read, so it was not looked at. A view is "
@@ -499,25 +532,34 @@ def _view_warnings(database: Database, sources: Sequence[str]) -> Iterator[str]:
             continue
         reading = _read_query(text, database.kind)
         yield from _sentences(f"the view {name!r}", reading.words)
-        waiting += reading.sources
+        names_to_read += reading.sources
 
 
-def _sentences(what: str, words: dict[str, Reason]) -> Iterator[str]:
-    """A sentence about each reason, and what it means for a guarantee."""
-    moving = [reason for reason in dict.fromkeys(words.values()) if reason != "stop"]
-    parts = [f"{_of(words, reason)}: {_WHY[reason]}" for reason in moving]
+def _sentences(query_name: str, words: dict[str, Reason]) -> Iterator[str]:
+    """Yield a sentence about each reason, and what it means for a guarantee."""
+    reasons = dict.fromkeys(words.values())
+    parts = [
+        f"{_words_of(words, reason)}: {_WHY[reason]}" for reason in reasons if reason != "stop"
+    ]
     if parts:
         yield (
-            f"{what} has {'; '.join(parts)}. The guarantee is for one row of what the query gives, "
-            "and one row of the tables behind it may move several of these: choose and compute row "
-            "by row (SELECT, WHERE, CASE), or be sure that one row or person makes one row"
+            f"{query_name} has {'; '.join(parts)}. The guarantee is for one row of what the query "
+            "gives, and one row of the tables behind it may move several of these: choose and "
+            "compute row by row (SELECT, WHERE, CASE), or be sure that one row or person makes one "
+            "row"
         )
-    if "stop" in words.values():
+    if "stop" in reasons:
         yield (
-            f"{what} has {_of(words, 'stop')}: {_WHY['stop']}. Leave such a column as it is, since "
-            "the schema reads numbers and dates in texts and has a place for what is none"
+            f"{query_name} has {_words_of(words, 'stop')}: {_WHY['stop']}. Leave such a column as "
+            "it is, since the schema reads numbers and dates in texts and has a place for what is "
+            "none"
         )
 
 
-def _of(words: dict[str, Reason], reason: Reason) -> str:
-    return listed([word for word, own in words.items() if own == reason], 6)
+def _words_of(words: dict[str, Reason], reason: Reason) -> str:
+    """Return the words of one reason with commas; of many, the first six."""
+    words_of_reason = []
+    for word, word_reason in words.items():
+        if word_reason == reason:
+            words_of_reason.append(word)
+    return listed(words_of_reason, 6)

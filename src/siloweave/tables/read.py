@@ -64,35 +64,42 @@ from siloweave.tables.statistical_files import (
 _log = logging.getLogger("siloweave")
 
 
-class _Threads:
+class _ForkedThreads:
     """Whether this process was forked from one whose threads compute, which a fork does not copy.
 
     Polars, and JAX, hand their work to threads that start with the first use. A forked child has
     their queues and no one who works them off: it would wait for ever.
     """
 
-    names = re.compile(
-        r"polars-[0-9]|tf_XLA|pjrt"
-    )  # of the threads that compute, as Linux has them
-    started = False  # in the process that forks, as the fork begins
-    lost = False  # in this process
+    # Names of threads that compute, as Linux has them.
+    compute_names = re.compile(r"polars-[0-9]|tf_XLA|pjrt")
+    # Whether threads compute in the process that forks, as the fork begins.
+    are_running = False
+    # Whether this process lacks threads that its parent had.
+    are_lost = False
 
     @classmethod
     def before_fork(cls) -> None:
-        names = []
+        """Note whether threads compute in the process that is about to fork."""
+        thread_names = []
         for file in Path("/proc/self/task").glob("*/comm"):
-            with suppress(OSError):  # the thread has ended meanwhile
-                names.append(file.read_text())
+            # A thread may end after its folder was listed.
+            with suppress(OSError):
+                thread_names.append(file.read_text())
+
         # Without names, where the system is no Linux, threads may run.
-        cls.started = not names or any(map(cls.names.match, names))
+        has_names = bool(thread_names)
+        are_computing = any(map(cls.compute_names.match, thread_names))
+        cls.are_running = are_computing or not has_names
 
     @classmethod
     def after_fork(cls) -> None:
-        cls.lost = cls.lost or cls.started
+        """Note in the child that its parent's threads are missing."""
+        cls.are_lost = cls.are_lost or cls.are_running
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_Threads.before_fork, after_in_child=_Threads.after_fork)
+    os.register_at_fork(before=_ForkedThreads.before_fork, after_in_child=_ForkedThreads.after_fork)
 
 
 def check_process() -> None:
@@ -101,7 +108,7 @@ def check_process() -> None:
     Raises:
         InputError: This process would wait for ever for threads that it does not have.
     """
-    if _Threads.lost:
+    if _ForkedThreads.are_lost:
         raise InputError(
             f"this process ({os.getpid()}) was forked from one that had already used siloweave, "
             "and the threads that read and draw tables do not survive a fork. Start it afresh: "
@@ -111,48 +118,103 @@ def check_process() -> None:
 
 
 MOST_DECIMALS = 15
-"""That a double holds."""
+"""Decimals of a number, at most: a double holds no more digits."""
 Frame = Literal["pandas", "polars", "arrow", "file", "csv"]
 """Where a table came from; "file" is a Parquet file, or arrays."""
 
-_TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
+# Ends of names of files that can be read.
+_TEXT_FILES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst")
+_JSON_LINES = (".jsonl", ".ndjson")
 _EXCEL = ".xlsx"
 _FILES = (
-    *_TEXT, ".parquet", ".arrow", ".feather", ".ipc", ".jsonl", ".ndjson", _EXCEL, *PROGRAMS
-)  # fmt: skip
-_KNOWN_FILES = (
+    *_TEXT_FILES,
+    ".parquet",
+    ".arrow",
+    ".feather",
+    ".ipc",
+    *_JSON_LINES,
+    _EXCEL,
+    *PROGRAMS,
+)
+_FILES_IN_ERRORS = (
     ".csv, .tsv (or these with .gz, .zst), .txt, .jsonl, .ndjson, .arrow, .parquet, .xlsx, .sav, "
     ".zsav, .por, .dta, .xpt or .sas7bdat"
 )
-_STRAY = 0.02  # share of rows whose codes may lack a label in a column of labelled ones
-_BATCH = 1_000_000  # rows of a piece of a Parquet file
-_BLOCK = 1 << 16  # rows that are drawn by one digest
-_HEAD, _HEAD_ROWS = 1 << 18, 200  # bytes and rows by which a file's form is decided
-_ABOVE, _TITLES = 30, 3  # lines that may lie above the names, and without an empty line below
-_SKIP = "or count them: --skip, skip = ... in the study, or read(skip=...)"
+_SKIP_ADVICE = "or count them: --skip, skip = ... in the study, or read(skip=...)"
+
+# Share of rows whose codes may lack a label in a column of labelled ones.
+_MOST_UNLABELLED = 0.02
+# Rows of a piece of a Parquet file.
+_BATCH_ROWS = 1_000_000
+# Rows that are drawn by one digest. Another size would draw other rows for the same secret.
+_BLOCK_ROWS = 1 << 16
+# Bytes that are decompressed, decoded or searched at once.
+_CHUNK_BYTES = 1 << 22
+
+# Bytes and rows by which a file's form is decided.
+_HEAD_BYTES = 1 << 18
+_HEAD_ROWS = 200
+# Lines that may lie above the names; and how many may without an empty line below them.
+_MOST_LINES_ABOVE = 30
+_MOST_TITLE_LINES = 3
+
 _SEPARATORS = (";", "\t", "|", ",")
-_RARE_SEPARATORS = ("^", "~")  # which are read where they are declared
+# These are read where they are declared, and named where they seem to divide a single column.
+_RARE_SEPARATORS = ("^", "~")
 # What few words of a Western code page have: three marked letters in a row, a capital behind a
 # small letter or within small ones, a sign between letters.
-_ODD = re.compile(
+_ODD_LETTERS = re.compile(
     r"[^\x00-\x7f]{3,}|(?<=[a-zß-ÿ])[ŠŒŽŸÀ-Þ]|(?<=[A-Z])[ŠŒŽŸÀ-ÖØ-Þ](?=[a-z])|"
     r"(?<=[^\W\d_])[€‚„…†‡ˆ‰‹“”•˜™›¡-¬®-´¶¸-¿](?=[^\W\d_])"
 )
-_NOTE = re.compile(r'#|"?sep=."?\s*$')  # Excel's line that names the separator, too
-_NOTHING = {"na", "n/a", "nan", "null", "none", "missing"}  # no names, but values that are missing
-_LOST = "\ufffd"  # stands for bytes that are not in the encoding
+# A comment, or Excel's line that names the separator.
+_NOTE = re.compile(r'#|"?sep=."?\s*$')
+# These are no names of columns: a row that lacks values has them.
+_MISSING_WORDS = {"na", "n/a", "nan", "null", "none", "missing"}
+# U+FFFD stands for bytes that are not in the encoding.
+_REPLACEMENT = "\ufffd"
+# Bytes that occur in texts of any code page: no control characters but white space and escape.
 _TEXT_BYTES = bytes(byte for byte in range(256) if byte >= 32 or byte in b"\t\n\v\f\r\x1b")
 _CONTROLS = {
     0x00: "a NUL byte, which is in no text",
     0x1A: "Ctrl-Z (byte 1A), with which old programs end a file",
 }
-_MOST_CONTROL = 0.01  # share of a text's bytes that are in no text
-_ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})  # whatever a text says
+# Share of a text's bytes that may be in no text; with more, its encoding is in doubt.
+_MOST_CONTROL = 0.01
+# One line, whatever it says; it has the escapes of UTF-7 and of Python, and no backslash else.
+_ONE_LINE = rb"+AAo- \n \u000a" + bytes({*range(32, 127)} - {92})
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s[^>]*?ref="([A-Z]+\d+:[A-Z]+\d+)"')
+# Bytes of a sheet's XML that are searched again with the next piece, for a range across both.
+_OVERLAP_BYTES = 99
 _NUMBER = re.compile(r"\s*[-+]?(\d[\d., ]*|[.,]\d+)([eE][-+]?\d+)?\s*%?\s*")
 _UNREADABLE = (pl.exceptions.PolarsError, OSError, UnicodeError, csv.Error)
 _KINDS = {"String": "text", "Float64": "numbers", "Boolean": "booleans"}
-_POLARS: dict[type, Any] = {
+
+
+@dataclass(frozen=True)
+class _NativeTypes:
+    """The types that other libraries give the values of one Python type.
+
+    Attributes:
+        pandas: The type where no value is missing.
+        nullable_pandas: The type where some are.
+        arrow: The name of arrow's type.
+    """
+
+    pandas: Any
+    nullable_pandas: Any
+    arrow: str
+
+
+_NATIVE_TYPES: dict[type, _NativeTypes] = {
+    bool: _NativeTypes("bool", "boolean", "bool"),
+    int: _NativeTypes("int64", "Int64", "int64"),
+    float: _NativeTypes("float64", "float64", "double"),
+    str: _NativeTypes(str, str, "string"),
+    datetime: _NativeTypes("datetime64[us]", "datetime64[us]", "timestamp[us]"),
+    timedelta: _NativeTypes("timedelta64[us]", "timedelta64[us]", "duration[us]"),
+}
+_POLARS_TYPES: dict[type, Any] = {
     bool: pl.Boolean,
     int: pl.Int64,
     float: pl.Float64,
@@ -160,16 +222,8 @@ _POLARS: dict[type, Any] = {
     datetime: DATETIME,
     timedelta: DURATION,
 }
-# Of each type: pandas without missing values, with them, and arrow.
-_NAMED: dict[type, tuple[Any, Any, str]] = {
-    bool: ("bool", "boolean", "bool"),
-    int: ("int64", "Int64", "int64"),
-    float: ("float64", "float64", "double"),
-    str: (str, str, "string"),
-    datetime: ("datetime64[us]", "datetime64[us]", "timestamp[us]"),
-    timedelta: ("timedelta64[us]", "timedelta64[us]", "duration[us]"),
-}
-_PLAIN = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
+# By NumPy's letter for a kind of types: the type of that kind that holds a column of pandas.
+_NUMPY_TYPES = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.bool_}
 
 
 @dataclass(frozen=True)
@@ -178,15 +232,15 @@ class Dialect:
 
     Attributes:
         separator: What divides its fields.
-        encoding: Of its characters, by Python's name.
+        encoding: The encoding of its characters, by Python's name.
         header: Whether its first line has the columns' names; a column without one, as all are
             then, is column_1 and so on by its place.
         decimal: The mark before the decimals of its numbers.
         missing: Texts that stand for a missing value in every column, beside empty fields.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
         skip: How many lines lie above the names, or above the rows if there are no names.
-        names: Of the columns, where a schema knows them. The line of names and the separator are
-            found by these alone, so that no row decides how the others are cut into cells.
+        names: The columns' names, where a schema knows them. The line of names and the separator
+            are found by these alone, so that no row decides how the others are cut into cells.
     """
 
     separator: str | None = None
@@ -201,36 +255,49 @@ class Dialect:
     def __post_init__(self) -> None:
         object.__setattr__(self, "missing", tuple(self.missing))
         object.__setattr__(self, "names", tuple(self.names))
-        mark = self.separator
-        if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n'):
-            raise InputError(f"separator={mark!r} must be one character, such as ';', and no quote")
+
+        self._check_separator()
         if self.skip is not None and self.skip < 0:
             raise InputError(f"skip={self.skip} must be how many lines lie above the names")
         if self.decimal not in (".", ",") or self.decimal == self.separator:
             raise InputError(
                 f"decimal={self.decimal!r} must be '.' or ',', and not the separator as well"
             )
+        self._check_encoding()
+
+    def _check_separator(self) -> None:
+        """Raise InputError unless the separator is one byte of UTF-8, as polars needs it."""
+        mark = self.separator
+        if mark is None:
+            return
+        if len(mark.encode()) != 1 or mark in '"\r\n':
+            raise InputError(f"separator={mark!r} must be one character, such as ';', and no quote")
+
+    def _check_encoding(self) -> None:
+        """Raise InputError unless Python knows the encoding, and no text gains lines by it."""
         try:
-            lines = _ONE_LINE.decode(self.encoding or "utf-8", "replace").splitlines()
+            text = _ONE_LINE.decode(self.encoding or "utf-8", "replace")
         except (LookupError, UnicodeError):
             raise InputError(
                 f"encoding={self.encoding!r} is unknown; use a name such as 'utf-8' or 'latin-1'"
             ) from None
-        if len(lines) > 1:
+
+        # An encoding with escapes would make line breaks, and so rows, of a cell's text.
+        if len(text.splitlines()) > 1:
             raise InputError(
                 f"encoding={self.encoding!r} makes several lines of one; save the file as UTF-8"
             )
 
 
 @dataclass(frozen=True, eq=False)
-class _Written:
+class _TextColumn:
     """A column of a text file: all its cells as they are written, and the type that these fit.
 
     The type is for whoever looks at a table without a schema. Under a schema a cell is read from
     its text and its declared column, see `tables.cells`, so that no other cell matters.
 
     Attributes:
-        cells: Of all rows of the file, as text.
+        cells: The cells of all rows of the file, as text.
         decimal: The mark before decimals.
         type: What the file itself says of the column; else the narrowest that every cell fits.
     """
@@ -242,14 +309,18 @@ class _Written:
     @cached_property
     def dtype(self) -> Any:
         """The column's type."""
-        return _typed(self.cells, self.decimal).dtype if self.type is None else self.type
+        if self.type is not None:
+            return self.type
+        return _narrowest(self.cells, self.decimal).dtype
 
     @cached_property
     def padded(self) -> int | None:
         """The fewest decimals of numbers, see `_padded`; None for a column without numbers."""
-        return _padded(self.cells, self.decimal) if self.dtype == pl.Float64 else None
+        if self.dtype != pl.Float64:
+            return None
+        return _padded(self.cells, self.decimal)
 
-    def seen(self, cells: pl.Series) -> pl.Series:
+    def typed(self, cells: pl.Series) -> pl.Series:
         """Return some of the cells in the column's type."""
         if self.dtype in WHOLE:
             return cells.str.strip_chars().cast(self.dtype)
@@ -259,18 +330,20 @@ class _Written:
             return flags_of(cells)
         if self.dtype == pl.Null:
             return pl.Series(cells.name, [None] * len(cells), dtype=pl.Null)
-        return times_of(cells) if self.dtype == DATETIME else cells
+        if self.dtype == DATETIME:
+            return times_of(cells)
+        return cells
 
 
 @dataclass(frozen=True, eq=False)
-class _Coded:
+class _CodedColumn:
     """A column of a file of SPSS, Stata or SAS: all its cells as codes, and what labels these have.
 
     Under a schema a cell is read from its code, or its label, and its declared column. What looks
     at all cells here is the view of whoever has no schema.
 
     Attributes:
-        cells: Of all rows of the file: numbers as float64, texts, datetimes.
+        cells: The cells of all rows of the file: numbers as float64, texts, datetimes.
         variable: The entry of the file's dictionary.
         is_recoded: Whether some codes were replaced by texts; values are then their labels.
     """
@@ -280,10 +353,11 @@ class _Coded:
     is_recoded: bool = False
 
     @cached_property
-    def _unlabelled(self) -> list[Any]:
+    def _unlabelled_values(self) -> list[Any]:
         """Values without a label, in their order."""
+        labels = self.variable.labels
         values = self.cells.drop_nulls().unique().sort().to_list()
-        return [value for value in values if value not in self.variable.labels]
+        return [value for value in values if value not in labels]
 
     @cached_property
     def is_labelled(self) -> bool:
@@ -291,20 +365,31 @@ class _Coded:
 
         Where labels are at the ends of a scale alone, or name only missing values, they are not.
         """
-        if not self.variable.labels or self.is_recoded:
-            return self.is_recoded
-        unlabelled = self._unlabelled
-        rows = self.cells.is_in(unlabelled).sum() if unlabelled else 0
-        few_values = 2 * len(unlabelled) <= self.cells.drop_nulls().n_unique()
-        return few_values and int(rows) <= _STRAY * self.cells.count()
+        if self.is_recoded:
+            return True
+        if not self.variable.labels:
+            return False
+
+        unlabelled = self._unlabelled_values
+        unlabelled_rows = 0
+        if unlabelled:
+            unlabelled_rows = int(self.cells.is_in(unlabelled).sum())
+
+        # At the ends of a scale alone, most values lack a label, in however few rows.
+        num_values = self.cells.drop_nulls().n_unique()
+        has_few_unlabelled = 2 * len(unlabelled) <= num_values
+        most_rows = _MOST_UNLABELLED * self.cells.count()
+        return has_few_unlabelled and unlabelled_rows <= most_rows
 
     @cached_property
     def levels(self) -> tuple[str, ...] | None:
         """Labels in the order of their codes, also of codes in no row, and texts of other codes."""
         if not self.is_labelled:
             return None
-        strays = pl.Series(self._unlabelled, dtype=self.cells.dtype)
-        texts = [*self.variable.labels.values(), *texts_of(strays).to_list()]
+        labels = self.variable.labels.values()
+        unlabelled = pl.Series(self._unlabelled_values, dtype=self.cells.dtype)
+        texts = [*labels, *texts_of(unlabelled).to_list()]
+        # Two codes may have the same label; the first decides its place.
         return tuple(dict.fromkeys(texts))
 
     def texts(self, cells: pl.Series) -> pl.Series:
@@ -312,66 +397,108 @@ class _Coded:
         labels = self.variable.labels
         if not labels:
             return texts_of(cells)
-        codes = cells.str.strip_chars() if cells.dtype == pl.String else cells
-        found = codes.replace_strict(
+
+        codes = cells
+        if cells.dtype == pl.String:
+            codes = cells.str.strip_chars()
+        cell_labels = codes.replace_strict(
             pl.Series(list(labels), dtype=codes.dtype),
             pl.Series(list(labels.values())),
             default=None,
             return_dtype=pl.String,
         )
-        return found.fill_null(texts_of(cells))
+        return cell_labels.fill_null(texts_of(cells))
 
-    def seen(self, cells: pl.Series) -> pl.Series:
+    def typed(self, cells: pl.Series) -> pl.Series:
         """Return some of the cells as labels, or numbers without decimals as whole ones."""
         if self.is_labelled:
             return self.texts(cells)
         if self.cells.dtype != pl.Float64:
             return cells
-        filled = self.cells.drop_nulls()
-        has_whole = bool(((filled == filled.round()) & (filled.abs() < 2.0**53)).all())
-        return cells.cast(pl.Int64) if has_whole and len(filled) else cells
+
+        # These programs store all numbers as doubles. Beyond 2^53 a double skips whole numbers.
+        values = self.cells.drop_nulls()
+        is_whole = (values == values.round()) & (values.abs() < 2.0**53)
+        if len(values) and bool(is_whole.all()):
+            return cells.cast(pl.Int64)
+        return cells
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a table was made from: the kind of frame, and its own types or declared ones."""
+    """What a table was made from, and what its frame does not say of it.
+
+    Attributes:
+        kind: The kind of frame or file.
+        dtypes: Types of a frame's columns, as its library has them.
+        types: Declared types instead, and whether a value may be missing.
+        dialect: How a text file was written.
+        blank_lines: Lines of a text file that are no rows.
+        num_unnamed: How many columns at the end of a text file have neither name nor value.
+        row_counts: How many rows each row stands for; None for one.
+        source_rows: How many rows the table has that these were drawn from; None if they were not.
+        text_columns: All cells of the columns that are text in the file.
+        padded: Decimals of numbers that have few.
+        has_keys: Whether each row names its columns, so that one may lack some.
+        file_types: Types that the file gives its columns.
+        zones: Time zones of datetimes, which a table has in UTC.
+        hint: How the one column of a text file seems to be divided.
+        coded_columns: All cells of the columns of SPSS, Stata or SAS.
+        units: Units in which durations are seen as numbers.
+    """
 
     kind: Frame = "file"
     dtypes: Mapping[str, Any] = field(default_factory=dict)
     types: Mapping[str, tuple[type, bool]] = field(default_factory=dict)
     dialect: Dialect | None = None
-    blank: tuple[int, ...] = ()  # lines of a text file that are no rows
-    empty: int = 0  # columns at the end of a text file with neither name nor value
-    times: NDArray[np.int64] | None = None  # how many rows each row stands for
-    drawn_of: int | None = None
-    written: Mapping[str, _Written] = field(default_factory=dict)  # columns that are text there
-    padded: Mapping[str, int] = field(default_factory=dict)  # decimals of numbers that have few
-    keyed: bool = False  # whether each row names its columns, so that one may lack some
-    file_types: Mapping[str, Any] = field(default_factory=dict)  # that a file gives its columns
-    zones: Mapping[str, str] = field(default_factory=dict)  # of datetimes, which are held in UTC
-    hint: str = ""  # how the one column of a text file seems to be divided
-    coded: Mapping[str, _Coded] = field(default_factory=dict)  # columns of SPSS, Stata or SAS
-    units: Mapping[str, str] = field(default_factory=dict)  # in which durations are seen as numbers
+    blank_lines: tuple[int, ...] = ()
+    num_unnamed: int = 0
+    row_counts: NDArray[np.int64] | None = None
+    source_rows: int | None = None
+    text_columns: Mapping[str, _TextColumn] = field(default_factory=dict)
+    padded: Mapping[str, int] = field(default_factory=dict)
+    has_keys: bool = False
+    file_types: Mapping[str, Any] = field(default_factory=dict)
+    zones: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
+    coded_columns: Mapping[str, _CodedColumn] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def text(self) -> bool:
+    def is_text(self) -> bool:
+        """Whether the source has text alone, as a CSV or a sheet of Excel does."""
         return self.kind == "csv"
 
     @property
     def is_sheet(self) -> bool:
         """Whether it is a sheet of Excel, whose dates come as ISO-8601 text."""
-        return self.text and self.dialect is None
+        return self.is_text and self.dialect is None
 
     def native_types(self, kind: str) -> dict[str, Any]:
-        """Each column's type in a pandas, arrow or polars frame, where it is known."""
-        found = dict(self.dtypes)
-        for name, (python, missing) in self.types.items():
-            plain, gaps, arrow = _NAMED[python]
-            native = {"pandas": gaps if missing else plain, "arrow": arrow}
-            found[name] = native.get(kind, _POLARS[python])
+        """Return each column's type in a pandas, arrow or polars frame, where it is known."""
+        types = dict(self.dtypes)
+        for name, (python_type, may_miss) in self.types.items():
+            native = _NATIVE_TYPES[python_type]
+            if kind == "pandas":
+                types[name] = native.nullable_pandas if may_miss else native.pandas
+            elif kind == "arrow":
+                types[name] = native.arrow
+            else:
+                types[name] = _POLARS_TYPES[python_type]
+
         for name, zone in self.zones.items():
-            found[name] = _zoned_type(kind, zone)
-        return found
+            types[name] = _zoned_type(kind, zone)
+        return types
+
+
+def _text_or_empty(value: Any) -> Any:
+    """Return a value, or an empty text for a missing one."""
+    return "" if value is None else value
+
+
+def _renamed_keys(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return facts of columns by the columns' new names."""
+    return {names.get(name, name): fact for name, fact in facts.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -386,16 +513,19 @@ class Table:
 
     _frame: pl.DataFrame
     _origin: _Origin = field(default_factory=_Origin)
-    _seen: dict[str, pl.Series] = field(init=False, default_factory=dict, repr=False)
+    # Columns that were looked at without a schema, in the types that their cells fit.
+    _typed_columns: dict[str, pl.Series] = field(init=False, default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         return f"Table({self.num_rows} rows: {listed(self.names)})"
 
     def _repr_html_(self) -> str:
-        rows = self.select(self.names[:MOST]).take(range(min(5, self.num_rows)))._view.rows()
-        some = [["" if value is None else value for value in row] for row in rows]
+        names = self.names[:MOST]
+        first_rows = range(min(5, self.num_rows))
+        view = self.select(names).take(first_rows)._view
+        cells = [[*map(_text_or_empty, row)] for row in view.rows()]
         caption = f"{self.num_rows:,} rows, {len(self.names):,} columns"
-        return html_table(caption, self.names[:MOST], some)
+        return html_table(caption, names, cells)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -416,7 +546,7 @@ class Table:
         Raises:
             DataError: When there is no such column.
         """
-        series = self._series(name)
+        series = self._typed_column(name)
         if series.dtype in WHOLE:
             return series.fill_null(0).cast(pl.Int64).to_numpy()
         if series.dtype == pl.Boolean:
@@ -427,24 +557,28 @@ class Table:
 
     def missing(self, name: str) -> np.ndarray:
         """Return a mask of one column's missing values, one boolean per row."""
-        return self._series(name).is_null().to_numpy()
+        return self._typed_column(name).is_null().to_numpy()
 
     @property
     def drawn_of(self) -> int | None:
         """How many rows the table has that these were drawn from; None if they were not."""
-        return self._origin.drawn_of
+        return self._origin.source_rows
 
     def rows_of(self, mask: NDArray[np.bool_]) -> int:
         """Return how many rows a mask of the table's rows stands for."""
-        times = self._origin.times
-        return int(np.count_nonzero(mask) if times is None else times[mask].sum())
+        row_counts = self._origin.row_counts
+        if row_counts is None:
+            return int(np.count_nonzero(mask))
+        return int(row_counts[mask].sum())
 
     def kind(self, name: str) -> str:
         """Return one column's type: text, whole numbers, numbers, booleans, datetimes, nothing."""
-        dtype = self._series(name).dtype
+        dtype = self._typed_column(name).dtype
         if dtype in WHOLE:
             return "whole numbers"
-        return "datetimes" if dtype == DATETIME else _KINDS.get(str(dtype), "nothing")
+        if dtype == DATETIME:
+            return "datetimes"
+        return _KINDS.get(str(dtype), "nothing")
 
     @property
     def dialect(self) -> Dialect | None:
@@ -453,18 +587,24 @@ class Table:
 
     def zone(self, name: str) -> str | None:
         """Return the time zone of a column of a frame or file, whose times are held in UTC here."""
-        if (declared := self._origin.zones.get(name)) is not None:
-            return declared
+        declared_zone = self._origin.zones.get(name)
+        if declared_zone is not None:
+            return declared_zone
+
         dtype = self._origin.dtypes.get(name)
+        # Pandas and arrow call it `tz`, polars `time_zone`.
         zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
-        return None if zone is None else str(zone).removeprefix("UTC") or "UTC"
+        if zone is None:
+            return None
+        # Python calls an offset "UTC+01:00"; the name of such a zone is "+01:00" here.
+        return str(zone).removeprefix("UTC") or "UTC"
 
     def padded(self, name: str) -> int | None:
         """Return the fewest decimals that a CSV has of a number, zeros at the end among them."""
         if name in self._origin.padded:
             return self._origin.padded[name]
-        written = self._origin.written.get(name)
-        return None if written is None else written.padded
+        column = self._origin.text_columns.get(name)
+        return None if column is None else column.padded
 
     @property
     def hint(self) -> str:
@@ -474,39 +614,49 @@ class Table:
     @property
     def keyed(self) -> bool:
         """Whether each row names its own columns, as in JSON lines."""
-        return self._origin.keyed
+        return self._origin.has_keys
 
     @property
     def left_out(self) -> int:
         """How many columns at the end of a text file have neither a name nor a value."""
-        return self._origin.empty
+        return self._origin.num_unnamed
 
     def line(self, row: int) -> int:
         """Return the line of a text file where a row is, as if no field held a line break."""
-        found = self.dialect or Dialect()
-        line = row + 1 + bool(found.header) + (found.skip or 0)
-        for blank in self._origin.blank:
-            line += blank <= line
+        dialect = self.dialect or Dialect()
+        line = row + 1 + bool(dialect.header) + (dialect.skip or 0)
+        # Blank lines are in order: each one before the row moves it down.
+        for blank_line in self._origin.blank_lines:
+            if blank_line <= line:
+                line += 1
         return line
 
     def blanked(self, name: str, spellings: Sequence[str]) -> Table:
         """Return the same rows, where these texts of a column, or numbers, are missing values."""
-        series = self._series(name) if spellings else pl.Series(dtype=pl.Null)
+        if not spellings:
+            return self
+        series = self._typed_column(name)
         if series.dtype == pl.String:
-            return self._without(name, series.str.strip_chars().is_in(list(spellings)))
+            is_blank = series.str.strip_chars().is_in(list(spellings))
+            return self._without_cells(name, is_blank)
+
         numbers = numbers_among(spellings)
-        if numbers and (series.dtype in WHOLE or series.dtype == pl.Float64):
-            return self._without(name, series.cast(pl.Float64).is_in(numbers))
+        has_numbers = series.dtype in WHOLE or series.dtype == pl.Float64
+        if numbers and has_numbers:
+            is_blank = series.cast(pl.Float64).is_in(numbers)
+            return self._without_cells(name, is_blank)
         return self
 
     def finite(self, name: str) -> Table:
         """Return the same rows, where infinite numbers of a column are missing."""
-        series = self._series(name)
-        return self._without(name, series.is_infinite()) if series.dtype == pl.Float64 else self
+        series = self._typed_column(name)
+        if series.dtype != pl.Float64:
+            return self
+        return self._without_cells(name, series.is_infinite())
 
-    def _without(self, name: str, blank: pl.Series) -> Table:
-        """The same rows, where some cells of a column are missing."""
-        cells = self.cells(name).set(blank.fill_null(False), None)
+    def _without_cells(self, name: str, is_blank: pl.Series) -> Table:
+        """Return the same rows, where some cells of a column are missing."""
+        cells = self.cells(name).set(is_blank.fill_null(False), None)
         return replace(self, _frame=self._frame.with_columns(cells))
 
     def renamed(self, names: Mapping[str, str]) -> Table:
@@ -517,18 +667,24 @@ class Table:
         """
         if not names:
             return self
-        if self._origin.keyed:  # whose rows may all lack a column
+        # In JSON lines a column may be in no row at all; there is then nothing to rename.
+        if self._origin.has_keys:
             names = {old: new for old, new in names.items() if old in self.names}
         names_after(self.names, names, "the table")
+
         origin = self._origin
-        by_column = (
-            "dtypes", "types", "written", "padded", "file_types", "zones", "coded", "units",
-        )  # fmt: skip
-        facts: dict[str, Any] = {
-            fact: {names.get(name, name): value for name, value in getattr(origin, fact).items()}
-            for fact in by_column
-        }
-        return Table(self._frame.rename(dict(names)), replace(origin, **facts))
+        new_origin = replace(
+            origin,
+            dtypes=_renamed_keys(origin.dtypes, names),
+            types=_renamed_keys(origin.types, names),
+            text_columns=_renamed_keys(origin.text_columns, names),
+            padded=_renamed_keys(origin.padded, names),
+            file_types=_renamed_keys(origin.file_types, names),
+            zones=_renamed_keys(origin.zones, names),
+            coded_columns=_renamed_keys(origin.coded_columns, names),
+            units=_renamed_keys(origin.units, names),
+        )
+        return Table(self._frame.rename(dict(names)), new_origin)
 
     def recoded(self, name: str, values: Mapping[Any, Any]) -> Table:
         """Return the same rows, where some values of a column are others.
@@ -544,41 +700,65 @@ class Table:
         """
         cells = self.cells(name)
         if cells.dtype in (DATETIME, DURATION):
+            content = "durations" if cells.dtype == DURATION else "datetimes"
             raise InputError(
-                f"column {name!r} holds {'durations' if cells.dtype == DURATION else 'datetimes'}, "
-                "which are not recoded; leave it out of recode"
+                f"column {name!r} holds {content}, which are not recoded; leave it out of recode"
             )
-        olds = [str(text).strip() for text in texts_of_mixed(list(values))]
-        news = [text or None for text in texts_of_mixed(list(values.values()))]
-        places = _places(texts_of(cells).str.strip_chars(), olds)
-        coded = self._origin.coded.get(name)
-        if coded is not None and coded.variable.labels:  # a label goes before a code
-            by_label = _places(coded.texts(cells).str.strip_chars(), olds)
-            places = by_label.set(by_label == -2, None).fill_null(places)
-        is_listed = (places >= 0).fill_null(False)
-        mapped = pl.Series(name, [*news, None], dtype=pl.String).gather(
-            places.set(~is_listed, len(news))
-        )
-        texts = texts_of(cells).alias(name)
-        recoded = (
-            texts.to_frame()
-            .select(pl.when(is_listed).then(mapped).otherwise(pl.col(name)).alias(name))
-            .to_series()
-        )
+        recoded_cells = self._recoded_cells(name, values)
 
         origin = self._origin
-        written, labels = dict(origin.written), dict(origin.coded)
-        labels.pop(name, None)
+        text_columns = dict(origin.text_columns)
+        coded_columns = dict(origin.coded_columns)
+        coded = coded_columns.pop(name, None)
         if coded is not None and coded.variable.labels:
             # Whatever other rows hold, a code that is not listed keeps its label.
-            codes = texts_of(pl.Series(list(coded.variable.labels))).to_list()
-            variable = Variable(dict(zip(codes, coded.variable.labels.values(), strict=True)))
-            labels[name] = _Coded(recoded, variable, is_recoded=coded.is_labelled)
-        if coded is None or not coded.is_labelled:  # the view of whoever has no schema
-            written[name] = _Written(recoded, self.decimal(name))
-        dtypes = {column: dtype for column, dtype in origin.dtypes.items() if column != name}
-        frame = self._frame.with_columns(recoded)
-        return Table(frame, replace(origin, written=written, coded=labels, dtypes=dtypes))
+            labels = coded.variable.labels
+            code_texts = texts_of(pl.Series(list(labels))).to_list()
+            labels_by_text = dict(zip(code_texts, labels.values(), strict=True))
+            variable = Variable(labels_by_text)
+            coded_columns[name] = _CodedColumn(
+                recoded_cells, variable, is_recoded=coded.is_labelled
+            )
+        # The view of whoever has no schema.
+        if coded is None or not coded.is_labelled:
+            text_columns[name] = _TextColumn(recoded_cells, self.decimal(name))
+
+        dtypes = dict(origin.dtypes)
+        dtypes.pop(name, None)
+        new_origin = replace(
+            origin,
+            text_columns=text_columns,
+            coded_columns=coded_columns,
+            dtypes=dtypes,
+        )
+        return Table(self._frame.with_columns(recoded_cells), new_origin)
+
+    def _recoded_cells(self, name: str, values: Mapping[Any, Any]) -> pl.Series:
+        """Return a column's cells as text, some of which are replaced, see `recoded`."""
+        cells = self.cells(name)
+        cell_texts = texts_of(cells).alias(name)
+        old_values = texts_of_mixed(list(values))
+        new_values = texts_of_mixed(list(values.values()))
+        old_texts = [str(text).strip() for text in old_values]
+        new_texts = [text or None for text in new_values]
+
+        places = _places(cell_texts.str.strip_chars(), old_texts)
+        coded = self._origin.coded_columns.get(name)
+        if coded is not None and coded.variable.labels:
+            # A label goes before a code: where a text is both, the label's place counts.
+            labels = coded.texts(cells).str.strip_chars()
+            label_places = _places(labels, old_texts)
+            label_places = label_places.set(label_places == -2, None)
+            places = label_places.fill_null(places)
+
+        is_listed = (places >= 0).fill_null(False)
+        # Cells that are not listed look up the None behind the last new text; it is not used.
+        lookup_places = places.set(~is_listed, len(new_texts))
+        replacements = pl.Series(name, [*new_texts, None], dtype=pl.String)
+        new_cells = replacements.gather(lookup_places)
+        recoded = pl.when(is_listed).then(new_cells).otherwise(pl.col(name))
+        frame = cell_texts.to_frame()
+        return frame.select(recoded.alias(name)).to_series()
 
     def filled(self, name: str, rows: NDArray[np.int64], cells: pl.Series) -> Table:
         """Return the same rows, where some cells of a column are others and all else stays.
@@ -595,33 +775,46 @@ class Table:
             >>> table.filled("age", np.array([1]), pl.Series([41])).values("age").tolist()
             [30, 41]
         """
-        old, origin = self.cells(name), self._origin
-        new = _as_type_of(old, cells, origin.written.get(name), self.decimal(name))
+        origin = self._origin
+        old_cells = self.cells(name)
+        text_column = origin.text_columns.get(name)
+        decimal = self.decimal(name)
+        new_cells = _as_type_of(old_cells, cells, text_column, decimal)
+
         dtypes = dict(origin.dtypes)
-        if new.dtype != old.dtype:
+        if new_cells.dtype != old_cells.dtype:
             # Whole numbers take decimals, and a column without any value takes all.
-            old = old.cast(new.dtype)
+            old_cells = old_cells.cast(new_cells.dtype)
             dtypes.pop(name, None)
-        column = old.scatter(rows, new).alias(name)
-        written, coded = dict(origin.written), dict(origin.coded)
-        if name in written:
-            written[name] = _Written(column, written[name].decimal)
-        if name in coded:
-            coded[name] = replace(coded[name], cells=column)
-        facts: dict[str, Any] = {"dtypes": dtypes, "written": written, "coded": coded}
-        return Table(self._frame.with_columns(column), replace(origin, **facts))
+        column = old_cells.scatter(rows, new_cells).alias(name)
+
+        text_columns = dict(origin.text_columns)
+        if text_column is not None:
+            text_columns[name] = _TextColumn(column, text_column.decimal)
+        coded_columns = dict(origin.coded_columns)
+        if name in coded_columns:
+            coded_columns[name] = replace(coded_columns[name], cells=column)
+        new_origin = replace(
+            origin,
+            dtypes=dtypes,
+            text_columns=text_columns,
+            coded_columns=coded_columns,
+        )
+        return Table(self._frame.with_columns(column), new_origin)
 
     def verbatim(self) -> Table:
         """Return the same rows, whose columns of a text file are the text that is written there."""
-        return Table(self._frame, replace(self._origin, written={}))
+        return Table(self._frame, replace(self._origin, text_columns={}))
 
     def levels(self, name: str) -> tuple[Any, ...] | None:
         """Return the declared values of a categorical type, or a variable's labels; else None.
 
         Labels are those of a file of SPSS, Stata or SAS in which nearly every row has one.
         """
-        if (coded := self._origin.coded.get(name)) is not None:
+        coded = self._origin.coded_columns.get(name)
+        if coded is not None:
             return coded.levels
+
         dtype = self._origin.dtypes.get(name)
         if isinstance(dtype, pl.Enum):
             return tuple(dtype.categories.to_list())
@@ -629,19 +822,26 @@ class Table:
             values = dtype.categories.tolist()
             # A scale with labels at its ends alone, as pandas reads it from Stata: "None", 1, 2.
             if any(isinstance(value, str) for value in values):
-                return tuple(text for text in texts_of_mixed(values) if text is not None)
+                texts = texts_of_mixed(values)
+                return tuple(text for text in texts if text is not None)
             return tuple(values)
-        if isinstance(dtype, pl.Categorical) or str(dtype).startswith("dictionary"):
-            return tuple(self._series(name).drop_nulls().unique().sort().to_list())
+
+        # A dictionary of arrow, and a categorical of polars, say no more than the rows do.
+        is_dictionary = str(dtype).startswith("dictionary")
+        if is_dictionary or isinstance(dtype, pl.Categorical):
+            values = self._typed_column(name).drop_nulls()
+            return tuple(values.unique().sort().to_list())
         return None
 
     def take(self, indices: np.ndarray | Sequence[int]) -> Table:
         """Return the rows at some positions, in that order; positions may repeat."""
-        return Table(self._frame[np.asarray(indices, dtype=np.int64)], self._origin)
+        positions = np.asarray(indices, dtype=np.int64)
+        return Table(self._frame[positions], self._origin)
 
     def select(self, names: Sequence[str]) -> Table:
         """Return some columns, in the order given; DataError when one is not there."""
-        return Table(pl.DataFrame([self._stored(name) for name in names]), self._origin)
+        columns = [self._stored_column(name) for name in names]
+        return Table(pl.DataFrame(columns), self._origin)
 
     @property
     def frame(self) -> Frame:
@@ -650,16 +850,19 @@ class Table:
 
     def framed(self, frame: Frame) -> Table:
         """Return the same rows, of which `to_native` makes another kind of frame."""
-        return Table(self._typed_view, _Origin(frame, units=self._origin.units))
+        origin = _Origin(frame, units=self._origin.units)
+        return Table(self._typed_view, origin)
 
     def without_rows(self) -> Table:
         """Return an empty table like this one; columns of a CSV are text, as they are written."""
-        empty = self._frame.clear()
-        text: dict[Any, type[str]] = dict.fromkeys(self.names, str)
-        if self._origin.coded:
-            empty = self._view.clear()
-        origin = replace(self._origin, written={}, coded={})
-        return Table(empty.cast(text) if self._origin.text else empty, origin)
+        empty_frame = self._frame.clear()
+        if self._origin.coded_columns:
+            empty_frame = self._view.clear()
+        if self._origin.is_text:
+            text_types: dict[Any, type[str]] = dict.fromkeys(self.names, str)
+            empty_frame = empty_frame.cast(text_types)
+        origin = replace(self._origin, text_columns={}, coded_columns={})
+        return Table(empty_frame, origin)
 
     def to_native(self) -> Any:
         """Return the same kind of frame as was given, with its types.
@@ -668,44 +871,68 @@ class Table:
         missing values become ``Int64`` in pandas unless the frame given had another type.
         """
         check_process()
-        kind = self._origin.kind
+        kind: str = self._origin.kind
         if kind in ("file", "csv"):
             kind = "pandas" if find_spec("pandas") else "polars"
         dtypes = self._origin.native_types(kind)
+
         if kind == "pandas":
-            pandas = import_module("pandas")
-            return pandas.DataFrame(
-                {n: self._in_pandas(pandas, n, dtypes.get(n)) for n in self.names}
-            )
+            return self._to_pandas(dtypes)
         if kind == "polars":
-            view = self._typed_view
-            return view.with_columns(
-                _in_polars(view[name], dtypes[name]) for name in self.names if name in dtypes
-            )
-        arrow, compute = self._typed_view.to_arrow(), import_module("pyarrow.compute")
-        columns = [_in_arrow(compute, arrow.column(n), dtypes.get(n)) for n in self.names]
-        return import_module("pyarrow").table(columns, names=self._frame.columns)
+            return self._to_polars(dtypes)
+        return self._to_arrow(dtypes)
+
+    def _to_pandas(self, dtypes: Mapping[str, Any]) -> Any:
+        """Return the rows as a frame of pandas, each column in a type if its values fit."""
+        pandas = import_module("pandas")
+        columns = {}
+        for name in self.names:
+            columns[name] = self._in_pandas(pandas, name, dtypes.get(name))
+        return pandas.DataFrame(columns)
+
+    def _to_polars(self, dtypes: Mapping[str, Any]) -> pl.DataFrame:
+        """Return the rows as a frame of polars, each column in a type if its values fit."""
+        view = self._typed_view
+        columns = []
+        for name in self.names:
+            if name in dtypes:
+                columns.append(_in_polars(view[name], dtypes[name]))
+        return view.with_columns(columns)
+
+    def _to_arrow(self, dtypes: Mapping[str, Any]) -> Any:
+        """Return the rows as a table of arrow, each column in a type if its values fit."""
+        pyarrow = import_module("pyarrow")
+        compute = import_module("pyarrow.compute")
+        table = self._typed_view.to_arrow()
+        columns = []
+        for name in self.names:
+            column = table.column(name)
+            columns.append(_in_arrow(compute, column, dtypes.get(name)))
+        return pyarrow.table(columns, names=self._frame.columns)
 
     def _in_pandas(self, pandas: Any, name: str, dtype: Any) -> Any:
-        """One column as a pandas series with a fresh index, of a type if its values fit."""
-        series = self._series(name)
+        """Return one column as a pandas series with a fresh index, of a type if its values fit."""
+        series = self._typed_column(name)
         if self.unit(name) is not None:
-            plain = pandas.Series(self.cells(name).to_numpy())
+            column = pandas.Series(self.cells(name).to_numpy())
         elif series.dtype == pl.String:
-            plain = _texts_in_pandas(pandas, series)
+            column = _texts_in_pandas(pandas, series)
         else:
-            values, mask = self.values(name), self.missing(name)
-            plain = pandas.Series(_masked(pandas, values, mask))
+            values = self.values(name)
+            column = pandas.Series(_masked(pandas, values, self.missing(name)))
+
         if dtype is not None:
+            # Generated values may not fit the type that the real ones had.
             with suppress(TypeError, ValueError, AttributeError):
-                return _restored(pandas, plain, dtype)
-        return plain
+                return _restored(pandas, column, dtype)
+        return column
 
     @classmethod
     def of_counts(cls, name: str, frame: pl.DataFrame) -> Table:
         """Make a table of one column from its values ``v``, each of which stands for ``n`` rows."""
-        times = frame["n"].cast(pl.Int64).to_numpy()
-        return cls(_normal([frame["v"].alias(name)]), _Origin(times=times))
+        row_counts = frame["n"].cast(pl.Int64).to_numpy()
+        values = frame["v"].alias(name)
+        return cls(_normal_frame([values]), _Origin(row_counts=row_counts))
 
     @classmethod
     def empty(
@@ -722,9 +949,14 @@ class Table:
         a time zone. Durations are seen as numbers of `units`. `to_native` makes such a frame, also
         of tables that are made like this one.
         """
-        schema = {name: _POLARS[python] for name, (python, _) in types.items()}
-        timed = {n: zone for n, zone in (zones or {}).items() if types[n][0] is datetime}
-        origin = _Origin(frame, types=types, zones=timed, units=units or {})
+        schema = {}
+        for name, (python_type, _) in types.items():
+            schema[name] = _POLARS_TYPES[python_type]
+        time_zones = {}
+        for name, zone in (zones or {}).items():
+            if schema[name] == DATETIME:
+                time_zones[name] = zone
+        origin = _Origin(frame, types=types, zones=time_zones, units=units or {})
         return cls(pl.DataFrame(schema=schema), origin)
 
     @classmethod
@@ -746,13 +978,20 @@ class Table:
             DataError: When lengths differ or values are of no usable type.
         """
         check_process()
-        series = [_series_of(name, values, mask) for name, (values, mask) in columns.items()]
-        if len(lengths := {len(one) for one in series}) > 1:
+        all_series = []
+        for name, (values, mask) in columns.items():
+            all_series.append(_series_of(name, values, mask))
+        lengths = {len(series) for series in all_series}
+        if len(lengths) > 1:
             raise DataError(f"columns have different lengths: {sorted(lengths)}")
-        origin = replace(like._origin, written={}, coded={}) if like else _Origin()
+
+        origin = _Origin()
+        if like is not None:
+            origin = replace(like._origin, text_columns={}, coded_columns={})
         if categories is not None:
-            origin = replace(origin, dtypes=_with_declared(origin.dtypes, categories))
-        return cls(_normal(series), origin)
+            dtypes = _with_declared(origin.dtypes, categories)
+            origin = replace(origin, dtypes=dtypes)
+        return cls(_normal_frame(all_series), origin)
 
     # What coding needs, vectorised here so that nothing else touches a dataframe library.
 
@@ -761,37 +1000,41 @@ class Table:
 
         A column that no row of JSON lines names has no value in any.
         """
-        cells = self._stored(name)
-        return cells.cast(pl.String) if cells.dtype == pl.Enum else cells
+        cells = self._stored_column(name)
+        if cells.dtype == pl.Enum:
+            return cells.cast(pl.String)
+        return cells
 
-    def _stored(self, name: str) -> pl.Series:
+    def _stored_column(self, name: str) -> pl.Series:
         """Return one column's cells as the table stores them: drawn texts as places in a list.
 
         A text takes 16 bytes a cell, a place among few texts one.
         """
         check_process()
-        if self._origin.keyed and name not in self.names:
+        if self._origin.has_keys and name not in self.names:
             return pl.Series(name, [None] * self.num_rows, dtype=pl.String)
-        _check_there(name, self.names)
+        _check_name(name, self.names)
         return self._frame[name]
 
     def value_labels(self, name: str) -> dict[str, str]:
         """Return what a file of SPSS, Stata or SAS calls a column's codes, by the codes' texts."""
-        coded = self._origin.coded.get(name)
+        coded = self._origin.coded_columns.get(name)
         if coded is None or not coded.variable.labels:
             return {}
-        codes = texts_of(pl.Series(list(coded.variable.labels)))
-        return dict(zip(codes.to_list(), coded.variable.labels.values(), strict=True))
+        labels = coded.variable.labels
+        code_texts = texts_of(pl.Series(list(labels))).to_list()
+        return dict(zip(code_texts, labels.values(), strict=True))
 
     def declared_missing(self, name: str) -> tuple[str, ...]:
         """Return the codes, and ranges, that SPSS takes for missing; their cells are missing."""
-        coded = self._origin.coded.get(name)
+        coded = self._origin.coded_columns.get(name)
         return () if coded is None else coded.variable.missing
 
     def decimal(self, name: str) -> str:
         """Return the mark before decimals of a column's numbers, as it is declared."""
-        if (written := self._origin.written.get(name)) is not None:
-            return written.decimal
+        column = self._origin.text_columns.get(name)
+        if column is not None:
+            return column.decimal
         return self.dialect.decimal if self.dialect else "."
 
     def labels(self, name: str, kind: type) -> pl.Series:
@@ -802,10 +1045,12 @@ class Table:
         """
         cells = self.cells(name)
         if kind is str:
-            coded = self._origin.coded.get(name)
+            coded = self._origin.coded_columns.get(name)
             return texts_of(cells) if coded is None else coded.texts(cells)
+        if kind is bool and cells.dtype == pl.Boolean:
+            return cells
         if kind is bool:
-            return cells if cells.dtype == pl.Boolean else flags_of(texts_of(cells))
+            return flags_of(texts_of(cells))
         if kind is int and cells.dtype in WHOLE:
             return cells.cast(pl.Int64)
         if kind is float:
@@ -814,7 +1059,7 @@ class Table:
         return values.set(~is_whole, None)
 
     def holds_whole(self, name: str) -> bool:
-        """Whether a column's type holds whole numbers alone."""
+        """Return whether a column's type holds whole numbers alone."""
         return self.cells(name).dtype in WHOLE
 
     def whole_numbers(self, name: str, form: str | None = None) -> tuple[pl.Series, pl.Series]:
@@ -825,8 +1070,11 @@ class Table:
         cells = self.cells(name)
         if cells.dtype in WHOLE:
             return cells.cast(pl.Int64), cells.is_not_null()
-        is_plain = cells.dtype == pl.String and (form is None or form in UNITS)
-        return whole_numbers_of(self.numbers(name, form), cells if is_plain else None)
+
+        # Digits of plain text may be more than a double holds; a form has other marks in them.
+        is_plain = form is None or form in UNITS
+        exact_texts = cells if is_plain and cells.dtype == pl.String else None
+        return whole_numbers_of(self.numbers(name, form), exact_texts)
 
     def numbers(self, name: str, form: str | None = None) -> pl.Series:
         """Return the number in each cell as float64; null where a cell holds no number.
@@ -836,9 +1084,11 @@ class Table:
         """
         cells = self.cells(name)
         if cells.dtype == pl.String:
-            return numbers_of(cells, None if form in UNITS else form, self.decimal(name))
+            text_form = None if form in UNITS else form
+            return numbers_of(cells, text_form, self.decimal(name))
         if cells.dtype == DURATION:
-            return durations_in(cells, form if form in UNITS else "seconds")
+            unit = form if form in UNITS else "seconds"
+            return durations_in(cells, unit)
         if cells.dtype in WHOLE or cells.dtype == pl.Float64:
             return cells.cast(pl.Float64)
         return pl.Series(name, [None] * len(cells), dtype=pl.Float64)
@@ -852,11 +1102,15 @@ class Table:
         cells = self.cells(name)
         if cells.dtype == DATETIME:
             return cells
+
         has_digits = cells.dtype in WHOLE or cells.dtype == pl.Float64
         if cells.dtype == pl.String or (has_digits and pattern is not None):
-            text = texts_of(cells)
-            times = times_of(text, pattern)
-            return times.fill_null(times_of(text)) if self._origin.is_sheet else times
+            texts = texts_of(cells)
+            times = times_of(texts, pattern)
+            # Excel's own dates are ISO-8601 text here, beside those that were typed as text.
+            if self._origin.is_sheet:
+                times = times.fill_null(times_of(texts))
+            return times
         return pl.Series(name, [None] * len(cells), dtype=DATETIME)
 
     def lookup(self, name: str, categories: Sequence[Any]) -> np.ndarray:
@@ -868,16 +1122,23 @@ class Table:
         kind = type(categories[0])
         labels = self.labels(name, kind)
         codes = _places(labels, categories)
-        if codes.min() in range(len(categories)):  # all are among the categories
+        # All are among the categories: none is missing, and none needs a second look.
+        if codes.min() in range(len(categories)):
             return codes.to_numpy(writable=True)
+
         if kind is str:
             stripped = [category.strip() for category in categories]
+            are_distinct = len(set(stripped)) == len(stripped)
             is_unknown = (codes == -2) & labels.is_not_null()
-            if is_unknown.any() and len(set(stripped)) == len(stripped):
-                codes = codes.set(is_unknown, None)
-                codes = codes.fill_null(_places(labels.str.strip_chars(), stripped))
-        is_missing = self.cells(name).is_null() | (labels.is_nan() if kind is float else False)
-        return np.where(is_missing.fill_null(False).to_numpy(), np.int32(-1), codes.to_numpy())
+            if is_unknown.any() and are_distinct:
+                stripped_codes = _places(labels.str.strip_chars(), stripped)
+                codes = codes.set(is_unknown, None).fill_null(stripped_codes)
+
+        is_missing = self.cells(name).is_null()
+        if kind is float:
+            is_missing = is_missing | labels.is_nan()
+        missing_mask = is_missing.fill_null(False).to_numpy()
+        return np.where(missing_mask, np.int32(-1), codes.to_numpy())
 
     def integers(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 and its mask of missing; SchemaError unless all are whole.
@@ -887,9 +1148,12 @@ class Table:
         numbers = self._required_numbers(name, "whole numbers", form)
         values, is_whole = self.whole_numbers(name, form)
         is_missing = numbers.is_null()
-        is_wild = numbers.is_infinite() & ~is_missing
+        is_infinite = numbers.is_infinite() & ~is_missing
         is_broken = ~is_whole & ~is_missing
-        check_numbers(name, *(self.rows_of(bad.to_numpy()) for bad in (is_wild, is_broken)))
+
+        infinite_rows = self.rows_of(is_infinite.to_numpy())
+        broken_rows = self.rows_of(is_broken.to_numpy())
+        check_numbers(name, infinite_rows, broken_rows)
         return values.fill_null(0).to_numpy(), is_missing.to_numpy()
 
     def floats(self, name: str, form: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -898,7 +1162,8 @@ class Table:
         Text is read as `forms.number_form` of `form` says.
         """
         numbers = self._required_numbers(name, "numbers", form)
-        return numbers.fill_null(0.0).to_numpy(), numbers.is_null().to_numpy()
+        is_missing = numbers.is_null().to_numpy()
+        return numbers.fill_null(0.0).to_numpy(), is_missing
 
     def datetimes(self, name: str, pattern: str | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return one column as int64 microseconds since 1970 (UTC), and its mask of missing.
@@ -908,10 +1173,10 @@ class Table:
         Raises:
             SchemaError: When values are no datetimes, or text does not follow the format.
         """
-        cells, times = self.cells(name), self.times(name, pattern)
-        is_missing = cells.is_null().to_numpy()
-        wrong = self.rows_of(times.is_null().to_numpy() & ~is_missing)
-        self.check_times(name, wrong, pattern)
+        times = self.times(name, pattern)
+        is_missing = self.cells(name).is_null().to_numpy()
+        is_unread = times.is_null().to_numpy() & ~is_missing
+        self.check_times(name, self.rows_of(is_unread), pattern)
         return times.cast(pl.Int64).fill_null(0).to_numpy(), is_missing
 
     def check_times(self, name: str, wrong: int, pattern: str | None) -> None:
@@ -932,46 +1197,61 @@ class Table:
         With a kind, each cell is read as a value of it, see `labels`; text without the blanks
         around it. Cells that are no such value are left out.
         """
-        series = self._series(name) if kind is None else self.labels(name, kind)
-        series = series.str.strip_chars() if kind is str else series
-        series = series.fill_nan(None) if series.dtype == pl.Float64 else series
-        series = series.drop_nulls().rename("value")
-        table = series.value_counts(name="count").sort("count", "value", descending=[True, False])
+        series = self._typed_column(name) if kind is None else self.labels(name, kind)
+        if kind is str:
+            series = series.str.strip_chars()
+        if series.dtype == pl.Float64:
+            series = series.fill_nan(None)
+
+        values = series.drop_nulls().rename("value")
+        table = values.value_counts(name="count")
+        table = table.sort("count", "value", descending=[True, False])
         return table["value"].to_list(), table["count"].to_list()
 
     def text_counts(self, name: str) -> dict[str, int]:
         """Return a text column's distinct values, without spaces around them, and counts."""
-        series = self._series(name).drop_nulls().str.strip_chars().rename("value")
-        table = series.value_counts(sort=True, name="count")
-        return dict(zip(table["value"].to_list(), table["count"].to_list(), strict=True))
+        texts = self._typed_column(name).drop_nulls().str.strip_chars()
+        table = texts.rename("value").value_counts(sort=True, name="count")
+        values = table["value"].to_list()
+        counts = table["count"].to_list()
+        return dict(zip(values, counts, strict=True))
 
     def row_keys(self, names: Sequence[str]) -> NDArray[np.uint64]:
         """Return a hash of each row's values in some columns, the same in every table."""
-        numbers = (*WHOLE, pl.Float64, pl.Boolean)
-        alike = [
-            series.cast(pl.Float64) if series.dtype in numbers else series.cast(pl.String)
-            for series in map(self._series, names)
-        ]
-        return pl.DataFrame(alike).hash_rows(seed=0).to_numpy()
+        # One type for all numbers, so that 1 and 1.0 of two tables have the same hash.
+        number_types = (*WHOLE, pl.Float64, pl.Boolean)
+        columns = []
+        for name in names:
+            series = self._typed_column(name)
+            if series.dtype in number_types:
+                columns.append(series.cast(pl.Float64))
+            else:
+                columns.append(series.cast(pl.String))
+        return pl.DataFrame(columns).hash_rows(seed=0).to_numpy()
 
     def unread(self, name: str, form: str | None = None) -> np.ndarray:
         """Return rows with a text that is no number, plainly or in a form, or an infinite one."""
-        series = self._series(name)
+        series = self._typed_column(name)
         if series.dtype != pl.String:
-            return np.flatnonzero(self.finite(name).missing(name) & ~self.missing(name))
-        form = None if form in UNITS else form
-        numbers = numbers_of(series, form, self.decimal(name))
-        return np.flatnonzero((series.is_not_null() & numbers.is_null()).to_numpy())
+            is_infinite = self.finite(name).missing(name) & ~self.missing(name)
+            return np.flatnonzero(is_infinite)
+        text_form = None if form in UNITS else form
+        numbers = numbers_of(series, text_form, self.decimal(name))
+        is_unread = series.is_not_null() & numbers.is_null()
+        return np.flatnonzero(is_unread.to_numpy())
 
     @property
     def _view(self) -> pl.DataFrame:
         """The rows as whoever has no schema sees them, each column in one type."""
-        return pl.DataFrame([self._series(name) for name in self.names])
+        return pl.DataFrame([self._typed_column(name) for name in self.names])
 
     @property
     def _typed_view(self) -> pl.DataFrame:
         """The same, with durations as such and not as numbers."""
-        durations = [self.cells(name) for name in self.names if self.unit(name) is not None]
+        durations = []
+        for name in self.names:
+            if self.unit(name) is not None:
+                durations.append(self.cells(name))
         return self._view.with_columns(durations)
 
     def unit(self, name: str) -> str | None:
@@ -983,32 +1263,37 @@ class Table:
         cells = self.cells(name)
         if cells.dtype != DURATION:
             return None
-        if (declared := self._origin.units.get(name)) is not None:
-            return declared
+        declared_unit = self._origin.units.get(name)
+        if declared_unit is not None:
+            return declared_unit
         return _whole_unit(cells)
 
-    def _series(self, name: str) -> pl.Series:
-        """One column in the type that all cells of its source fit."""
+    def _typed_column(self, name: str) -> pl.Series:
+        """Return one column in the type that all cells of its source fit."""
         cells = self.cells(name)
         if cells.dtype == DURATION:
-            unit = self.unit(name) or "seconds"
-            if name not in self._seen:
+            if name not in self._typed_columns:
+                unit = self.unit(name) or "seconds"
                 numbers = durations_in(cells, unit)
-                is_whole = bool((numbers == numbers.round()).all())
-                self._seen[name] = numbers.cast(pl.Int64) if is_whole else numbers
-            return self._seen[name]
-        source = self._origin.written.get(name) or self._origin.coded.get(name)
-        if source is None:
+                if (numbers == numbers.round()).all():
+                    numbers = numbers.cast(pl.Int64)
+                self._typed_columns[name] = numbers
+            return self._typed_columns[name]
+
+        text_column = self._origin.text_columns.get(name)
+        source_column = text_column or self._origin.coded_columns.get(name)
+        if source_column is None:
             return cells
-        if name not in self._seen:
-            self._seen[name] = source.seen(cells)
-        return self._seen[name]
+        if name not in self._typed_columns:
+            self._typed_columns[name] = source_column.typed(cells)
+        return self._typed_columns[name]
 
     def _required_numbers(self, name: str, wanted: str, form: str | None) -> pl.Series:
-        """One column's numbers, null where a value is missing; SchemaError for anything else."""
-        cells, numbers = self.cells(name), self.numbers(name, form)
-        is_unread = numbers.is_null() & cells.is_not_null()
-        self.check_read(name, self.rows_of(is_unread.to_numpy()), wanted, form)
+        """Return one column's numbers, null where a value is missing; SchemaError for others."""
+        numbers = self.numbers(name, form)
+        is_unread = numbers.is_null() & self.cells(name).is_not_null()
+        unread_rows = self.rows_of(is_unread.to_numpy())
+        self.check_read(name, unread_rows, wanted, form)
         return numbers.fill_nan(None)
 
     def check_read(self, name: str, wrong: int, wanted: str, form: str | None) -> None:
@@ -1016,30 +1301,36 @@ class Table:
         if not wrong:
             return
         if self.cells(name).dtype == pl.String:
-            written = f" written like {form!r}" if form and form not in UNITS else ""
+            form_text = ""
+            if form and form not in UNITS:
+                form_text = f" written like {form!r}"
             raise SchemaError(
                 f"column {name!r}: {count_of(wrong, 'row holds', 'rows hold')} text, but the "
-                f"schema says {wanted}{written}; correct it, or list it in missing_values"
+                f"schema says {wanted}{form_text}; correct it, or list it in missing_values"
             )
         raise SchemaError(f"column {name!r} holds {self.kind(name)}, but the schema says {wanted}")
 
 
 def _objects(series: pl.Series) -> np.ndarray:
-    """A column of text as an array of objects, None where missing.
+    """Return a column of text as an array of objects, None where missing.
 
     Equal texts are one object where they are few, which saves most of the memory.
     """
-    distinct = series.drop_nulls().unique().to_list()
-    if not distinct or len(distinct) * 8 > len(series):
+    distinct_texts = series.drop_nulls().unique().to_list()
+    has_few_texts = len(distinct_texts) * 8 <= len(series)
+    if not distinct_texts or not has_few_texts:
         return np.array(series.to_list(), dtype=object)
-    places = _places(series, distinct).to_numpy()
-    texts = np.array([*distinct, None], dtype=object)
-    found: np.ndarray = texts[np.where(places < 0, len(distinct), places)]
-    return found
+
+    objects = np.array([*distinct_texts, None], dtype=object)
+    places = _places(series, distinct_texts).to_numpy()
+    # A missing text has no place: it becomes the None behind the last one.
+    object_places = np.where(places < 0, len(distinct_texts), places)
+    column: np.ndarray = objects[object_places]
+    return column
 
 
 def _places(labels: pl.Series, categories: Sequence[Any]) -> pl.Series:
-    """Each label's position among categories, as int32; -2 where it is not among them."""
+    """Return each label's position among categories, as int32; -2 where it is not among them."""
     return labels.replace_strict(
         pl.Series(list(categories), dtype=labels.dtype),
         pl.Series(range(len(categories)), dtype=pl.Int32),
@@ -1077,17 +1368,17 @@ def read(
         query: A SELECT instead. Rows are in its order.
         columns: Which columns to take, in this order; all when None.
         separator: What divides the fields of a CSV; decided from the file when None.
-        encoding: Of its characters; UTF-8 when None, or UTF-16 if the file begins with its mark.
-            Bytes that are not in it become U+FFFD, and a warning is logged; `encoding_of` guesses
-            which one it is.
+        encoding: The encoding of its characters; UTF-8 when None, or UTF-16 if the file begins
+            with its mark. Bytes that are not in it become U+FFFD, and a warning is logged;
+            `encoding_of` guesses which one it is.
         header: Whether its first line has names; decided from the file when None.
         decimal: The mark before decimals.
         missing: Texts that stand for a missing value in every column.
         short_lines: Whether a line may leave off empty fields at its end, as Excel writes some.
         skip: How many lines lie above the names; decided from the file when None.
             `Table.dialect` holds all seven as they were used.
-        names: Of the columns, as a schema has them: the separator and the line of names of a CSV
-            are then found by these, and no row has a say in it.
+        names: The columns' names, as a schema has them: the separator and the line of names of a
+            CSV are then found by these, and no row has a say in it.
 
     Returns:
         The table. Text stays text; a pandas index is dropped.
@@ -1105,11 +1396,20 @@ def read(
     check_process()
     if table or query:
         source = Database(str(source), table, query)
-    asked = Dialect(
-        separator, encoding, header, decimal, tuple(missing), short_lines, skip, tuple(names)
+    dialect = Dialect(
+        separator=separator,
+        encoding=encoding,
+        header=header,
+        decimal=decimal,
+        missing=tuple(missing),
+        short_lines=short_lines,
+        skip=skip,
+        names=tuple(names),
     )
-    found = _read(source, asked, columns)
-    return found if columns is None else found.select(columns)
+    whole_table = _read(source, dialect, columns)
+    if columns is None:
+        return whole_table
+    return whole_table.select(columns)
 
 
 @dataclass(frozen=True)
@@ -1122,33 +1422,35 @@ class ParquetFile:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names, in order."""
-        return self.columns or tuple(self._lazy.collect_schema().names())
+        if self.columns:
+            return self.columns
+        return tuple(self._lazy_frame.collect_schema().names())
 
     @cached_property
     def num_rows(self) -> int:
         """How many rows there are, as the file says."""
-        return int(self._lazy.select(pl.len()).collect().item())
+        return int(self._lazy_frame.select(pl.len()).collect().item())
 
     @property
-    def _lazy(self) -> pl.LazyFrame:
+    def _lazy_frame(self) -> pl.LazyFrame:
         try:
-            lazy, _ = _scanned(self.path, Dialect())
+            lazy, _ = _scan(self.path, Dialect())
+            # Files of a folder that do not fit each other are noticed only now.
             lazy.collect_schema()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise unreadable(self.path, error) from None
         return lazy
 
     def select(self, names: Sequence[str]) -> ParquetFile:
-        """The same rows, some columns."""
+        """Return the same rows, some columns."""
         return replace(self, columns=tuple(names))
 
     def batches(self) -> Iterator[Table]:
-        """The rows in their order, a million at a time; one empty table if the file has no row."""
-        yield from (
-            read_batches(self.path, _BATCH, columns=self.columns)
-            if self.num_rows
-            else [rows_of(self, 0)]
-        )
+        """Yield the rows in order, a million at a time; one empty table if the file has no row."""
+        if self.num_rows:
+            yield from read_batches(self.path, _BATCH_ROWS, columns=self.columns)
+        else:
+            yield rows_of(self, 0)
 
 
 Unread = Database | ParquetFile
@@ -1161,9 +1463,10 @@ def unread(source: Any) -> Unread | None:
         return source
     if isinstance(source, str) and re.match(r"\w+://", source):
         raise InputError(f"{source}: give Database(address, table=...) or (address, query=...)")
-    path = isinstance(source, str | os.PathLike)
-    file = table_file(source) if path else None
-    return ParquetFile(file) if file and file_kind(file) == ".parquet" else None
+    if not isinstance(source, str | os.PathLike):
+        return None
+    file = table_file(source)
+    return ParquetFile(file) if file_kind(file) == ".parquet" else None
 
 
 def rows_of(source: Table | Unread, most: int) -> Table:
@@ -1175,11 +1478,15 @@ def rows_of(source: Table | Unread, most: int) -> Table:
         return source
     if most:
         share = most / max(source.num_rows, 1)
-        return sampled(source, share, bytes(32)) if share < 1 else read(source)
+        if share >= 1:
+            return read(source)
+        fixed_secret = bytes(32)
+        return sampled(source, share, fixed_secret)
     if isinstance(source, Database):
-        return Table(_normal(source.read(0)), _Origin())
-    rows = source._lazy.select(source.names).head(0).collect()
-    return Table(_normal(rows), _Origin(zones=_zones(rows.schema)))
+        return Table(_normal_frame(source.read(0)), _Origin())
+    no_rows = source._lazy_frame.select(source.names).head(0).collect()
+    zones = _zones(no_rows.schema)
+    return Table(_normal_frame(no_rows), _Origin(zones=zones))
 
 
 def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
@@ -1197,22 +1504,37 @@ def sampled(source: Table | Unread, share: float, secret: bytes) -> Table:
     place (NIST 2015, FIPS 202 and 180-4).
     """
     if isinstance(source, Database):
-        return Table(_normal(source.read(share, secret)), _Origin(drawn_of=source.num_rows))
-    kept, start, origin = [], 0, _Origin()
-    for piece in [source] if isinstance(source, Table) else source.batches():
-        kept.append(piece._frame.filter(_drawn(secret, start, piece.num_rows, share)))
-        start += piece.num_rows
+        drawn_rows = _normal_frame(source.read(share, secret))
+        return Table(drawn_rows, _Origin(source_rows=source.num_rows))
+
+    pieces = [source] if isinstance(source, Table) else source.batches()
+    drawn_frames = []
+    first_row = 0
+    origin = _Origin()
+    for piece in pieces:
+        is_drawn = _drawn_mask(secret, first_row, piece.num_rows, share)
+        drawn_frames.append(piece._frame.filter(is_drawn))
+        first_row += piece.num_rows
         origin = piece._origin
-    return Table(pl.concat(kept), replace(origin, drawn_of=start))
+    drawn_rows = pl.concat(drawn_frames)
+    return Table(drawn_rows, replace(origin, source_rows=first_row))
 
 
-def _drawn(secret: bytes, start: int, count: int, share: float) -> pl.Series:
-    """Which of the rows from `start` on are drawn."""
-    first, last = start // _BLOCK, (start + count) // _BLOCK
-    blocks = (secret + block.to_bytes(8, "big") for block in range(first, last + 1))
-    bits = b"".join(shake_256(block).digest(8 * _BLOCK) for block in blocks)
-    words = np.frombuffer(bits, "<u8")[start - first * _BLOCK :][:count]
-    return pl.Series(words < np.uint64(int(share * 2**64)))
+def _drawn_mask(secret: bytes, first_row: int, num_rows: int, share: float) -> pl.Series:
+    """Return which of the rows from `first_row` on are drawn."""
+    # A row's word depends on its place alone, so blocks begin at fixed places in the table.
+    first_block = first_row // _BLOCK_ROWS
+    last_block = (first_row + num_rows) // _BLOCK_ROWS
+    digests = []
+    for block in range(first_block, last_block + 1):
+        message = secret + block.to_bytes(8, "big")
+        digests.append(shake_256(message).digest(8 * _BLOCK_ROWS))
+    words = np.frombuffer(b"".join(digests), "<u8")
+
+    # A word of 64 bits is below this bound with probability `share`.
+    bound = np.uint64(int(share * 2**64))
+    offset = first_row - first_block * _BLOCK_ROWS
+    return pl.Series(words[offset:][:num_rows] < bound)
 
 
 def read_batches(
@@ -1241,179 +1563,299 @@ def _batches(
     file: Path, batch_rows: int, columns: Sequence[str] | None, dialect: Dialect
 ) -> Iterator[Table]:
     try:
-        lazy, origin = _scanned(file, dialect)
+        lazy, origin = _scan(file, dialect)
         if columns is not None:
             lazy = lazy.select(list(columns))
-        for frame in lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True):
-            yield Table(_normal(_blank(frame, origin)), origin)
+        frames = lazy.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True)
+        for frame in frames:
+            yield Table(_normal_frame(_blanked_columns(frame, origin)), origin)
     except _UNREADABLE as error:
         raise unreadable(file, error) from None
 
 
-def _scanned(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
+def _scan(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
+    """Return a file's rows, not yet read where that is possible, and what they come from."""
     kind = file_kind(file)
     if kind == ".parquet":
-        lazy = pl.scan_parquet(file / "**/*.parquet" if file.is_dir() else file)
+        pattern = file / "**/*.parquet" if file.is_dir() else file
+        lazy = pl.scan_parquet(pattern)
         return lazy, _Origin(zones=_zones(lazy.collect_schema()))
+
     if kind == _EXCEL:
-        sheet, types = _sheet(file, asked)
+        sheet, types = _sheet(file, requested)
         return sheet.lazy(), _Origin("csv", file_types=types)
-    if kind in (".jsonl", ".ndjson"):
+
+    if kind in _JSON_LINES:
         types = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
-        texts = dict.fromkeys(types, pl.String)
-        origin = _Origin(keyed=True, file_types=_plain_types(types))
-        return pl.scan_ndjson(file, schema=texts), origin
+        # Scanned again as text: a value is then read by itself, whatever the others are.
+        text_types = dict.fromkeys(types, pl.String)
+        origin = _Origin(has_keys=True, file_types=_plain_types(types))
+        return pl.scan_ndjson(file, schema=text_types), origin
+
     if kind in PROGRAMS:
-        parsed = read_statistical(file, kind, encoding=asked.encoding)
+        parsed = read_statistical(file, kind, encoding=requested.encoding)
         check_names(parsed.frame.columns, repr(str(file)))
-        cells = parsed.frame.get_columns()
-        coded = {one.name: _Coded(one, parsed.variables[one.name]) for one in cells}
-        return parsed.frame.lazy(), _Origin(coded=coded)
-    if kind not in _TEXT:
+        coded_columns = {}
+        for cells in parsed.frame.get_columns():
+            variable = parsed.variables[cells.name]
+            coded_columns[cells.name] = _CodedColumn(cells, variable)
+        return parsed.frame.lazy(), _Origin(coded_columns=coded_columns)
+
+    if kind not in _TEXT_FILES:
         lazy = pl.scan_ipc(file)
         return lazy, _Origin(zones=_zones(lazy.collect_schema()))
-    return _scanned_text(file, asked)
+    return _scan_text(file, requested)
 
 
-def _scanned_text(file: Path, asked: Dialect) -> tuple[pl.LazyFrame, _Origin]:
-    names, found = csv_header(file, asked)
-    head = _bytes(file, _HEAD)
-    end = "\r" if b"\r" in head and b"\n" not in head else "\n"
-    scan = partial(pl.scan_csv, infer_schema=False, glob=False, has_header=bool(found.header))
-    scan = partial(scan, separator=found.separator or ",", eol_char=end, skip_lines=found.skip or 0)
-    source: Any = file
-    encoding = found.encoding or "utf-8"
-    if not file_kind(file).endswith(".zst") and _undecodable(file, encoding) is not None:
-        _log.warning(
-            "%s: some bytes are not in %s, and %r stands for them; %s",
-            file, encoding, _LOST, _advice(file),
-        )  # fmt: skip
-        source = BytesIO(_bytes(file).decode(encoding, "replace").encode())
-    elif codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
-        source = BytesIO(_bytes(file).decode(encoding).encode())
-    if (control := _control_in(file, encoding)) is not None:
-        _log.warning("%s", control)
+def _scan_text(file: Path, requested: Dialect) -> tuple[pl.LazyFrame, _Origin]:
+    """Return the rows of a text file, and how it is written; log what looks wrong."""
+    names, dialect = csv_header(file, requested)
+    encoding = dialect.encoding or "utf-8"
+    skip = dialect.skip or 0
+    head = _read_bytes(file, _HEAD_BYTES)
+    # Old programs of the Macintosh end lines with a carriage return alone.
+    line_end = "\n"
+    if b"\r" in head and b"\n" not in head:
+        line_end = "\r"
+    scan = partial(
+        pl.scan_csv,
+        infer_schema=False,
+        glob=False,
+        has_header=bool(dialect.header),
+        separator=dialect.separator or ",",
+        eol_char=line_end,
+        skip_lines=skip,
+    )
+
+    # Polars reads UTF-8 alone; anything else is decoded here.
+    source = _utf8_source(file, encoding)
+    control_byte = _control_byte_in(file, encoding)
+    if control_byte is not None:
+        _log.warning("%s", control_byte)
     hint = ""
-    if len(names) == 1 and asked.separator is None:
-        hint = _divided_by(head.decode(encoding, "replace").splitlines()[found.skip or 0 :])
+    if len(names) == 1 and requested.separator is None:
+        head_lines = head.decode(encoding, "replace").splitlines()
+        hint = _divided_by(head_lines[skip:])
     if hint:
         _log.warning("%s was read as one column: %s", file, hint)
-    lazy, blank = scan(source), frozenset[int]()
-    given = lazy.collect_schema().names()
-    if len(names) > 1 and lazy.select(pl.nth(len(names) - 1).null_count()).collect().item():
-        blank = _blank_lines(file, len(given), found)
-    if blank:
-        with TextIOWrapper(_opened(file), found.encoding, "replace", newline="") as lines:
-            kept = "".join(line for i, line in enumerate(lines, 1) if i not in blank)
-        lazy = scan(BytesIO(kept.encode()))
-    if (empty := given[len(names) :]) and not found.names:
-        held = lazy.select(pl.col(empty).str.strip_chars().ne("").any()).collect().row(0)
-        if any(held):
-            raise DataError(
-                f"column {len(names) + held.index(True) + 1} of {str(file)!r} has no name, and no "
-                "value in the first rows, but in others; name it, or delete what it holds"
-            )
-    blanks = tuple(sorted(blank))
-    origin = _Origin("csv", dialect=found, blank=blanks, empty=len(empty), hint=hint)
-    return lazy.select(pl.col(a).alias(b) for a, b in zip(given, names, strict=False)), origin
+
+    # Polars makes a row of a blank line. Only where the last column lacks a value can there be one.
+    lazy = scan(source)
+    all_names = lazy.collect_schema().names()
+    blank_lines = frozenset[int]()
+    if len(names) > 1:
+        last_column = pl.nth(len(names) - 1)
+        if lazy.select(last_column.null_count()).collect().item():
+            blank_lines = _blank_lines(file, len(all_names), dialect)
+    if blank_lines:
+        lazy = scan(_without_lines(file, dialect.encoding, blank_lines))
+
+    unnamed = all_names[len(names) :]
+    if unnamed and not dialect.names:
+        _check_unnamed(file, lazy, unnamed, len(names))
+    origin = _Origin(
+        "csv",
+        dialect=dialect,
+        blank_lines=tuple(sorted(blank_lines)),
+        num_unnamed=len(unnamed),
+        hint=hint,
+    )
+    named_columns = []
+    for file_name, name in zip(all_names, names, strict=False):
+        named_columns.append(pl.col(file_name).alias(name))
+    return lazy.select(named_columns), origin
+
+
+def _utf8_source(file: Path, encoding: str) -> Any:
+    """Return a text file, or its text as UTF-8 where it is in another encoding or not in it."""
+    # Polars decompresses a .zst file, and refuses what is not UTF-8 itself.
+    is_zst = file_kind(file).endswith(".zst")
+    if not is_zst and _decoding_error(file, encoding) is not None:
+        _log.warning(
+            "%s: some bytes are not in %s, and %r stands for them; %s",
+            file,
+            encoding,
+            _REPLACEMENT,
+            _encoding_advice(file),
+        )
+        text = _read_bytes(file).decode(encoding, "replace")
+        return BytesIO(text.encode())
+    if codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
+        text = _read_bytes(file).decode(encoding)
+        return BytesIO(text.encode())
+    return file
+
+
+def _without_lines(file: Path, encoding: str | None, blank_lines: Set[int]) -> BytesIO:
+    """Return a text file as UTF-8, without some lines, which are counted from 1."""
+    remaining_lines = []
+    with TextIOWrapper(_opened(file), encoding, "replace", newline="") as lines:
+        for number, line in enumerate(lines, 1):
+            if number not in blank_lines:
+                remaining_lines.append(line)
+    return BytesIO("".join(remaining_lines).encode())
+
+
+def _check_unnamed(file: Path, lazy: pl.LazyFrame, unnamed: Sequence[str], num_named: int) -> None:
+    """Raise DataError where a column at the end that has no name has a value in some row."""
+    is_filled = pl.col(unnamed).str.strip_chars().ne("").any()
+    are_filled = lazy.select(is_filled).collect().row(0)
+    if any(are_filled):
+        place = num_named + are_filled.index(True) + 1
+        raise DataError(
+            f"column {place} of {str(file)!r} has no name, and no "
+            "value in the first rows, but in others; name it, or delete what it holds"
+        )
 
 
 def _zones(types: Mapping[str, Any]) -> dict[str, str]:
-    """The time zones of columns of datetimes that have one."""
-    zoned = {name: getattr(dtype, "time_zone", None) for name, dtype in types.items()}
-    return {name: zone for name, zone in zoned.items() if zone}
+    """Return the time zones of columns of datetimes that have one."""
+    zones = {}
+    for name, dtype in types.items():
+        zone = getattr(dtype, "time_zone", None)
+        if zone:
+            zones[name] = zone
+    return zones
 
 
 def _read(source: Any, dialect: Dialect, columns: Sequence[str] | None) -> Table:
+    """Return the table of a source of any kind, see `read`."""
     if isinstance(source, Table):
         return source
     if isinstance(source, Database):
-        return Table(_normal(source.read()), _Origin())
+        return Table(_normal_frame(source.read()), _Origin())
     if isinstance(source, ParquetFile):
         return _read_file(source.path, dialect, source.columns)
     if isinstance(source, str | os.PathLike):
-        unread(source)  # refuses the address of a database alone
+        # Refuses the address of a database without a table.
+        unread(source)
         return _read_file(table_file(source), dialect, columns)
     if isinstance(source, pl.DataFrame):
-        frame = _normal(source.get_columns())
-        return Table(frame, _Origin("polars", dict(source.schema), units=_units_of(frame)))
+        frame = _normal_frame(source.get_columns())
+        origin = _Origin("polars", dict(source.schema), units=_units_of(frame))
+        return Table(frame, origin)
+
+    # Pandas and pyarrow are recognised by their names: they may not be installed.
     package = type(source).__module__.partition(".")[0]
     if package == "pandas" and type(source).__name__ == "DataFrame":
-        check_names(list(source.columns), "the frame")
-        series = [_series_of(n, *_from_pandas(source[n]), mixed=True) for n in source.columns]
-        frame = _normal(series)
-        return Table(frame, _Origin("pandas", dict(source.dtypes), units=_units_of(frame)))
+        return _read_pandas(source)
     if hasattr(source, "__arrow_c_stream__"):
-        check_names(list(getattr(source, "column_names", ())), "the frame")
-        kind: Literal["arrow", "polars"] = "arrow" if package == "pyarrow" else "polars"
-        dtypes = {one.name: one.type for one in source.schema} if kind == "arrow" else {}
-        frame = _normal(pl.DataFrame(source).get_columns())
-        return Table(frame, _Origin(kind, dtypes, units=_units_of(frame)))
+        return _read_arrow_stream(source, package)
     raise DataError(
         f"cannot read a {type(source).__name__}; give a path (.csv, .parquet) or a pandas, polars "
         "or arrow frame"
     )
 
 
+def _read_pandas(source: Any) -> Table:
+    """Return the table of a frame of pandas."""
+    check_names(list(source.columns), "the frame")
+    columns = []
+    for name in source.columns:
+        values, is_missing = _pandas_values(source[name])
+        columns.append(_series_of(name, values, is_missing, mixed=True))
+    frame = _normal_frame(columns)
+    origin = _Origin("pandas", dict(source.dtypes), units=_units_of(frame))
+    return Table(frame, origin)
+
+
+def _read_arrow_stream(source: Any, package: str) -> Table:
+    """Return the table of an arrow frame, or of a library's frame that arrow can read."""
+    check_names(list(getattr(source, "column_names", ())), "the frame")
+    kind: Literal["arrow", "polars"] = "polars"
+    dtypes = {}
+    if package == "pyarrow":
+        kind = "arrow"
+        dtypes = {column.name: column.type for column in source.schema}
+    frame = _normal_frame(pl.DataFrame(source).get_columns())
+    return Table(frame, _Origin(kind, dtypes, units=_units_of(frame)))
+
+
 def _read_file(file: Path, dialect: Dialect, columns: Sequence[str] | None) -> Table:
+    """Return the table of a file, of some columns or all."""
     try:
-        lazy, origin = _scanned(file, dialect)
+        lazy, origin = _scan(file, dialect)
         if columns is not None:
-            there = lazy.collect_schema().names()
+            file_names = lazy.collect_schema().names()
             for name in columns:
-                _check_there(name, there)
+                _check_name(name, file_names)
             lazy = lazy.select(*dict.fromkeys(columns))
-        raw = lazy.collect()
+        cells = lazy.collect()
     except _UNREADABLE as error:
         raise unreadable(file, error) from None
-    columns_read = _blank(raw, origin)
-    if origin.text or origin.keyed:
-        written = {
-            column.name: _Written(column, dialect.decimal, origin.file_types.get(column.name))
-            for column in columns_read
-            if column.dtype == pl.String
-        }
-        origin = replace(origin, written=written)
-    frame = _normal(columns_read)
+
+    blanked_columns = _blanked_columns(cells, origin)
+    if origin.is_text or origin.has_keys:
+        text_columns = {}
+        for column in blanked_columns:
+            if column.dtype == pl.String:
+                file_type = origin.file_types.get(column.name)
+                text_column = _TextColumn(column, dialect.decimal, file_type)
+                text_columns[column.name] = text_column
+        origin = replace(origin, text_columns=text_columns)
+    frame = _normal_frame(blanked_columns)
     return Table(frame, replace(origin, units=_units_of(frame)))
 
 
 def _units_of(frame: pl.DataFrame) -> dict[str, str]:
-    """The unit in which each column of durations is seen as numbers."""
-    return {one.name: _whole_unit(one) for one in frame.get_columns() if one.dtype == DURATION}
+    """Return the unit in which each column of durations is seen as numbers."""
+    units = {}
+    for column in frame.get_columns():
+        if column.dtype == DURATION:
+            units[column.name] = _whole_unit(column)
+    return units
 
 
 def _whole_unit(durations: pl.Series) -> str:
-    """The largest unit of which all durations are whole multiples, down to seconds."""
+    """Return the largest unit of which all durations are whole multiples, down to seconds."""
     micros = durations.drop_nulls().cast(pl.Int64)
-    if not (micros != 0).any():  # nothing says which
+    # A duration of 0 is a multiple of every unit.
+    if not (micros != 0).any():
         return "seconds"
-    units = ("days", "hours", "minutes")
-    return next((unit for unit in units if not (micros % UNITS[unit] != 0).any()), "seconds")
+    for unit in ("days", "hours", "minutes"):
+        if not (micros % UNITS[unit] != 0).any():
+            return unit
+    return "seconds"
 
 
-def _padded(text: pl.Series, decimal: str) -> int:
-    """The fewest decimals that a number has, zeros at the end among them; powers have none."""
-    values = text.filter(text.str.contains(r"^[^a-zA-Z]+$"))
-    tails = values.str.extract(rf"{re.escape(decimal)}(\d+)\s*$").fill_null("")
+def _padded(texts: pl.Series, decimal: str) -> int:
+    """Return the fewest decimals that a number has, zeros at the end among them.
+
+    Numbers with a power, such as 1e-3, do not count.
+    """
+    is_plain = texts.str.contains(r"^[^a-zA-Z]+$")
+    tail_pattern = rf"{re.escape(decimal)}(\d+)\s*$"
+    tails = texts.filter(is_plain).str.extract(tail_pattern).fill_null("")
     counts = tails.str.len_chars()
-    padded = counts.filter(tails.str.ends_with("0"))
-    return fewest_decimals({*counts.unique()}, {*padded.unique()})
+    zero_counts = counts.filter(tails.str.ends_with("0"))
+    return fewest_decimals({*counts.unique()}, {*zero_counts.unique()})
 
 
 def fewest_decimals(counts: Set[int], zeros: Set[int]) -> int:
-    """The fewest decimals of numbers that have so many, and of those that end with a zero.
+    """Return the fewest decimals that the numbers of a column are written with.
 
     Whole numbers without a mark are passed over where two or more are padded: 80 beside 80.50.
+
+    Args:
+        counts: How many decimals numbers have.
+        zeros: How many those have that end with a zero.
     """
-    shown = min(counts - {0}, default=0)
-    return min(MOST_DECIMALS, shown if shown in zeros - {1} else min(counts, default=0))
+    fewest = min(counts, default=0)
+    fewest_with_mark = min(counts - {0}, default=0)
+    # One decimal that is 0, as in 80.0, is how programs write a whole number in a double.
+    if fewest_with_mark in zeros - {1}:
+        fewest = fewest_with_mark
+    return min(MOST_DECIMALS, fewest)
 
 
 def decimals_of(numbers: NDArray[np.float64], most: int, bits: int) -> int | None:
-    """The fewest decimals, at most so many, that all numbers of so many bits have; else None."""
+    """Return the fewest decimals, at most so many, that all numbers of so many bits have.
+
+    None if they have more.
+    """
     largest = float(np.abs(numbers).max(initial=0.0))
     for decimals in range(most + 1):
+        # Beyond so many bits, a double has no place for the last decimal.
         if not largest * 10.0**decimals < 2.0**bits:
             break
         if (np.round(numbers, decimals) == numbers).all():
@@ -1421,20 +1863,22 @@ def decimals_of(numbers: NDArray[np.float64], most: int, bits: int) -> int | Non
     return None
 
 
-def _check_there(name: str, names: Sequence[str]) -> None:
+def _check_name(name: str, names: Sequence[str]) -> None:
+    """Raise DataError unless a table has a column of this name."""
     if name not in names:
         raise DataError(f"the table has no column {name!r}; it has {', '.join(names)}")
 
 
 def check_numbers(name: str, wild: int, wrong: int = 0) -> None:
     """Raise SchemaError where so many rows, if any, hold infinite numbers, or no whole number."""
-    for count, what in (
+    problems = (
         (wild, "infinite numbers; correct them, or leave them empty"),
         (wrong, "no whole number; declare it continuous, or round its values"),
-    ):
-        if count:
-            held = count_of(count, "row holds", "rows hold")
-            raise SchemaError(f"column {name!r}: {held} {what}")
+    )
+    for num_rows, problem in problems:
+        if num_rows:
+            rows_hold = count_of(num_rows, "row holds", "rows hold")
+            raise SchemaError(f"column {name!r}: {rows_hold} {problem}")
 
 
 def file_kind(path: Path) -> str:
@@ -1444,24 +1888,31 @@ def file_kind(path: Path) -> str:
     """
     if path.is_dir():
         return ".parquet"
-    return next((end for end in _FILES if stored(path).name.lower().endswith(end)), "")
+    name = stored(path).name.lower()
+    return next((end for end in _FILES if name.endswith(end)), "")
 
 
 def stored(path: Path) -> Path:
     """Return the file that a path names, without the sheet of an Excel file."""
-    name, mark, _ = str(path).partition(f"{_EXCEL}#")
-    return Path(name + _EXCEL) if mark and not path.is_file() else path
+    stem, mark, _ = str(path).partition(f"{_EXCEL}#")
+    # A file may have such a name itself.
+    if mark and not path.is_file():
+        return Path(stem + _EXCEL)
+    return path
 
 
 def rows_declared(path: Path) -> int | None:
     """Return how many rows a file of SPSS, Stata or SAS says that it has; None for any other."""
     kind = file_kind(path)
-    return names_and_rows(table_file(path), kind)[1] if kind in PROGRAMS else None
+    if kind not in PROGRAMS:
+        return None
+    _, num_rows = names_and_rows(table_file(path), kind)
+    return num_rows
 
 
 def is_text_file(path: Path) -> bool:
-    """Whether it is a CSV or a TSV, compressed or not."""
-    return file_kind(path) in _TEXT
+    """Return whether it is a CSV or a TSV, compressed or not."""
+    return file_kind(path) in _TEXT_FILES
 
 
 def table_file(path: str | os.PathLike[str]) -> Path:
@@ -1473,29 +1924,37 @@ def table_file(path: str | os.PathLike[str]) -> Path:
         parquet = " with .parquet files" if file.is_dir() else ""
         raise DataError(f"there is no file {str(file)!r}{parquet}; check the path")
     if not file_kind(file):
-        raise DataError(f"cannot read {file.name!r}: the name must end in {_KNOWN_FILES}")
+        raise DataError(f"cannot read {file.name!r}: the name must end in {_FILES_IN_ERRORS}")
     return file
 
 
 def unreadable(file: Path, error: Exception) -> DataError:
-    """Say why a file cannot be read, without the reader's own message, which quotes CSV lines."""
-    why = getattr(error, "strerror", None) or _first_line(error)
+    """Return an error that says why a file cannot be read.
+
+    It goes without the reader's own message where that quotes lines of a CSV.
+    """
+    reason = getattr(error, "strerror", None) or _first_line(error)
     if is_text_file(file) and not isinstance(error, OSError):
-        if isinstance(error, UnicodeError) or "utf" in why.lower():
-            why = "it is not in the encoding that was given; leave it out, or name another"
-            if file_kind(file).endswith(".zst"):
-                why = "text in a .zst file must be UTF-8, and this is not; store it so, or as .gz"
-        elif "more fields" in why:
-            why = (
-                "a line has more fields than the first one; put values that hold the separator in "
-                f"quotes, and delete lines above the names, such as a title, {_SKIP}"
-            )
-        else:
-            why = "a line cannot be parsed; look for a quotation mark that is not closed"
+        reason = _text_reason(file, error, reason)
     elif file.is_dir() and isinstance(error, pl.exceptions.SchemaError):
-        why = why.partition(", hint")[0]
-        why = f"its files must have the same columns, of the same types ({why})"
-    return DataError(f"cannot read {str(file)!r} as a table: {why}")
+        # What polars suggests behind it are arguments that a user cannot give here.
+        mismatch = reason.partition(", hint")[0]
+        reason = f"its files must have the same columns, of the same types ({mismatch})"
+    return DataError(f"cannot read {str(file)!r} as a table: {reason}")
+
+
+def _text_reason(file: Path, error: Exception, message: str) -> str:
+    """Return why a text file cannot be read, without any of its text."""
+    if isinstance(error, UnicodeError) or "utf" in message.lower():
+        if file_kind(file).endswith(".zst"):
+            return "text in a .zst file must be UTF-8, and this is not; store it so, or as .gz"
+        return "it is not in the encoding that was given; leave it out, or name another"
+    if "more fields" in message:
+        return (
+            "a line has more fields than the first one; put values that hold the separator in "
+            f"quotes, and delete lines above the names, such as a title, {_SKIP_ADVICE}"
+        )
+    return "a line cannot be parsed; look for a quotation mark that is not closed"
 
 
 def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
@@ -1504,14 +1963,19 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
     Of a text file no more than the head is read.
     """
     file = table_file(path)
+    kind = file_kind(file)
     try:
         if is_text_file(file):
-            return tuple(csv_header(file, dialect)[0])
-        if file_kind(file) in PROGRAMS:
-            return tuple(names_and_rows(file, file_kind(file), dialect.encoding)[0])
-        lazy, origin = _scanned(file, dialect)
+            names, _ = csv_header(file, dialect)
+            return tuple(names)
+        if kind in PROGRAMS:
+            names, _ = names_and_rows(file, kind, dialect.encoding)
+            return tuple(names)
+
+        lazy, origin = _scan(file, dialect)
         names = lazy.collect_schema().names()
-        if origin.keyed and dialect.names:  # a key that one line alone has is no column
+        # A key that one line alone has is no column.
+        if origin.has_keys and dialect.names:
             names = [name for name in names if name in dialect.names]
         return tuple(names)
     except _UNREADABLE as error:
@@ -1521,193 +1985,360 @@ def names_in(path: str | os.PathLike[str], dialect: Dialect) -> tuple[str, ...]:
 # How a text file is written
 
 
-def csv_header(file: Path, asked: Dialect | None = None) -> tuple[list[str], Dialect]:
-    """Return a text file's column names, and how it is written: as asked, or as it seems to be.
+def csv_header(file: Path, requested: Dialect | None = None) -> tuple[list[str], Dialect]:
+    """Return a text file's column names, and how it is written: as requested, or as it seems to be.
 
     Raises:
         DataError: When it is empty, its encoding cannot be decided, or a name repeats.
     """
-    asked = asked or Dialect()
-    encoding = asked.encoding or _marked_encoding(file)
-    data = _bytes(file, _HEAD)
-    if asked.encoding is None and encoding == "utf-8" and any(_has_zeros(data)):
+    requested = requested or Dialect()
+    encoding = requested.encoding or _marked_encoding(file)
+    data = _read_bytes(file, _HEAD_BYTES)
+    is_assumed = requested.encoding is None and encoding == "utf-8"
+    if is_assumed and any(_has_zeros(data)):
         raise _undecided(file)
-    head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
-    lines = head.removeprefix("\ufeff").splitlines(keepends=True)
-    lines = lines[: len(lines) - (len(head) > 1 and len(lines) > 1 and head[-1] not in "\r\n")]
-    asked = _by_names(lines, asked)
-    skipped = _lines_above(lines, asked) if asked.skip is None else asked.skip
-    title, lines = "".join(lines[:skipped]), lines[skipped:]
-    above = title.count("\n") or skipped  # a mark that ends a line for Python alone is none here
+    lines = _head_lines(data, encoding)
+
+    dialect = _by_names(lines, requested)
+    skipped_lines = dialect.skip
+    if skipped_lines is None:
+        skipped_lines = _lines_above(lines, dialect)
+    title = "".join(lines[:skipped_lines])
+    lines = lines[skipped_lines:]
+    # A mark that ends a line for Python alone, such as a form feed, does not count here.
+    num_above = title.count("\n") or skipped_lines
     if not "".join(lines).strip():
         raise DataError(f"{str(file)!r} is empty; it needs a first line of column names")
-    separator = asked.separator or _separator(lines)
-    rows = [row for row in csv.reader(lines[:_HEAD_ROWS], delimiter=separator) if row]
-    header = _has_header(rows) if asked.header is None else asked.header
-    first = rows[0] if header else [""] * len(rows[0])
-    names = [name if name.strip() else f"column_{i + 1}" for i, name in enumerate(first)]
-    there = sum(map(bool, map(str.strip, first)))
-    named = [first] if asked.names else rows  # a row's value names no column that a schema lacks
-    filled = [i + 1 for row in named for i, text in enumerate(row) if text.strip()]
-    names = names[: max(filled, default=len(names))] if header else names
-    if header and asked.header is None and 2 * there < len(names) > 2:
-        raise DataError(
-            f"line {above + 1} of {str(file)!r} names {there} of {len(names)} columns: delete "
-            f"lines above the names, such as a title, {_SKIP}; or give --header (header=True) if "
-            "these are all names"
-        )
+
+    separator = dialect.separator or _separator(lines)
+    reader = csv.reader(lines[:_HEAD_ROWS], delimiter=separator)
+    rows = [row for row in reader if row]
+    header = dialect.header
+    if header is None:
+        header = _has_header(rows)
+    names = _column_names(rows, header, has_known_names=bool(dialect.names))
+
+    # A title would name one column of many. Who says that the line has names is believed.
+    if header and dialect.header is None:
+        num_filled = _num_filled(rows[0])
+        if 2 * num_filled < len(names) > 2:
+            raise DataError(
+                f"line {num_above + 1} of {str(file)!r} names {num_filled} of {len(names)} "
+                f"columns: delete lines above the names, such as a title, {_SKIP_ADVICE}; or give "
+                "--header (header=True) if these are all names"
+            )
     check_names(names, repr(str(file)))
-    if _LOST in "".join(names):
+    if _REPLACEMENT in "".join(names):
         raise DataError(
-            f"the names of {str(file)!r} are not in {encoding}; {_advice(file)}, or store the "
-            "file as UTF-8"
+            f"the names of {str(file)!r} are not in {encoding}; {_encoding_advice(file)}, or "
+            "store the file as UTF-8"
         )
-    found = replace(asked, separator=separator, encoding=encoding, header=header, skip=above)
-    return names, found
+    as_decided = replace(
+        dialect,
+        separator=separator,
+        encoding=encoding,
+        header=header,
+        skip=num_above,
+    )
+    return names, as_decided
 
 
-def _by_names(lines: Sequence[str], asked: Dialect) -> Dialect:
+def _head_lines(data: bytes, encoding: str) -> list[str]:
+    """Return the lines at the beginning of a text file, without one that is cut off."""
+    head = codecs.getincrementaldecoder(encoding)("replace").decode(data)
+    lines = head.removeprefix("\ufeff").splitlines(keepends=True)
+    is_cut_off = len(head) > 1 and head[-1] not in "\r\n"
+    if is_cut_off and len(lines) > 1:
+        return lines[:-1]
+    return lines
+
+
+def _column_names(
+    rows: Sequence[Sequence[str]], header: bool, *, has_known_names: bool
+) -> list[str]:
+    """Return the names of a text file's columns, without columns at the end that hold nothing.
+
+    A column without a name is called by its place.
+    """
+    width = len(rows[0])
+    first_fields = rows[0] if header else [""] * width
+    names = list(first_fields)
+    for index, name in enumerate(first_fields):
+        if not name.strip():
+            names[index] = f"column_{index + 1}"
+    if not header:
+        return names
+
+    # A row's value names no column that a schema lacks.
+    rows_that_count = rows[:1] if has_known_names else rows
+    filled_width = max(map(_filled_width, rows_that_count))
+    return names[:filled_width] if filled_width else names
+
+
+def _filled_width(fields: Sequence[str]) -> int:
+    """Return the place of the last field that holds something, counted from 1; else 0."""
+    places = [place for place, text in enumerate(fields, 1) if text.strip()]
+    return max(places, default=0)
+
+
+def _num_filled(fields: Sequence[str]) -> int:
+    """Return how many fields hold something."""
+    return sum(bool(text.strip()) for text in fields)
+
+
+def _by_names(lines: Sequence[str], requested: Dialect) -> Dialect:
     """Find the line of names and the separator by names that are known, if they are there.
 
     It is the first line that has most of them, by the separator that divides it so. Rows lie below
     it, so none is looked at.
     """
-    if not asked.names or asked.header is False:
-        return asked
-    most, where = 0, asked
-    wanted = set(asked.names)
-    starts = range(_ABOVE) if asked.skip is None else [asked.skip]
-    for start, line in ((start, lines[start]) for start in starts if start < len(lines)):
-        for mark in [asked.separator] if asked.separator else _SEPARATORS:
-            fields = next(csv.reader([line], delimiter=mark), [])
-            count = len(wanted.intersection(fields))
-            if count > most:
-                most = count
-                where = replace(asked, separator=mark, header=True, skip=start)
-    return where
+    if not requested.names or requested.header is False:
+        return requested
+
+    wanted_names = set(requested.names)
+    starts: Iterable[int] = range(_MOST_LINES_ABOVE)
+    if requested.skip is not None:
+        starts = [requested.skip]
+    separators: Iterable[str] = _SEPARATORS
+    if requested.separator:
+        separators = [requested.separator]
+
+    most_names = 0
+    dialect = requested
+    for start in starts:
+        if start >= len(lines):
+            continue
+        for mark in separators:
+            fields = next(csv.reader([lines[start]], delimiter=mark), [])
+            num_names = len(wanted_names.intersection(fields))
+            if num_names > most_names:
+                most_names = num_names
+                dialect = replace(requested, separator=mark, header=True, skip=start)
+    return dialect
 
 
-def _lines_above(lines: Sequence[str], asked: Dialect) -> int:
-    """How many lines lie above the names: comments that begin with #, a title and empty lines.
+def _lines_above(lines: Sequence[str], dialect: Dialect) -> int:
+    """Return how many lines lie above the names: comments with #, a title and empty lines.
 
     A line that begins with # is no comment if it has as many fields as the line below it, and at
     least half of them hold something; a title needs an empty line below it. Neither holds above a
     line that can only be names.
     """
     lines = lines[:_HEAD_ROWS]
-    empty = [not line.strip(' \t\r\n";,|') for line in lines[:_ABOVE]]
-    notes = [n or bool(_NOTE.match(line)) for n, line in zip(empty, lines, strict=False)]
-    for i in range(len(notes) - 1, 0, -1):
-        if notes[i] or all(empty[:i]) or not (notes[i - 1] or i <= _TITLES):
+    marks_of_nothing = ' \t\r\n";,|'
+    candidates = lines[:_MOST_LINES_ABOVE]
+    is_empty = [not line.strip(marks_of_nothing) for line in candidates]
+    is_note = []
+    for line, line_is_empty in zip(lines, is_empty, strict=False):
+        is_note.append(line_is_empty or bool(_NOTE.match(line)))
+
+    # From below, so that the names are sought under all lines that may be notes.
+    for start in range(len(is_note) - 1, 0, -1):
+        is_below_note = is_note[start - 1]
+        if is_note[start] or all(is_empty[:start]):
             continue
-        mark = asked.separator or _separator(lines[i:])
-        rows = [next(csv.reader([line], delimiter=mark)) for line in lines[:i]]
-        below = [row for row in csv.reader(lines[i:], delimiter=mark) if row]
-        *held, there = (sum(map(bool, map(str.strip, row))) for row in (*rows, below[0]))
-        title = max((n for n, note in zip(held, notes, strict=False) if not note), default=0)
-        if title and (asked.header or there < 2 or 2 * title >= max(3, there)):
+        if not is_below_note and start > _MOST_TITLE_LINES:
             continue
-        within_quotes = "".join(lines[:i]).count('"') % 2
-        if not within_quotes and _are_names(below):
-            return i
-        if not notes[i - 1]:
+
+        mark = dialect.separator or _separator(lines[start:])
+        # One by one: a quotation mark in a title must not swallow the lines below it.
+        rows_above = [next(csv.reader([line], delimiter=mark)) for line in lines[:start]]
+        reader_below = csv.reader(lines[start:], delimiter=mark)
+        rows_below = [row for row in reader_below if row]
+        if _cannot_be_title(rows_above, rows_below, is_note, dialect):
             continue
-        alike = [len(row) == len(below[0]) <= 2 * n for row, n in zip(rows, held, strict=True)]
-        start = i
-        while start and (empty[start - 1] or alike[start - 1]):
-            start -= 1
-        return next((j for j in range(start, i) if lines[j].startswith("#")), i)
+
+        # An odd number of quotation marks above: the line lies within a value.
+        is_within_quotes = "".join(lines[:start]).count('"') % 2
+        if not is_within_quotes and _are_names(rows_below):
+            return start
+        if is_below_note:
+            width = len(rows_below[0])
+            return _first_comment(lines, rows_above, is_empty, width)
     return 0
 
 
-def _are_names(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row can only be names: different texts, new ones, and one over numbers."""
-    first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    columns = [[value for value in values if value.strip()] for values in zip(*rest, strict=True)]
-    texts = {name.strip().lower() for name in first if re.search(r"[^\W\d_]", name)} - _NOTHING
-    if len(texts) < len(first) or any(map(_NUMBER.fullmatch, first)):
+def _cannot_be_title(
+    rows_above: Sequence[Sequence[str]],
+    rows_below: Sequence[Sequence[str]],
+    is_note: Sequence[bool],
+    dialect: Dialect,
+) -> bool:
+    """Return whether lines above that are no notes cannot be a title, as they hold too much."""
+    title_widths = []
+    for row, row_is_note in zip(rows_above, is_note, strict=False):
+        if not row_is_note:
+            title_widths.append(_num_filled(row))
+    widest_title = max(title_widths, default=0)
+    if not widest_title:
         return False
-    new = all(name not in values for name, values in zip(first, columns, strict=False))
-    return new and any(map(_numbers_of, columns))
+
+    num_names = _num_filled(rows_below[0])
+    is_wide = num_names < 2 or 2 * widest_title >= max(3, num_names)
+    # Where the first line is declared to have names, no line is a title.
+    return bool(dialect.header) or is_wide
+
+
+def _first_comment(
+    lines: Sequence[str],
+    rows_above: Sequence[Sequence[str]],
+    is_empty: Sequence[bool],
+    width: int,
+) -> int:
+    """Return where the names are: at a line above that begins with # and has their fields.
+
+    If there is no such line, they follow the lines above.
+    """
+    names_line = len(rows_above)
+    first_alike = names_line
+    while first_alike:
+        row = rows_above[first_alike - 1]
+        is_alike = len(row) == width <= 2 * _num_filled(row)
+        if not is_empty[first_alike - 1] and not is_alike:
+            break
+        first_alike -= 1
+
+    for number in range(first_alike, names_line):
+        if lines[number].startswith("#"):
+            return number
+    return names_line
+
+
+def _are_names(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first row can only be names.
+
+    They are different texts, which no row below has, and at least one is over numbers.
+    """
+    first_row = rows[0]
+    rows_below = [row for row in rows[1:] if len(row) == len(first_row)]
+    columns = []
+    for values in zip(*rows_below, strict=True):
+        columns.append([value for value in values if value.strip()])
+
+    names_with_letters = [name for name in first_row if re.search(r"[^\W\d_]", name)]
+    words = {name.strip().lower() for name in names_with_letters}
+    words -= _MISSING_WORDS
+    has_number = any(map(_NUMBER.fullmatch, first_row))
+    if has_number or len(words) < len(first_row):
+        return False
+    pairs = zip(first_row, columns, strict=False)
+    are_new = all(name not in values for name, values in pairs)
+    return are_new and any(map(_numbers_of, columns))
 
 
 def _numbers_of(values: Sequence[str]) -> list[float]:
-    """Sizes of the written numbers among some texts, if nearly all are such; else none."""
-    numbers = [_plain(value) for value in values if _NUMBER.fullmatch(value)]
+    """Return sizes of the written numbers among some texts, if nearly all are such; else none."""
+    numbers = [_size_of(value) for value in values if _NUMBER.fullmatch(value)]
     return numbers if len(numbers) > 0.8 * len(values) else []
 
 
 def packed_lines(file: Path) -> int:
-    """How many lines a compressed text file has; DataError if it cannot be decompressed."""
+    """Return how many lines a compressed text file has; DataError if it cannot be decompressed."""
     try:
         return int(pl.scan_lines(file).select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError):
-        why = "it cannot be decompressed; copy it again, it may be cut off"
-        raise DataError(f"cannot read {str(file)!r} as a table: {why}") from None
+        reason = "it cannot be decompressed; copy it again, it may be cut off"
+        raise DataError(f"cannot read {str(file)!r} as a table: {reason}") from None
 
 
-def _bytes(file: Path, most: int = -1) -> bytes:
-    """The first bytes of a file, or all, decompressed."""
-    with _opened(file, _HEAD_ROWS if most > 0 else None) as data:
+def _read_bytes(file: Path, most: int = -1) -> bytes:
+    """Return the first bytes of a file, or all, decompressed."""
+    most_lines = _HEAD_ROWS if most > 0 else None
+    with _opened(file, most_lines) as data:
         return bytes(data.read(most))
 
 
-def _opened(file: Path, rows: int | None = None) -> Any:
-    """A file's bytes, decompressed; of a .zst file no more than so many lines."""
+def _opened(file: Path, most_lines: int | None = None) -> Any:
+    """Open a file's bytes, decompressed; of a .zst file no more than so many lines."""
     kind = file_kind(file)
-    if kind.endswith(".zst"):  # polars decompresses it; it must be UTF-8
-        lines = pl.scan_lines(file, n_rows=rows).collect().to_series().to_list()
-        return BytesIO("".join(f"{line}\n" for line in lines).encode())
-    return gzip.open(file) if kind.endswith(".gz") else file.open("rb")
+    # Python 3.11 has no reader of this compression; that of polars takes UTF-8 alone.
+    if kind.endswith(".zst"):
+        scanned_lines = pl.scan_lines(file, n_rows=most_lines).collect()
+        lines = scanned_lines.to_series().to_list()
+        text = "".join(f"{line}\n" for line in lines)
+        return BytesIO(text.encode())
+    if kind.endswith(".gz"):
+        return gzip.open(file)
+    return file.open("rb")
 
 
-def _blank_lines(file: Path, fields: int, found: Dialect) -> frozenset[int]:
-    """Which lines of a text file hold nothing, counted from 1.
+def _blank_lines(file: Path, num_fields: int, dialect: Dialect) -> frozenset[int]:
+    """Return which lines of a text file hold nothing, counted from 1.
 
     DataError where a line has fewer fields than others: it may be cut off. If all lines below the
     names have as few, or lines may be short, separators at their end were left off.
     """
-    blank, first, counts, mark = [], dict[int, int](), Counter[int](), found.separator or ","
-    with TextIOWrapper(_opened(file), found.encoding, "replace", newline="") as lines:
-        above = sum(1 for _ in islice(lines, found.skip))
-        reader, line = csv.reader(lines, delimiter=mark), above + 1
+    blank_lines = []
+    first_lines: dict[int, int] = {}
+    line_counts: Counter[int] = Counter()
+    with TextIOWrapper(_opened(file), dialect.encoding, "replace", newline="") as lines:
+        num_above = sum(1 for _ in islice(lines, dialect.skip))
+        reader = csv.reader(lines, delimiter=dialect.separator or ",")
+        line = num_above + 1
         for row in reader:
-            if not "".join(row).strip() and len(row) < 2:
-                blank.append(line)
+            width = len(row)
+            if width < 2 and not "".join(row).strip():
+                blank_lines.append(line)
             else:
-                first.setdefault(len(row), line)
-                counts[len(row)] += 1
-            line = above + reader.line_num + 1
-    counts[fields] -= bool(found.header)
-    most = max((width for width in counts if counts[width] and width <= fields), default=0)
-    short = sorted((line, width) for width, line in first.items() if width < most)
-    if short and not found.short_lines:
-        (line, width), many = short[0], sum(counts[width] for _, width in short)
-        control = _control_in(file, found.encoding or "utf-8")
-        if control is not None and f"line {line} of " in control:
-            raise DataError(control)
-        raise DataError(
-            f"line {line} of {str(file)!r} has {width} of {most} fields"
-            f"{f' ({many:,} lines have too few)' if many > 1 else ''}. Complete it, or delete it "
-            "if the file was cut off there or it is a note below the rows; put a value that holds "
-            "a line break in quotes. If empty fields at the end were left off, as Excel does, say "
-            "that lines may be short: "
-            "short_lines = true in the study, --short-lines, or read(short_lines=True)"
-        )
-    return frozenset(blank)
+                first_lines.setdefault(width, line)
+                line_counts[width] += 1
+            # A field with line breaks takes several lines, which the reader counts.
+            line = num_above + reader.line_num + 1
+
+    # The line of names, which has all fields, is no row.
+    line_counts[num_fields] -= bool(dialect.header)
+    widths = []
+    for width, count in line_counts.items():
+        if count and width <= num_fields:
+            widths.append(width)
+    widest = max(widths, default=0)
+    short_lines = []
+    for width, line in first_lines.items():
+        if width < widest:
+            short_lines.append((line, width))
+    short_lines.sort()
+    if short_lines and not dialect.short_lines:
+        num_short = sum(line_counts[width] for _, width in short_lines)
+        line, width = short_lines[0]
+        raise _short_line(file, dialect, line, f"{width} of {widest}", num_short)
+    return frozenset(blank_lines)
+
+
+def _short_line(file: Path, dialect: Dialect, line: int, fields: str, num_short: int) -> DataError:
+    """Return the error about a line with too few fields, and about others like it."""
+    # A byte that is in no text, such as NUL, may have cut the line off.
+    control_byte = _control_byte_in(file, dialect.encoding or "utf-8")
+    if control_byte is not None and f"line {line} of " in control_byte:
+        return DataError(control_byte)
+    others = ""
+    if num_short > 1:
+        others = f" ({num_short:,} lines have too few)"
+    return DataError(
+        f"line {line} of {str(file)!r} has {fields} fields{others}. Complete it, or delete it "
+        "if the file was cut off there or it is a note below the rows; put a value that holds "
+        "a line break in quotes. If empty fields at the end were left off, as Excel does, say "
+        "that lines may be short: "
+        "short_lines = true in the study, --short-lines, or read(short_lines=True)"
+    )
 
 
 def _marked_encoding(file: Path) -> str:
-    """UTF-16 where the file begins with its mark, else UTF-8; no row has a say in it."""
+    """Return UTF-16 where the file begins with its mark, else UTF-8; no row has a say in it."""
     if file_kind(file).endswith(".zst"):
         return "utf-8"
     marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return "utf-16" if _bytes(file, 2).startswith(marks) else "utf-8"
+    return "utf-16" if _read_bytes(file, 2).startswith(marks) else "utf-8"
 
 
 def _has_zeros(head: bytes) -> list[bool]:
-    """Whether bytes at even and at odd places are mostly zeros, as of UTF-16 without a mark."""
-    return [head[i::2].count(0) * 2 > 0.3 * len(head) for i in (0, 1)] if len(head) > 1 else []
+    """Return whether bytes at even and at odd places are mostly zeros, as of UTF-16 without a mark.
+
+    An empty list where there are no two bytes.
+    """
+    if len(head) < 2:
+        return []
+    zero_counts = [head[first::2].count(0) for first in (0, 1)]
+    return [count * 2 > 0.3 * len(head) for count in zero_counts]
 
 
 def encoding_of(path: str | os.PathLike[str]) -> str:
@@ -1720,33 +2351,48 @@ def encoding_of(path: str | os.PathLike[str]) -> str:
             byte that is in no text, such as NUL.
     """
     file = Path(path)
-    if (marked := _marked_encoding(file)) != "utf-8" or file_kind(file).endswith(".zst"):
-        return marked
-    head = _bytes(file, _HEAD)
-    zeros = _has_zeros(head)
-    if any(zeros):
-        return "utf-16-be" if zeros[0] else "utf-16-le"
-    error = _undecodable(file, "utf-8")
-    if (control := _control_in(file)) is not None:
-        if len(head.translate(None, _TEXT_BYTES)) > _MOST_CONTROL * len(head):
+    marked_encoding = _marked_encoding(file)
+    if marked_encoding != "utf-8" or file_kind(file).endswith(".zst"):
+        return marked_encoding
+    head = _read_bytes(file, _HEAD_BYTES)
+    has_zeros = _has_zeros(head)
+    if any(has_zeros):
+        # In big-endian order the zero of a Latin letter comes first.
+        return "utf-16-be" if has_zeros[0] else "utf-16-le"
+
+    error = _decoding_error(file, "utf-8")
+    control_byte = _control_byte_in(file)
+    if control_byte is not None:
+        num_control = len(head.translate(None, _TEXT_BYTES))
+        if num_control > _MOST_CONTROL * len(head):
             raise _undecided(file)
-        raise DataError(f"{control}; or give its encoding, to read it as it is")
+        raise DataError(f"{control_byte}; or give its encoding, to read it as it is")
     if error is None:
         return "utf-8"
-    sample = head + error.object[error.start : error.start + _HEAD]
-    if not re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
-        text = sample.decode("cp1252")
-        if 5 * sum(map(len, _ODD.findall(text))) <= sum(not mark.isascii() for mark in text):
-            return "cp1252"
+    # The head may have no such byte; those behind the first one have.
+    odd_bytes = error.object[error.start : error.start + _HEAD_BYTES]
+    if _is_cp1252(head + odd_bytes):
+        return "cp1252"
     raise _undecided(file)
 
 
-def _undecodable(file: Path, encoding: str) -> UnicodeDecodeError | None:
-    """The first error of decoding a file, if there is one."""
+def _is_cp1252(sample: bytes) -> bool:
+    """Return whether the code page of Windows in the West has these bytes, and words of them."""
+    # Control characters, and bytes that the code page lacks.
+    if re.search(rb"[\x00-\x08\x0e-\x1f\x81\x8d\x8f\x90\x9d]", sample):
+        return False
+    text = sample.decode("cp1252")
+    num_odd = sum(map(len, _ODD_LETTERS.findall(text)))
+    num_marked = sum(not mark.isascii() for mark in text)
+    return 5 * num_odd <= num_marked
+
+
+def _decoding_error(file: Path, encoding: str) -> UnicodeDecodeError | None:
+    """Return the first error of decoding a file, if there is one."""
     decoder = codecs.getincrementaldecoder(encoding)()
     with _opened(file) as data:
         try:
-            while chunk := data.read(1 << 22):
+            while chunk := data.read(_CHUNK_BYTES):
                 decoder.decode(chunk)
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
@@ -1754,26 +2400,31 @@ def _undecodable(file: Path, encoding: str) -> UnicodeDecodeError | None:
     return None
 
 
-def _control_in(file: Path, encoding: str = "utf-8") -> str | None:
+def _control_byte_in(file: Path, encoding: str = "utf-8") -> str | None:
     """Say where a text file holds a byte that is in no text, such as NUL; None if it has none."""
-    if file_kind(file).endswith(".zst") or "\x1a".encode(encoding, "replace") != b"\x1a":
-        return None  # UTF-16 has such bytes everywhere
+    # UTF-16 has such bytes everywhere.
+    has_ascii_bytes = "\x1a".encode(encoding, "replace") == b"\x1a"
+    if file_kind(file).endswith(".zst") or not has_ascii_bytes:
+        return None
+
     line = 1
     with _opened(file) as data:
-        while chunk := data.read(1 << 22):
-            if found := chunk.translate(None, _TEXT_BYTES):
-                line += chunk.count(b"\n", 0, chunk.index(found[:1]))
-                what = _CONTROLS.get(found[0], f"a control character (byte {found[0]:02X})")
+        while chunk := data.read(_CHUNK_BYTES):
+            control_bytes = chunk.translate(None, _TEXT_BYTES)
+            if control_bytes:
+                byte = control_bytes[0]
+                line += chunk.count(b"\n", 0, chunk.index(control_bytes[:1]))
+                name = _CONTROLS.get(byte, f"a control character (byte {byte:02X})")
                 return (
-                    f"line {line} of {str(file)!r} holds {what}. Delete it, or store the file as "
+                    f"line {line} of {str(file)!r} holds {name}. Delete it, or store the file as "
                     "text again"
                 )
             line += chunk.count(b"\n")
     return None
 
 
-def _advice(file: Path) -> str:
-    """What to do about bytes that are not in an encoding, with a guess at the right one."""
+def _encoding_advice(file: Path) -> str:
+    """Return what to do about bytes that are not in an encoding, with a guess at the right one."""
     try:
         likely = encoding_of(file)
     except DataError:
@@ -1785,60 +2436,91 @@ def _advice(file: Path) -> str:
 
 
 def _undecided(file: Path) -> DataError:
-    data, where = _bytes(file), ""
+    """Return the error about a file whose encoding cannot be decided."""
+    data = _read_bytes(file)
+    first_line = ""
     try:
         data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        where = f" (line {line} is the first that is not UTF-8)"
-    likely = min(("mac-roman", "cp850"), key=lambda one: len(_ODD.findall(data.decode(one))))
+        first_line = f" (line {line} is the first that is not UTF-8)"
+
+    def num_odd(encoding: str) -> int:
+        return len(_ODD_LETTERS.findall(data.decode(encoding)))
+
+    likely = min(("mac-roman", "cp850"), key=num_odd)
     return DataError(
         f"the encoding of {str(file)!r} cannot be decided: it is not UTF-8 or UTF-16 throughout"
-        f"{where}, and holds bytes that no Western code page has, or that make no words in it. "
-        f"Name it, such as {likely} (of old text in a Western language), koi8-r or shift-jis: "
+        f"{first_line}, and holds bytes that no Western code page has, or that make no words in "
+        f"it. Name it, such as {likely} (of old text in a Western language), koi8-r or shift-jis: "
         "encoding = ... in the study, --encoding, or read(encoding=...); or store the file as UTF-8"
     )
 
 
 def readings(table: Table) -> tuple[str, ...]:
-    """How a word is read in a text file whose encoding was taken to be cp1252; else empty.
+    """Return how a word is read in a text file whose encoding was taken to be cp1252; else empty.
 
     A second one is that of mac-roman, where it makes no more odd words of these bytes.
     """
     if table.dialect is None or table.dialect.encoding != "cp1252":
         return ()
-    columns = [table.text_counts(name) for name in table.names if table.kind(name) == "text"]
+    text_names = [name for name in table.names if table.kind(name) == "text"]
+    columns = [table.text_counts(name) for name in text_names]
     texts = " ".join(chain(table.names, *columns))
     words = [word for word in texts.split() if not word.isascii()]
-    others = [word.encode("cp1252").decode("mac-roman") for word in words]
-    pairs = sorted(zip(words, others, strict=True), key=lambda pair: not _ODD.search(pair[0]))
-    odd, odd_then = (sum(map(bool, map(_ODD.search, found))) for found in (words, others))
-    return pairs[0][: 1 + (odd_then <= odd)] if pairs else ()
+    if not words:
+        return ()
+
+    # An odd word, if there is one, shows best that the encoding is wrong.
+    odd_words = [word for word in words if _ODD_LETTERS.search(word)]
+    word = odd_words[0] if odd_words else words[0]
+    mac_words = [_in_mac_roman(word) for word in words]
+    if _num_odd_words(mac_words) <= len(odd_words):
+        return word, _in_mac_roman(word)
+    return (word,)
+
+
+def _in_mac_roman(word: str) -> str:
+    """Return what the bytes of a word in cp1252 are in the old code page of the Macintosh."""
+    return word.encode("cp1252").decode("mac-roman")
+
+
+def _num_odd_words(words: Iterable[str]) -> int:
+    """Return how many words have letters that few words of the West have."""
+    return sum(bool(_ODD_LETTERS.search(word)) for word in words)
 
 
 def _separator(lines: Sequence[str]) -> str:
-    """The mark by which most lines have as many fields as the first, of those that divide it."""
-    best, most = ",", (0.0, 0)
+    """Return the mark by which most lines have as many fields as the first, and it has several."""
+    separator = ","
+    best = (0.0, 0)
     for mark in _SEPARATORS:
-        counts = [len(row) for row in csv.reader(lines[:_HEAD_ROWS], delimiter=mark) if row]
-        alike = sum(count == counts[0] for count in counts) / len(counts)
-        if counts[0] > 1 and (alike, counts[0]) > most:
-            best, most = mark, (alike, counts[0])
-    return best
+        reader = csv.reader(lines[:_HEAD_ROWS], delimiter=mark)
+        rows = [row for row in reader if row]
+        width = len(rows[0])
+        share_alike = sum(len(row) == width for row in rows) / len(rows)
+        if width > 1 and (share_alike, width) > best:
+            separator = mark
+            best = (share_alike, width)
+    return separator
 
 
 def _divided_by(lines: Sequence[str]) -> str:
     """Say by what else than usual the fields of a text seem to be divided; empty if by nothing."""
     lines = [line.strip() for line in lines[:_HEAD_ROWS] if line.strip()]
     for mark in _RARE_SEPARATORS:
-        if _are_columns([next(csv.reader([line], delimiter=mark), []) for line in lines]):
+        rows = [next(csv.reader([line], delimiter=mark), []) for line in lines]
+        if _are_columns(rows):
             return (
                 f"its fields seem to be divided by {mark!r}; give --separator {mark!r}, "
                 f"separator = {mark!r} in the study, or read(separator={mark!r})"
             )
+
     rows = [line.split() for line in lines]
-    if not _are_columns(rows) or not any(map(_numbers_of, zip(*rows[1:], strict=False))):
-        return ""  # texts of several words
+    # Blanks divide the words of a text, too: without a column of numbers they say nothing.
+    columns = zip(*rows[1:], strict=False)
+    if not _are_columns(rows) or not any(map(_numbers_of, columns)):
+        return ""
     if any("  " in line for line in lines):
         return (
             "its fields seem to have fixed widths, or several blanks between them; write it with "
@@ -1851,46 +2533,62 @@ def _divided_by(lines: Sequence[str]) -> str:
 
 
 def _are_columns(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether nearly all rows have as many fields as the first, which are several."""
+    """Return whether nearly all rows have as many fields as the first, which are several."""
     width = len(rows[0]) if rows else 0
-    alike = sum(len(row) == width for row in rows)
-    return width > 1 and len(rows) > 2 and alike >= 0.95 * len(rows)
+    num_alike = sum(len(row) == width for row in rows)
+    return width > 1 and len(rows) > 2 and num_alike >= 0.95 * len(rows)
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names columns: no, if half of its fields look like those below.
+    """Return whether the first row names columns: no, if half of its fields look like those below.
 
     A number within the range of the column does, a text that the column holds again, and one with
     digits of the form that nearly all of its texts have. A text over numbers is a name.
     """
-    first, rest = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    counted = [str(i) for i in range(len(first))], [str(i + 1) for i in range(len(first))]
-    if len(rest) < 2 or list(first) in counted:
+    first_row = list(rows[0])
+    rows_below = [row for row in rows[1:] if len(row) == len(first_row)]
+    # Where columns have no names, programs write their places, from 0 or from 1.
+    from_zero = [str(place) for place in range(len(first_row))]
+    from_one = [str(place + 1) for place in range(len(first_row))]
+    if len(rows_below) < 2 or first_row in (from_zero, from_one):
         return True
-    alike = 0
-    for name, values in zip(first, zip(*rest, strict=True), strict=True):
-        below = [value for value in values if value.strip()]
-        if numbers := _numbers_of(below):
-            if not _NUMBER.fullmatch(name):
-                return True
-            alike += min(numbers) <= _plain(name) <= max(numbers)
+
+    num_alike = 0
+    columns = zip(*rows_below, strict=True)
+    for name, values in zip(first_row, columns, strict=True):
+        filled_values = [value for value in values if value.strip()]
+        numbers = _numbers_of(filled_values)
+        if numbers and not _NUMBER.fullmatch(name):
+            return True
+        if numbers:
+            num_alike += min(numbers) <= _size_of(name) <= max(numbers)
         else:
-            forms = [_shape(value) for value in below]
-            digits = sum(mark == "0" for mark in _shape(name)) > 1
-            alike += name in below or (digits and forms.count(_shape(name)) > 0.9 * len(forms))
-    return 2 * alike < len(first)
+            num_alike += name in filled_values or _has_form_of(name, filled_values)
+    return 2 * num_alike < len(first_row)
 
 
-def _shape(text: str) -> str:
-    """A text in which all digits are alike, and all letters."""
-    return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "0", text.strip()))
+def _has_form_of(name: str, values: Sequence[str]) -> bool:
+    """Return whether a text has digits, and the form of nearly all of some others."""
+    form = _form_of(name)
+    if form.count("0") < 2:
+        return False
+    forms = [_form_of(value) for value in values]
+    return forms.count(form) > 0.9 * len(forms)
 
 
-def _plain(number: str) -> float:
-    """Some size of a written number, whatever its marks mean."""
-    digits = re.sub(r"[^\d.+-]", "", number.partition("e")[0])
+def _form_of(text: str) -> str:
+    """Return a text in which all digits are alike, and all letters."""
+    digits_alike = re.sub(r"\d", "0", text.strip())
+    return re.sub(r"[^\W\d_]", "a", digits_alike)
+
+
+def _size_of(number: str) -> float:
+    """Return some size of a written number, whatever its marks mean."""
+    mantissa = number.partition("e")[0]
+    digits = re.sub(r"[^\d.+-]", "", mantissa)
     with suppress(ValueError):
         return float(digits)
+    # Several points divide thousands.
     return float(re.sub(r"\D", "", digits) or 0)
 
 
@@ -1905,184 +2603,274 @@ def names_after(names: Sequence[str], rename: Mapping[str, str], where: str) -> 
     Raises:
         DataError: There is no such column, or a new name is there already.
     """
-    if absent := [name for name in rename if name not in names]:
+    absent_names = [name for name in rename if name not in names]
+    if absent_names:
         raise DataError(
-            f"{where} has no column {absent[0]!r}, which rename names; it has {listed(names)}"
+            f"{where} has no column {absent_names[0]!r}, which rename names; it has {listed(names)}"
         )
-    new = tuple(rename.get(name, name) for name in names)
-    if repeated := [name for name in rename.values() if new.count(name) > 1]:
+    new_names = tuple(rename.get(name, name) for name in names)
+    num_named = Counter(new_names)
+    repeated_names = [name for name in rename.values() if num_named[name] > 1]
+    if repeated_names:
         raise DataError(
-            f"{where}: rename makes a second column {repeated[0]!r}. Rename the other one too, or "
-            "leave it out"
+            f"{where}: rename makes a second column {repeated_names[0]!r}. Rename the other one "
+            "too, or leave it out"
         )
-    return new
+    return new_names
 
 
 def check_names(names: Sequence[Any], where: str) -> None:
     """Raise DataError unless column names are text and distinct."""
-    if twice := sorted({str(name) for name in names if list(names).count(name) > 1}):
-        raise DataError(f"{where} has column names twice: {', '.join(twice)}; rename them")
-    if odd := [name for name in names if not isinstance(name, str) or not name]:
-        raise DataError(f"{where} has column names that are no text: {odd}; rename them")
+    all_names = list(names)
+    repeated = {str(name) for name in all_names if all_names.count(name) > 1}
+    repeated_names = sorted(repeated)
+    if repeated_names:
+        repeated_text = ", ".join(repeated_names)
+        raise DataError(f"{where} has column names twice: {repeated_text}; rename them")
+    odd_names = []
+    for name in all_names:
+        if not isinstance(name, str) or not name:
+            odd_names.append(name)
+    if odd_names:
+        raise DataError(f"{where} has column names that are no text: {odd_names}; rename them")
 
 
-def _blank(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
+def _blanked_columns(frame: pl.DataFrame, origin: _Origin) -> list[pl.Series]:
     """Make empty fields of a text file missing, quoted or not, and what is declared so."""
-    if not origin.text:
+    if not origin.is_text:
         return frame.get_columns()
     missing = origin.dialect.missing if origin.dialect else ()
-    return _without(frame, missing).get_columns()
+    return _without_texts(frame, missing).get_columns()
 
 
-def _without(frame: pl.DataFrame, missing: Sequence[str]) -> pl.DataFrame:
+def _without_texts(frame: pl.DataFrame, missing: Sequence[str]) -> pl.DataFrame:
     """Make texts without a character but spaces missing, and some others."""
     text = pl.col(pl.String)
-    blank = text.str.strip_chars().is_in(["", *missing])
-    return frame.with_columns(pl.when(~blank).then(text))
+    is_blank = text.str.strip_chars().is_in(["", *missing])
+    return frame.with_columns(pl.when(~is_blank).then(text))
 
 
 def _plain_types(types: Mapping[str, Any]) -> dict[str, Any]:
-    """Types that a file gives its columns and a table holds; text and all others are left out."""
-    plain: dict[str, Any] = {}
+    """Return types that a file gives its columns and a table holds, without text and others."""
+    plain_types: dict[str, Any] = {}
     for name, dtype in types.items():
         if dtype in WHOLE or dtype in (pl.Float64, pl.Boolean, pl.Null):
-            plain[name] = dtype
+            plain_types[name] = dtype
         elif isinstance(dtype, pl.Datetime | pl.Date):
-            plain[name] = DATETIME
-    return plain
+            plain_types[name] = DATETIME
+    return plain_types
 
 
-def _sheet(path: Path, asked: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """A sheet of an Excel file, every cell as text, and the types that Excel gives its columns.
+def _sheet(path: Path, dialect: Dialect) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Read a sheet of an Excel file, every cell as text, and the types that Excel gives columns.
 
-    The first row has names unless it is said that none has.
+    The first row has names unless the dialect says that none has.
     """
+    file = stored(path)
+    sheet_name = _sheet_name(path, file)
+    where = f"sheet {sheet_name!r} of {str(file)!r}"
+    has_header = dialect.header is not False
+    read_sheet = partial(
+        pl.read_excel, file, sheet_name=sheet_name, engine="calamine", raise_if_empty=False
+    )
+
+    cells = read_sheet(has_header=False, infer_schema_length=None)
+    fewest_rows = 2 if has_header else 1
+    if not cells.width or cells.height < fewest_rows:
+        raise DataError(f"{where} has no rows; it needs a row of column names, and rows below")
+    if has_header:
+        names = _sheet_columns(cells, where)
+    else:
+        names = [f"column_{place + 1}" for place in range(cells.width)]
+    merged_range = _merged_range(file, sheet_name)
+    if merged_range:
+        raise DataError(
+            f"{where}: cells {merged_range} are merged, and only the first of them has the value. "
+            "Split them, and write each value into each of its rows; names stand in one row"
+        )
+
+    # Read twice more: as text, and in the types that Excel's own cells have.
+    texts = read_sheet(has_header=has_header, read_options={"dtypes": "string"})
+    texts.columns = names
+    texts = _without_texts(texts, dialect.missing)
+    try:
+        typed = read_sheet(has_header=has_header, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        # A number such as 1e308 in a column of whole ones.
+        return texts, {}
+    types = dict(zip(names, typed.dtypes, strict=True))
+    return texts, _plain_types(types)
+
+
+def _sheet_name(path: Path, file: Path) -> str:
+    """Return the sheet that a path names, such as ``t.xlsx#Visits``, or the only one there is."""
     try:
         fastexcel = import_module("fastexcel")
     except ModuleNotFoundError:
         raise InputError(
             f"{path.name}: Excel files need the package fastexcel: pip install 'siloweave[excel]'"
         ) from None
-    file = stored(path)
     try:
-        sheets = fastexcel.read_excel(str(file)).sheet_names
+        sheet_names = fastexcel.read_excel(str(file)).sheet_names
     except fastexcel.FastExcelError as error:
         raise DataError(
             f"cannot read {str(file)!r} as an Excel file: {_first_line(error)}"
         ) from None
-    name = str(path).partition(f"{_EXCEL}#")[2] if path != file else sheets[0]
-    if name not in sheets or (path == file and len(sheets) > 1):
-        wrong = f"has no sheet {name!r}" if path != file else f"has {len(sheets)} sheets"
-        raise DataError(f"{str(file)!r} {wrong}; write {file.name}#{sheets[0]}, or another of "
-                        f"{', '.join(sheets)}")  # fmt: skip
-    where, header = f"sheet {name!r} of {str(file)!r}", asked.header is not False
-    facts: Any = {"sheet_name": name, "engine": "calamine", "raise_if_empty": False}
-    frame = pl.read_excel(file, has_header=False, infer_schema_length=None, **facts)
-    if not frame.width or frame.height < (2 if header else 1):
-        raise DataError(f"{where} has no rows; it needs a row of column names, and rows below")
-    if header:
-        names = ["" if value is None else str(value).strip() for value in frame.row(0)]
-        if "" in names:
-            raise DataError(
-                f"{where}: column {names.index('') + 1} has no name in the first row. Names that "
-                "are merged over several cells, and titles above them, cannot be read: give each "
-                "column one name, in the first row"
-            )
-        check_names(names, where)
+
+    has_sheet_in_path = path != file
+    if has_sheet_in_path:
+        sheet_name = str(path).partition(f"{_EXCEL}#")[2]
+        problem = f"has no sheet {sheet_name!r}"
+        is_clear = sheet_name in sheet_names
     else:
-        names = [f"column_{i + 1}" for i in range(frame.width)]
-    if merged := _merged_cells(file, name):
+        sheet_name = str(sheet_names[0])
+        problem = f"has {len(sheet_names)} sheets"
+        is_clear = len(sheet_names) == 1
+    if not is_clear:
         raise DataError(
-            f"{where}: cells {merged} are merged, and only the first of them has the value. Split "
-            "them, and write each value into each of its rows; names stand in one row"
+            f"{str(file)!r} {problem}; write {file.name}#{sheet_names[0]}, or another of "
+            f"{', '.join(sheet_names)}"
         )
-    texts = pl.read_excel(file, has_header=header, read_options={"dtypes": "string"}, **facts)
-    texts.columns = names
-    try:
-        typed = pl.read_excel(file, has_header=header, infer_schema_length=None, **facts)
-    except pl.exceptions.PolarsError:  # a number such as 1e308 in a column of whole ones
-        return _without(texts, asked.missing), {}
-    types = dict(zip(names, typed.dtypes, strict=True))
-    return _without(texts, asked.missing), _plain_types(types)
+    return sheet_name
 
 
-def _merged_cells(file: Path, name: str) -> str:
-    """The first range of merged cells of a sheet, such as A1:A2, or an empty text."""
+def _sheet_columns(cells: pl.DataFrame, where: str) -> list[str]:
+    """Return the names in the first row of a sheet; DataError where they are no such."""
+    values = map(_text_or_empty, cells.row(0))
+    names = [str(value).strip() for value in values]
+    if "" in names:
+        raise DataError(
+            f"{where}: column {names.index('') + 1} has no name in the first row. Names that "
+            "are merged over several cells, and titles above them, cannot be read: give each "
+            "column one name, in the first row"
+        )
+    check_names(names, where)
+    return names
+
+
+def _merged_range(file: Path, sheet_name: str) -> str:
+    """Return the first range of merged cells of a sheet, such as A1:A2, or an empty text."""
     with ZipFile(file) as parts:
-        links, book = (
-            ElementTree.fromstring(parts.read(f"xl/{part}"))  # noqa: S314  expat bounds entities
-            for part in ("_rels/workbook.xml.rels", "workbook.xml")
-        )
-        paths = {one.get("Id"): one.get("Target", "") for one in links}
-        sheets = book.iterfind(".//{*}sheet")
-        facts = next(one.attrib for one in sheets if one.get("name") == name)
-        path = next(paths[value] for key, value in facts.items() if key.endswith("}id"))
-        with parts.open(posixpath.normpath(posixpath.join("/xl", path))[1:]) as data:
-            end = b""
+        sheet_part = _sheet_part(parts, sheet_name)
+        with parts.open(sheet_part) as data:
+            tail = b""
             while piece := data.read(1 << 20):
-                if found := _MERGED.search(end + piece):
-                    return found[1].decode()
-                end = piece[-99:]
+                match = _MERGED.search(tail + piece)
+                if match:
+                    return match[1].decode()
+                tail = piece[-_OVERLAP_BYTES:]
     return ""
 
 
+def _sheet_part(parts: ZipFile, sheet_name: str) -> str:
+    """Return which part of an Excel file has a sheet: the workbook names it by way of a link."""
+    links_xml = parts.read("xl/_rels/workbook.xml.rels")
+    workbook_xml = parts.read("xl/workbook.xml")
+    # expat bounds the entities of XML.
+    links = ElementTree.fromstring(links_xml)  # noqa: S314
+    workbook = ElementTree.fromstring(workbook_xml)  # noqa: S314
+    targets = {link.get("Id"): link.get("Target", "") for link in links}
+
+    sheets = workbook.iterfind(".//{*}sheet")
+    sheet = next(sheet for sheet in sheets if sheet.get("name") == sheet_name)
+    # The attribute r:id has the namespace of Excel's version before it.
+    link_ids = [value for key, value in sheet.attrib.items() if key.endswith("}id")]
+    target = targets[link_ids[0]]
+    # A target is relative to xl, or begins with a slash.
+    absolute_path = posixpath.normpath(posixpath.join("/xl", target))
+    return absolute_path[1:]
+
+
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """Return the first line of an error's message, or its type where it has none."""
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
-def _typed(text: pl.Series, decimal: str = ".") -> pl.Series:
-    """Give a CSV column the narrowest type that every value fits and no text is lost by."""
-    few = text.drop_nulls().head(_HEAD_ROWS).str.strip_chars()
-    odd = few.cast(pl.Float64, strict=False).is_null() & flags_of(few).is_null()
-    if decimal == "." and odd.any():
-        return text  # whatever the others are
-    stripped = text.str.strip_chars()
+def _narrowest(texts: pl.Series, decimal: str = ".") -> pl.Series:
+    """Return a CSV column in the narrowest type that every value fits and no text is lost by."""
+    # Most columns of text are recognised by their first rows: whatever the others are, it is text.
+    first_texts = texts.drop_nulls().head(_HEAD_ROWS).str.strip_chars()
+    is_no_number = first_texts.cast(pl.Float64, strict=False).is_null()
+    is_neither = is_no_number & flags_of(first_texts).is_null()
+    if decimal == "." and is_neither.any():
+        return texts
+
+    stripped = texts.str.strip_chars()
     values = stripped.drop_nulls()
+    # Leading zeros and plus signs would be lost.
     if values.is_empty() or values.str.contains(r"^[+-]?0\d|^\+").any():
-        return text
+        return texts
     if values.cast(pl.Int64, strict=False).null_count() == 0:
         return stripped.cast(pl.Int64)
+    # Digits of an identifier, which no double holds.
     if values.str.contains(r"^[+-]?\d{17,}$").any():
-        return text  # digits of an identifier, which no double holds
+        return texts
+
     if decimal != ".":
         pointed = values.filter(values.str.contains(".", literal=True))
-        if not pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$").all():
-            return text
-        stripped = stripped.str.replace_all(".", "", literal=True).str.replace(",", ".")
+        is_grouped = pointed.str.contains(r"^[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d+)?$")
+        if not is_grouped.all():
+            return texts
+        without_points = stripped.str.replace_all(".", "", literal=True)
+        stripped = without_points.str.replace(",", ".")
     elif _has_thousands(values):
-        return text  # 1.234 beside 567
-    if stripped.drop_nulls().cast(pl.Float64, strict=False).null_count() == 0:
+        # 1.234 beside 567
+        return texts
+    numbers = stripped.drop_nulls().cast(pl.Float64, strict=False)
+    if numbers.null_count() == 0:
         return stripped.cast(pl.Float64)
-    spelled = values.unique()
-    lower = spelled.str.to_lowercase()
-    kept = not lower.equals(spelled) and lower.n_unique() == len(spelled)  # TRUE, drawn so again
-    return text if kept or flags_of(spelled).has_nulls() else flags_of(text)
+    return _flags_or_texts(texts, values)
+
+
+def _flags_or_texts(texts: pl.Series, values: pl.Series) -> pl.Series:
+    """Return a column as booleans where all its values are such, and are drawn as they are written.
+
+    Args:
+        texts: All cells.
+        values: Those that hold something, without blanks around them.
+    """
+    spellings = values.unique()
+    lower = spellings.str.to_lowercase()
+    has_capitals = not lower.equals(spellings)
+    # Where each value has one spelling, such as TRUE, a text is drawn with its capitals again.
+    keeps_capitals = has_capitals and lower.n_unique() == len(spellings)
+    if keeps_capitals or flags_of(spellings).has_nulls():
+        return texts
+    return flags_of(texts)
 
 
 def _has_thousands(values: pl.Series) -> bool:
-    """Whether points divide thousands: three digits behind each, and no more before any."""
-    marked = values.filter(values.str.contains(".", literal=True))
-    plain = values.filter(~values.str.contains(".", literal=True))
-    grouped = marked.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
-    return bool(len(marked) and len(plain) and grouped.all()) and bool(
-        plain.str.contains(r"^[+-]?\d{1,3}$").all()
-    )
+    """Return whether points divide thousands: three digits behind each, and no more before any."""
+    has_point = values.str.contains(".", literal=True)
+    pointed = values.filter(has_point)
+    plain = values.filter(~has_point)
+    if not len(pointed) or not len(plain):
+        return False
+    is_grouped = pointed.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
+    is_short = plain.str.contains(r"^[+-]?\d{1,3}$")
+    return bool(is_grouped.all()) and bool(is_short.all())
 
 
-def _normal(columns: Iterable[pl.Series]) -> pl.DataFrame:
+def _normal_frame(columns: Iterable[pl.Series]) -> pl.DataFrame:
+    """Return columns as a frame of the few types that a table has."""
     return pl.DataFrame([_normal_series(column) for column in columns])
 
 
 def _normal_series(series: pl.Series) -> pl.Series:
-    if series.dtype == pl.Float32:  # by its digits: 8.9, not 8.899999618530273
+    """Return a column in one of the few types that a table has; DataError where none holds it."""
+    # A number of four bytes is read by its digits: 8.9, not 8.899999618530273.
+    if series.dtype == pl.Float32:
         series = series.cast(pl.String).cast(pl.Float64)
+
     dtype = series.dtype
     if dtype == pl.Float64 or isinstance(dtype, pl.Decimal):
         return series.cast(pl.Float64).fill_nan(None)
-    if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null) or dtype == DATETIME:
+    if dtype in WHOLE or dtype in (pl.String, pl.Boolean, pl.Null):
         return series
-    if dtype == pl.Enum:
-        return series  # `Table.cells` gives its texts
+    # `Table.cells` gives the texts of an enum.
+    if dtype == DATETIME or dtype == pl.Enum:
+        return series
     if isinstance(dtype, pl.Categorical | pl.Time):
         return series.cast(pl.String)
     if isinstance(dtype, pl.Datetime):
@@ -2092,9 +2880,10 @@ def _normal_series(series: pl.Series) -> pl.Series:
     if dtype == pl.Date:
         return series.cast(DATETIME)
     if dtype.is_integer():
-        small = series.cast(pl.Int64, strict=False)
-        if small.null_count() == series.null_count():
-            return small
+        # Types of 64 and 128 bits hold more than int64; a number that does not fit becomes null.
+        narrowed = series.cast(pl.Int64, strict=False)
+        if narrowed.null_count() == series.null_count():
+            return narrowed
     raise DataError(
         f"column {series.name!r} has type {dtype}, which a table cannot hold; convert it to text, "
         "numbers, booleans or datetimes, or drop it"
@@ -2104,20 +2893,13 @@ def _normal_series(series: pl.Series) -> pl.Series:
 def _series_of(
     name: str, values: Any, mask: np.ndarray | None, *, mixed: bool = False
 ) -> pl.Series:
-    """A column of an array, or a series; what mixes types is text where that is allowed."""
+    """Return a column of an array, or a series; what mixes types is text where that is allowed."""
     if isinstance(values, pl.Series):
         return values.alias(name)
     array = np.asarray(values)
     if array.dtype.kind == "O" or array.dtype.kind in "US":
-        items = array.tolist()
-        if mask is not None:
-            items = [None if gone else item for item, gone in zip(items, mask, strict=True)]
-        try:
-            return pl.Series(name, items, strict=True)
-        except (TypeError, pl.exceptions.PolarsError):
-            if mixed:
-                return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
-            raise DataError(f"column {name!r} mixes types; convert it to one type") from None
+        return _series_of_objects(name, array, mask, mixed=mixed)
+
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]")
     elif array.dtype.kind == "m":
@@ -2125,105 +2907,152 @@ def _series_of(
     elif array.dtype.kind not in "iufb":
         raise DataError(f"column {name!r} has type {array.dtype}, which a table cannot hold")
     series = pl.Series(name, array)
-    return series if mask is None else series.set(pl.Series(np.asarray(mask, dtype=bool)), None)
+    if mask is None:
+        return series
+    is_missing = pl.Series(np.asarray(mask, dtype=bool))
+    return series.set(is_missing, None)
 
 
-def _from_pandas(series: Any) -> tuple[Any, NDArray[np.bool_]]:
-    """A column's values (int64, uint64, float64, bool, datetime64[us] in UTC, object) and mask."""
+def _series_of_objects(
+    name: str, array: np.ndarray, mask: np.ndarray | None, *, mixed: bool
+) -> pl.Series:
+    """Return a column of texts or other objects, see `_series_of`."""
+    items = array.tolist()
+    if mask is not None:
+        for place, is_missing in zip(range(len(items)), mask, strict=True):
+            if is_missing:
+                items[place] = None
+    try:
+        return pl.Series(name, items, strict=True)
+    except (TypeError, pl.exceptions.PolarsError):
+        if mixed:
+            return pl.Series(name, texts_of_mixed(items), dtype=pl.String)
+        raise DataError(f"column {name!r} mixes types; convert it to one type") from None
+
+
+def _pandas_values(series: Any) -> tuple[Any, NDArray[np.bool_]]:
+    """Return a pandas column's values, and which are missing.
+
+    Values are int64, uint64, float64, bool, datetime64[us] in UTC, timedelta64[us] or objects.
+    """
     if str(series.dtype) == "category":
         series = series.astype(object).infer_objects()
     kind = getattr(series.dtype, "kind", "O")
     mask: NDArray[np.bool_] = series.isna().to_numpy(dtype=bool)
+
     if kind == "M":
         if getattr(series.dtype, "tz", None) is not None:
             series = series.dt.tz_convert("UTC").dt.tz_localize(None)
         return series.to_numpy("datetime64[us]"), mask
     if kind == "m":
         return series.to_numpy("timedelta64[us]"), mask
-    if kind in _PLAIN:
-        filled = series.fillna(kind != "b" and 0) if mask.any() else series
-        plain = np.float32 if str(series.dtype).lower() == "float32" else _PLAIN[kind]
-        return filled.to_numpy(dtype=plain), mask
-    return series.astype(str if str(series.dtype)[:6] == "period" else object).to_numpy(), mask
+    if kind in _NUMPY_TYPES:
+        # Float32 stays: `_normal_series` reads it by its digits.
+        is_float32 = str(series.dtype).lower() == "float32"
+        numpy_type = np.float32 if is_float32 else _NUMPY_TYPES[kind]
+        if mask.any():
+            filler = False if kind == "b" else 0
+            series = series.fillna(filler)
+        return series.to_numpy(dtype=numpy_type), mask
+
+    # A period, such as a month, is known by its text alone.
+    is_period = str(series.dtype).startswith("period")
+    python_type = str if is_period else object
+    return series.astype(python_type).to_numpy(), mask
 
 
 def _texts_in_pandas(pandas: Any, texts: pl.Series) -> Any:
     """Return texts as a pandas series, of the type that pandas itself would choose."""
     if texts.null_count() == len(texts):
         return pandas.Series([None] * len(texts), dtype=object)
-    chosen = pandas.Series([""]).dtype
-    if getattr(chosen, "storage", "") != "pyarrow":
+    text_type = pandas.Series([""]).dtype
+    if getattr(text_type, "storage", "") != "pyarrow":
         return pandas.Series(_objects(texts).tolist())
     # Arrow's text goes over as it is. A list of objects would take several times the memory.
-    return pandas.Series(pandas.array(texts.to_arrow(), dtype=chosen))
+    return pandas.Series(pandas.array(texts.to_arrow(), dtype=text_type))
 
 
 def _masked(pandas: Any, values: np.ndarray, is_missing: np.ndarray) -> Any:
     """Return values as an array for pandas, of a type that has room for missing ones if any are."""
     if not is_missing.any() or values.dtype.kind not in "ib":
         return values.copy()
-    masked = pandas.arrays.IntegerArray if values.dtype.kind == "i" else pandas.arrays.BooleanArray
-    return masked(values.copy(), is_missing.copy())
+    if values.dtype.kind == "i":
+        return pandas.arrays.IntegerArray(values.copy(), is_missing.copy())
+    return pandas.arrays.BooleanArray(values.copy(), is_missing.copy())
 
 
-def _restored(pandas: Any, plain: Any, dtype: Any) -> Any:
-    """A pandas series in the type it had before; raises where its values do not fit."""
+def _restored(pandas: Any, column: Any, dtype: Any) -> Any:
+    """Return a pandas series in the type it had before; raises where its values do not fit."""
     if str(dtype) == "category":
-        known = list(dtype.categories)
-        seen = set(known)
-        new = [value for value in plain.dropna().unique() if value not in seen]
-        return plain.astype(pandas.CategoricalDtype(known + new, ordered=dtype.ordered))
+        # New values become further categories, behind those that there were.
+        categories = list(dtype.categories)
+        category_set = set(categories)
+        for value in column.dropna().unique():
+            if value not in category_set:
+                categories.append(value)
+        wider_type = pandas.CategoricalDtype(categories, ordered=dtype.ordered)
+        return column.astype(wider_type)
+
     if getattr(dtype, "tz", None) is not None:
-        return plain.dt.tz_localize("UTC").dt.tz_convert(dtype.tz).astype(dtype)
+        utc = column.dt.tz_localize("UTC")
+        return utc.dt.tz_convert(dtype.tz).astype(dtype)
+    # What pandas takes for text depends on its version.
     if dtype is str:
         dtype = pandas.Series([""]).dtype
-    made = plain.astype(dtype)
+    restored = column.astype(dtype)
     if str(dtype) == "object":
-        made[plain.isna()] = None
-    return made
+        restored[column.isna()] = None
+    return restored
 
 
 def _zoned_type(kind: str, zone: str) -> Any:
-    """The type of datetimes of a time zone in a frame, or None where it knows no such zone."""
+    """Return the type of datetimes of a zone in a kind of frame; None where that lacks the zone."""
     if kind == "polars":
         return pl.Datetime("us", zone)
     if kind == "arrow":
         return import_module("pyarrow").timestamp("us", tz=zone)
-    with suppress(KeyError, ValueError):  # a machine without a list of time zones
+    # A machine may have no list of time zones.
+    with suppress(KeyError, ValueError):
         return import_module("pandas").DatetimeTZDtype("us", _offset(zone) or zone)
     return None
 
 
 def _offset(zone: str) -> timezone | None:
-    """A time zone that is an offset, such as +01:00; None for any other."""
-    if (parts := re.fullmatch(r"([+-])(\d\d):(\d\d)", zone)) is None:
+    """Return a time zone that is an offset, such as +01:00; None for any other."""
+    parts = re.fullmatch(r"([+-])(\d\d):(\d\d)", zone)
+    if parts is None:
         return None
     size = timedelta(hours=int(parts[2]), minutes=int(parts[3]))
-    return timezone(-size if parts[1] == "-" else size)
+    if parts[1] == "-":
+        size = -size
+    return timezone(size)
 
 
 def _in_zone(series: pl.Series, zone: str) -> pl.Series:
-    """Datetimes of UTC as ISO-8601 text of a time zone, each with its offset."""
+    """Return datetimes of UTC as ISO-8601 text of a time zone, each with its offset."""
     form = "%Y-%m-%dT%H:%M:%S%.6f"
-    if (offset := _offset(zone)) is not None:
+    offset = _offset(zone)
+    if offset is not None:
         shift = offset.utcoffset(None)
         return (series + shift).dt.strftime(form) + zone
-    zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    utc = series.dt.replace_time_zone("UTC")
+    zoned = utc.dt.convert_time_zone(zone)
     return zoned.dt.strftime(f"{form}%:z")
 
 
 def _in_polars(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return a polars series in a type if its values fit, else as it is."""
     try:
         if isinstance(dtype, pl.Datetime) and dtype.time_zone and series.dtype == DATETIME:
-            zoned = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
-            return zoned.cast(dtype)
+            utc = series.dt.replace_time_zone("UTC")
+            return utc.dt.convert_time_zone(dtype.time_zone).cast(dtype)
         return series.cast(dtype)
     except pl.exceptions.PolarsError:
         return series
 
 
 def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
-    """An arrow column, whose datetimes are UTC without a time zone, of a type if its values fit."""
+    """Return an arrow column in a type if its values fit; its datetimes are UTC without a zone."""
     try:
         if getattr(dtype, "tz", None) is not None:
             return compute.assume_timezone(column, "UTC").cast(dtype)
@@ -2235,22 +3064,25 @@ def _in_arrow(compute: Any, column: Any, dtype: Any) -> Any:
 def _with_declared(
     dtypes: Mapping[str, Any], categories: Mapping[str, Sequence[Any]]
 ) -> Mapping[str, Any]:
-    """Types of a frame without values that were found in rows.
+    """Return types of a frame without values that were found in rows.
 
     A categorical type or enum lists the column's public values in their order and no others, and
     is left out without such values.
     """
-    found = dict(dtypes)
+    declared_types = dict(dtypes)
     for name, dtype in dtypes.items():
         values = list(categories.get(name, ()))
-        pandas, enum = str(dtype) == "category", type(dtype).__name__ == "Enum"
-        if (pandas or enum) and not values:
-            del found[name]
-        elif pandas:
-            found[name] = type(dtype)(values, ordered=dtype.ordered)
-        elif enum:
-            found[name] = type(dtype)(values)
-    return found
+        is_pandas = str(dtype) == "category"
+        is_enum = type(dtype).__name__ == "Enum"
+        if not is_pandas and not is_enum:
+            continue
+        if not values:
+            del declared_types[name]
+        elif is_pandas:
+            declared_types[name] = type(dtype)(values, ordered=dtype.ordered)
+        else:
+            declared_types[name] = type(dtype)(values)
+    return declared_types
 
 
 def write(
@@ -2269,24 +3101,26 @@ def write(
     Raises:
         DataError: The folder is missing, the name ends otherwise, or the file cannot be written.
     """
-    table, target = read(table), Path(path)
+    table = read(table)
+    target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise DataError(f"cannot write {target.name!r}: the name must end in .csv or .parquet")
     if not target.parent.is_dir():
         raise DataError(f"cannot write {target}: its folder does not exist; create it first")
-    zones = {n: z for n in table.names if (z := table.zone(n)) and table.kind(n) == "datetimes"}
+
+    zones = {}
+    for name in table.names:
+        zone = table.zone(name)
+        if zone and table.kind(name) == "datetimes":
+            zones[name] = zone
+    # The file appears under its name when it is complete: renaming is one step.
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if suffix == ".csv":
-            digits = {n: d for n, d in (padded or {}).items() if n in table.names}
-            texts = [_with_zeros(table._series(n), d) for n, d in digits.items()]
-            texts += [_in_zone(table._series(n), zone) for n, zone in zones.items()]
-            table._view.with_columns(texts).write_csv(temporary)
+            _write_csv(table, temporary, padded or {}, zones)
         else:
-            view = table._typed_view
-            zoned = [_in_polars(view[n], pl.Datetime("us", zone)) for n, zone in zones.items()]
-            view.with_columns(zoned).write_parquet(temporary, compression="zstd")
+            _write_parquet(table, temporary, zones)
         temporary.replace(target)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
@@ -2296,35 +3130,69 @@ def write(
         temporary.unlink(missing_ok=True)
 
 
+def _write_csv(
+    table: Table, file: Path, padded: Mapping[str, int], zones: Mapping[str, str]
+) -> None:
+    """Write a table as CSV; numbers have their decimals, and datetimes their offsets."""
+    texts = []
+    for name, digits in padded.items():
+        if name in table.names:
+            texts.append(_with_zeros(table._typed_column(name), digits))
+    for name, zone in zones.items():
+        texts.append(_in_zone(table._typed_column(name), zone))
+    table._view.with_columns(texts).write_csv(file)
+
+
+def _write_parquet(table: Table, file: Path, zones: Mapping[str, str]) -> None:
+    """Write a table as Parquet; datetimes have their time zones."""
+    view = table._typed_view
+    zoned = []
+    for name, zone in zones.items():
+        zoned_type = pl.Datetime("us", zone)
+        zoned.append(_in_polars(view[name], zoned_type))
+    view.with_columns(zoned).write_parquet(file, compression="zstd")
+
+
 def _as_type_of(
-    old: pl.Series, new: pl.Series, written: _Written | None, decimal: str
+    old_cells: pl.Series, new_cells: pl.Series, column: _TextColumn | None, decimal: str
 ) -> pl.Series:
-    """New cells of a column in the type of its old ones, or in one that holds both."""
-    if old.dtype == new.dtype or old.dtype == pl.Null:
-        return new
-    if old.dtype == pl.String:
-        digits = written.padded or 0 if written is not None else 0
-        return _with_zeros(new, digits).str.replace(".", decimal, literal=True)
-    if old.dtype in WHOLE and new.dtype == pl.Float64:
-        is_whole = bool((new == new.round()).all())
-        return new.cast(old.dtype) if is_whole else new
-    return new.cast(old.dtype)
+    """Return new cells of a column in the type of its old ones, or in one that holds both."""
+    if old_cells.dtype == new_cells.dtype or old_cells.dtype == pl.Null:
+        return new_cells
+    if old_cells.dtype == pl.String:
+        digits = 0
+        if column is not None:
+            digits = column.padded or 0
+        texts = _with_zeros(new_cells, digits)
+        return texts.str.replace(".", decimal, literal=True)
+    if old_cells.dtype in WHOLE and new_cells.dtype == pl.Float64:
+        is_whole = bool((new_cells == new_cells.round()).all())
+        return new_cells.cast(old_cells.dtype) if is_whole else new_cells
+    return new_cells.cast(old_cells.dtype)
 
 
 def _with_zeros(series: pl.Series, digits: int) -> pl.Series:
-    """Values as text; numbers have so many decimals at least, and no further zeros behind."""
+    """Return values as text; numbers have so many decimals at least, and no further zeros."""
     if not series.dtype.is_numeric():
         return series.cast(pl.String)
-    text = series.cast(pl.String).str.replace("^-0.0$", "0.0")
-    tail = text.str.extract(r"\.(\d*?)0*$").fill_null("").str.pad_end(digits, "0")
-    plain = text.str.extract(r"^(-?\d+)(?:\.\d+)?$") + tail.str.replace("^(.)", ".$1")
-    powers = text.filter(plain.is_null()).drop_nulls()  # such as 9e-6 and 1e16
-    fixed = {p: f for p in powers if float(f := f"{float(p):.{digits}f}") == float(p)}
-    return plain.fill_null(text.replace(fixed))
+    texts = series.cast(pl.String).str.replace("^-0.0$", "0.0")
+    decimals = texts.str.extract(r"\.(\d*?)0*$").fill_null("")
+    decimals = decimals.str.pad_end(digits, "0")
+    whole_parts = texts.str.extract(r"^(-?\d+)(?:\.\d+)?$")
+    plain = whole_parts + decimals.str.replace("^(.)", ".$1")
+
+    # Numbers with a power, such as 9e-6 and 1e16, are written out where that says the same.
+    powers = texts.filter(plain.is_null()).drop_nulls()
+    written_out = {}
+    for power in powers:
+        fixed = f"{float(power):.{digits}f}"
+        if float(fixed) == float(power):
+            written_out[power] = fixed
+    return plain.fill_null(texts.replace(written_out))
 
 
 def parquet_of(table: Table) -> bytes:
-    """A table as the bytes of a Parquet file."""
+    """Return a table as the bytes of a Parquet file."""
     file = BytesIO()
     table._view.write_parquet(file)
     return file.getvalue()
@@ -2341,91 +3209,131 @@ def beside(tables: Sequence[Table]) -> Table:
     The result is of the first one's kind of frame; where all are of that kind, each column keeps
     its type. DataError if numbers of rows differ.
     """
-    if len(rows := sorted({table.num_rows for table in tables})) > 1:
-        raise DataError(f"tables have different numbers of rows: {rows}")
-    whole = tables[0]
+    row_counts = sorted({table.num_rows for table in tables})
+    if len(row_counts) > 1:
+        raise DataError(f"tables have different numbers of rows: {row_counts}")
+
+    joined = tables[0]
     for table in tables[1:]:
-        new = [name for name in table.names if name not in whole.names]
-        frame = whole._frame.hstack(table.select(new)._frame)
-        mine, theirs = whole._origin, table._origin
-        dtypes = {**theirs.dtypes, **mine.dtypes} if theirs.kind == mine.kind else {}
-        types = {**theirs.types, **mine.types}
-        written = {**theirs.written, **mine.written}
-        zones = {**theirs.zones, **mine.zones}
-        coded = {**theirs.coded, **mine.coded}
-        units = {**theirs.units, **mine.units}
+        new_names = [name for name in table.names if name not in joined.names]
+        frame = joined._frame.hstack(table.select(new_names)._frame)
+        first = joined._origin
+        second = table._origin
+        # Types of one library mean nothing to another.
+        dtypes: Mapping[str, Any] = {}
+        if first.kind == second.kind:
+            dtypes = {**second.dtypes, **first.dtypes}
+        # Of a name that both have, the first one's facts count, as its cells do.
         origin = replace(
-            mine,
+            first,
             dtypes=dtypes,
-            types=types,
-            written=written,
-            zones=zones,
-            coded=coded,
-            units=units,
+            types={**second.types, **first.types},
+            text_columns={**second.text_columns, **first.text_columns},
+            zones={**second.zones, **first.zones},
+            coded_columns={**second.coded_columns, **first.coded_columns},
+            units={**second.units, **first.units},
         )
-        whole = replace(whole, _frame=frame, _origin=origin)
-    return whole
+        joined = replace(joined, _frame=frame, _origin=origin)
+    return joined
 
 
 def stacked(tables: Sequence[Table]) -> Table:
-    """All rows of tables with the same columns; a column is text where types cannot be one."""
+    """Return all rows of tables with the same columns; text where types cannot be one."""
     if len(tables) == 1:
         return tables[0]
+    names = tables[0].names
+
     columns: list[pl.Series] = []
-    written: dict[str, _Written] = {}
-    coded: dict[str, _Coded] = {}
+    text_columns: dict[str, _TextColumn] = {}
+    coded_columns: dict[str, _CodedColumn] = {}
     padded: dict[str, int] = {}
-    for name in tables[0].names:
-        variables = [table._origin.coded.get(name) for table in tables]
-        if (variable := _common_variable(variables)) is not None:
-            cells = pl.concat([table.cells(name) for table in tables])
-            coded[name] = _Coded(cells, variable)
-            columns.append(cells)
-            continue
-        if all(table.unit(name) is not None for table in tables):
-            columns.append(pl.concat([table.cells(name) for table in tables]))
-            continue
-        sources = [table._origin.written.get(name) for table in tables]
-        marks = {None if source is None else source.decimal for source in sources}
-        if None not in marks and len(marks) == 1:
-            cells = pl.concat([table.cells(name) for table in tables])
-            written[name] = _Written(cells, str(marks.pop()))
-            columns.append(cells)
-            if written[name].dtype == pl.Float64:
-                parts = [source for source in sources if source and source.cells.count()]
-                padded[name] = min(part.padded or 0 for part in parts)
+    for name in names:
+        coded_parts = [table._origin.coded_columns.get(name) for table in tables]
+        variable = _common_variable(coded_parts)
+        text_parts = [table._origin.text_columns.get(name) for table in tables]
+        decimal = _common_decimal(text_parts)
+        if variable is not None:
+            cells = _all_cells(tables, name)
+            coded_columns[name] = _CodedColumn(cells, variable)
+        elif all(table.unit(name) is not None for table in tables):
+            cells = _all_cells(tables, name)
+        elif decimal is not None:
+            cells = _all_cells(tables, name)
+            text_columns[name] = _TextColumn(cells, decimal)
+            if text_columns[name].dtype == pl.Float64:
+                # A part without any number says nothing of decimals.
+                parts = [part for part in text_parts if part is not None]
+                filled_parts = [part for part in parts if part.cells.count()]
+                padded[name] = min(part.padded or 0 for part in filled_parts)
         else:
-            columns.append(_joined([table._series(name) for table in tables], sources))
+            typed_parts = [table._typed_column(name) for table in tables]
+            cells = _joined_cells(typed_parts, text_parts)
+        columns.append(cells)
+
     dialects = {table.dialect for table in tables}
     dialect = dialects.pop() if len(dialects) == 1 else None
-    kind: Frame = "csv" if all(table.frame == "csv" for table in tables) else "file"
-    everywhere = {name: {table.zone(name) for table in tables} for name in tables[0].names}
-    alike = {name: found.pop() for name, found in everywhere.items() if len(found) == 1}
-    zones = {name: zone for name, zone in alike.items() if zone is not None}
+    are_text = all(table.frame == "csv" for table in tables)
+    kind: Frame = "csv" if are_text else "file"
     origin = _Origin(
-        kind, dialect=dialect, written=written, padded=padded, zones=zones, coded=coded
+        kind,
+        dialect=dialect,
+        text_columns=text_columns,
+        padded=padded,
+        zones=_common_zones(tables),
+        coded_columns=coded_columns,
     )
     return Table(pl.DataFrame(columns), origin)
 
 
-def _common_variable(parts: Sequence[_Coded | None]) -> Variable | None:
-    """The dictionary's entry of a column that all tables have alike, and hold in one type."""
-    first = parts[0]
-    alike = first is not None and all(
-        part is not None
-        and part.variable == first.variable
-        and part.cells.dtype == first.cells.dtype
-        for part in parts
-    )
-    return first.variable if alike and first is not None else None
+def _all_cells(tables: Sequence[Table], name: str) -> pl.Series:
+    """Return a column's cells of all tables, one table below the other."""
+    return pl.concat([table.cells(name) for table in tables])
 
 
-def _joined(parts: Sequence[pl.Series], sources: Sequence[_Written | None]) -> pl.Series:
-    """Parts of a column one below the other, as text where their types cannot be one."""
+def _common_zones(tables: Sequence[Table]) -> dict[str, str]:
+    """Return the time zones of columns that have the same one in all tables."""
+    zones = {}
+    for name in tables[0].names:
+        table_zones = {table.zone(name) for table in tables}
+        zone = table_zones.pop()
+        if not table_zones and zone is not None:
+            zones[name] = zone
+    return zones
+
+
+def _common_variable(parts: Sequence[_CodedColumn | None]) -> Variable | None:
+    """Return the dictionary's entry of a column that all tables have alike, in one type."""
+    first_part = parts[0]
+    if first_part is None:
+        return None
+    for part in parts:
+        if part is None or part.variable != first_part.variable:
+            return None
+        if part.cells.dtype != first_part.cells.dtype:
+            return None
+    return first_part.variable
+
+
+def _common_decimal(parts: Sequence[_TextColumn | None]) -> str | None:
+    """Return the mark before decimals of a column that is text in all tables, with one mark."""
+    if any(part is None for part in parts):
+        return None
+    marks = {part.decimal for part in parts if part is not None}
+    return marks.pop() if len(marks) == 1 else None
+
+
+def _joined_cells(
+    parts: Sequence[pl.Series], text_parts: Sequence[_TextColumn | None]
+) -> pl.Series:
+    """Return parts of a column one below the other, as text where their types cannot be one."""
     types = {part.dtype for part in parts} - {pl.Null}
-    if len(types) > 1 and not types <= {*WHOLE, pl.Float64}:
-        digits = [source.padded or 0 if source else 0 for source in sources]
-        parts = [_with_zeros(part, d) for part, d in zip(parts, digits, strict=True)]
+    are_numbers = types <= {*WHOLE, pl.Float64}
+    if len(types) > 1 and not are_numbers:
+        texts = []
+        for part, text_part in zip(parts, text_parts, strict=True):
+            digits = 0 if text_part is None else text_part.padded or 0
+            texts.append(_with_zeros(part, digits))
+        parts = texts
     frames = [part.to_frame() for part in parts]
     return pl.concat(frames, how="vertical_relaxed").to_series()
 
@@ -2442,10 +3350,13 @@ def frame_of(
     columns = {}
     for name in names:
         values = [row[name] for row in rows]
-        known = next((value for value in values if value is not None), 0.0)
-        filled = [known if value is None else value for value in values]
-        dtype = object if isinstance(known, str) else type(known)
-        columns[name] = (np.array(filled, dtype), np.array([value is None for value in values]))
+        # A column without any value is one of numbers.
+        example = next((value for value in values if value is not None), 0.0)
+        dtype = object if isinstance(example, str) else type(example)
+        is_missing = np.array([value is None for value in values])
+        for place in np.flatnonzero(is_missing):
+            values[place] = example
+        columns[name] = (np.array(values, dtype), is_missing)
     return Table.from_columns(columns).framed(kind or "file").to_native()
 
 
@@ -2459,12 +3370,14 @@ def digest_of(*facts: Any) -> bytes:
     digest = blake2b(digest_size=32)
     for fact in facts:
         for piece in _pieces(fact):
+            # Its length goes first: otherwise "ab", "c" and "a", "bc" would agree.
             digest.update(len(piece).to_bytes(8, "big"))
             digest.update(piece)
     return digest.digest()
 
 
 def _pieces(fact: Any) -> Iterator[bytes]:
+    """Yield the bytes of a table, of an array, or of what MessagePack can write."""
     if isinstance(fact, Table):
         for name in fact.names:
             yield msgspec.msgpack.encode((name, fact.kind(name)))
@@ -2474,4 +3387,6 @@ def _pieces(fact: Any) -> Iterator[bytes]:
         yield f"{fact.dtype.str}{fact.shape}".encode()
         yield fact.tobytes()
     else:
-        yield msgspec.msgpack.encode(fact.tolist() if isinstance(fact, np.ndarray) else fact)
+        # An array of objects has addresses for bytes.
+        values = fact.tolist() if isinstance(fact, np.ndarray) else fact
+        yield msgspec.msgpack.encode(values)

@@ -27,7 +27,8 @@ from siloweave.tables.schema import Category, Column, Schema
 
 Values = Mapping[Any, Category | None]
 """A column's values, and what each is in the schema; an empty text or None for a missing value."""
-_SHOWN = 5  # unknown values of a column
+# Values of a column that a message names.
+_MOST_SHOWN = 5
 
 
 def recode(
@@ -55,8 +56,8 @@ def recode(
 
     Example:
         >>> rows = Table.from_columns({"geschlecht": (np.array([1, 2, 2]), None)})
-        >>> own = recode(rows, {"sex": {1: "male", 2: "female"}}, rename={"geschlecht": "sex"})
-        >>> own.values("sex").tolist()
+        >>> coded = recode(rows, {"sex": {1: "male", 2: "female"}}, rename={"geschlecht": "sex"})
+        >>> coded.values("sex").tolist()
         ['male', 'female', 'female']
     """
     recoded = read(table).renamed(rename or {})
@@ -84,18 +85,21 @@ def check_recode(values: Mapping[str, Values], schema: Schema) -> None:
                 f"recode of {name!r}: a column of kind {column.kind} is not recoded; recode "
                 "categories, booleans and numbers"
             )
-        known = (
-            Table.from_columns({name: (np.array(column.options), None)}) if column.options else None
-        )
-        if known is None or _is_open(column):
+        # A column of numbers has no options, and any number may become any other.
+        if not column.options or _is_open(column):
             continue
-        allowed = {*known.labels(name, str).to_list(), *column.missing_values, ""}
-        targets = [texts_of_mixed([value])[0] or "" for value in mapping.values()]
-        if wrong := [text for text in targets if text not in allowed]:
+        options = Table.from_columns({name: (np.array(column.options), None)})
+        option_texts = options.labels(name, str).to_list()
+        allowed_texts = {*option_texts, *column.missing_values, ""}
+        # Each value by itself: the text of one does not depend on the types of others.
+        new_texts = [texts_of_mixed([value])[0] or "" for value in mapping.values()]
+        wrong_texts = [text for text in new_texts if text not in allowed_texts]
+        if wrong_texts:
+            shown_options = [str(option) for option in column.options]
+            options_text = listed(shown_options, _MOST_SHOWN)
             raise InputError(
-                f"recode of {name!r} makes {wrong[0]!r}, which is not among its categories: "
-                f"{listed([str(option) for option in column.options], _SHOWN)}. Correct it, or add "
-                "it to the schema"
+                f"recode of {name!r} makes {wrong_texts[0]!r}, which is not among its categories: "
+                f"{options_text}. Correct it, or add it to the schema"
             )
 
 
@@ -111,27 +115,33 @@ def unknown_values(values: Mapping[str, Values], table: Table, schema: Schema) -
         is_unknown = _is_unknown(schema[name], table)
         if not is_unknown.any():
             continue
-        texts, counts = table.take(np.flatnonzero(is_unknown)).counts(name, str)
-        pairs = [f"{text!r} ({count:,})" for text, count in zip(texts, counts, strict=True)]
-        rows = count_of(int(is_unknown.sum()), "row holds a value", "rows hold values")
+        unknown_rows = table.take(np.flatnonzero(is_unknown))
+        texts, counts = unknown_rows.counts(name, str)
+        pairs = []
+        for text, count in zip(texts, counts, strict=True):
+            pairs.append(f"{text!r} ({count:,})")
+        num_rows = int(is_unknown.sum())
+        rows_hold = count_of(num_rows, "row holds a value", "rows hold values")
         notes.append(
-            f"column {name!r}: {rows} that neither the recode nor the schema knows: "
-            f"{listed(pairs, _SHOWN)}. Add what it is to the recode, or to the schema"
+            f"column {name!r}: {rows_hold} that neither the recode nor the schema knows: "
+            f"{listed(pairs, _MOST_SHOWN)}. Add what it is to the recode, or to the schema"
         )
     return tuple(notes)
 
 
 def _is_open(column: Column) -> bool:
-    """Whether a column's categories are still to be learned."""
+    """Return whether a column's categories are still to be learned."""
     return column.other is not None and len(column.options) == 1
 
 
 def _is_unknown(column: Column, table: Table) -> np.ndarray:
-    """Which cells hold a value that the column does not have."""
+    """Return which cells hold a value that the column does not have."""
     is_missing = missing_cells(column, table)
     if column.kind in BINNED:
-        return table.numbers(column.name, column.format).is_null().to_numpy() & ~is_missing
+        numbers = table.numbers(column.name, column.format)
+        return numbers.is_null().to_numpy() & ~is_missing
     # Nothing but an unknown value is moved where a value may be missing.
     lenient = msgspec.structs.replace(column, outside="move", missing=True)
-    moved: np.ndarray = placed_cells(lenient, table).moved & ~is_missing
-    return moved
+    placed = placed_cells(lenient, table)
+    is_unknown: np.ndarray = placed.moved & ~is_missing
+    return is_unknown

@@ -37,9 +37,11 @@ PROGRAMS: Mapping[str, str] = {
     ".sas7bdat": "SAS",
 }
 """The program of each ending of a file's name."""
-_READERS = {".sav": "sav", ".zsav": "sav", ".xpt": "xport"}  # of pyreadstat; others as they end
+# What pyreadstat calls its readers, where that is not the file's ending.
+_READERS = {".sav": "sav", ".zsav": "sav", ".xpt": "xport"}
 
-_SECOND = 1_000_000  # in microseconds
+# In microseconds.
+_SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _EPOCH = date(1970, 1, 1).toordinal()
 _ORIGINS = {
@@ -50,15 +52,24 @@ _ORIGINS = {
 """Where each program begins to count days and seconds, in days from 1970."""
 
 # Names of formats, by what they show. Those that show a part alone, such as MONTH, are numbers.
-_SPSS_DATES = {"DATE", "ADATE", "EDATE", "JDATE", "SDATE", "MOYR", "QYR", "WKYR", "DATETIME",
-               "YMDHMS"}  # fmt: skip
-_SAS_TIMES = {"TIME", "HHMM", "TOD", "TIMEAMPM", "IS8601TM", "E8601TM", "B8601TM"}
-_SAS_DATETIMES = {"DATETIME", "E8601DT", "DATEAMPM", "MDYAMPM", "IS8601DT", "B8601DT", "B8601DN",
-                  "DTDATE"}  # fmt: skip
+_SPSS_DATES = {
+    *("DATE", "ADATE", "EDATE", "JDATE", "SDATE"),
+    *("MOYR", "QYR", "WKYR", "DATETIME", "YMDHMS"),
+}
+_SAS_TIMES = {
+    *("TIME", "HHMM", "TOD", "TIMEAMPM"),
+    *("IS8601TM", "E8601TM", "B8601TM"),
+}
+_SAS_DATETIMES = {
+    *("DATETIME", "DATEAMPM", "MDYAMPM", "DTDATE"),
+    *("IS8601DT", "E8601DT", "B8601DT", "B8601DN"),
+}
 _SAS_DATES = re.compile(
     r"(DATE|(DDMMYY|MMDDYY|YYMMDD)[BCDNPS]?|WEEKDAT[EX]|MONYY|YYMM|[IE]S?8601DA|B8601DA|JULIAN)"
 )
-_MONTHS = {"%tm": 1, "%tq": 3, "%th": 6}  # of Stata: units counted from January 1960
+# Months in each unit of Stata that is counted from January 1960.
+_MONTHS = {"%tm": 1, "%tq": 3, "%th": 6}
+# Stata's formats that show the time of day alone.
 _CLOCK = re.compile(r"%tc(HH|hh):MM(:SS)?")
 
 
@@ -93,7 +104,7 @@ def read_statistical(
         file: Where it is.
         kind: How its name ends, such as ".sav".
         columns: Which columns to take, in the file's order; all when None.
-        encoding: Of its texts, where the file does not say it or says it wrongly.
+        encoding: The encoding of its texts, where the file does not say it or says it wrongly.
 
     Returns:
         Numbers as float64, texts, times of day as text, datetimes, and durations. A blank text is
@@ -103,33 +114,31 @@ def read_statistical(
         DataError: The file is damaged, of another program, or of a version that is not known.
         InputError: pyreadstat is not installed.
     """
-    options: dict[str, Any] = {} if columns is None else {"usecols": list(columns)}
+    options: dict[str, Any] = {}
+    if columns is not None:
+        options["usecols"] = list(columns)
     raw, facts = _parsed(
         file, kind, encoding, disable_datetime_conversion=True, output_format="polars", **options
     )
+    # Read again without rows: with declared missing values, rows would hold their codes.
     _, dictionary = _parsed(
         file, kind, encoding, metadataonly=True, **_with_ranges(kind), **options
     )
-    series = [
-        _cells(
-            raw[name],
-            PROGRAMS[kind],
-            facts.readstat_variable_types[name],
-            facts.original_variable_types[name] or "",
-        )
-        for name in facts.column_names
-    ]
     labels = facts.variable_value_labels
     if kind == ".sas7bdat":
         labels = _labels_beside(file, facts.original_variable_types, encoding)
-    variables = {
-        name: _variable(
+
+    series = []
+    variables = {}
+    for name in facts.column_names:
+        storage = facts.readstat_variable_types[name]
+        form = facts.original_variable_types[name] or ""
+        series.append(_cells(raw[name], PROGRAMS[kind], storage, form))
+        variables[name] = _variable(
             labels.get(name, {}),
             dictionary.missing_ranges.get(name, []),
-            is_text=facts.readstat_variable_types[name] == "string",
+            is_text=storage == "string",
         )
-        for name in facts.column_names
-    }
     return StatisticalFile(pl.DataFrame(series), variables)
 
 
@@ -142,14 +151,19 @@ def _labels_beside(
 
     Args:
         file: The table.
-        formats: Of its variables, by name.
-        encoding: As of `read_statistical`.
+        formats: The formats of its variables, by name.
+        encoding: The encoding of its texts, see `read_statistical`.
     """
-    for catalogue in (file.with_suffix(".sas7bcat"), file.with_name("formats.sas7bcat")):
+    own_catalogue = file.with_suffix(".sas7bcat")
+    shared_catalogue = file.with_name("formats.sas7bcat")
+    for catalogue in (own_catalogue, shared_catalogue):
         if catalogue.is_file():
             _, facts = _parsed(catalogue, ".sas7bcat", encoding)
-            names = {name: _format_name(form or "") for name, form in formats.items()}
-            return {name: facts.value_labels.get(form, {}) for name, form in names.items()}
+            labels = {}
+            for name, form in formats.items():
+                format_name = _format_name(form or "")
+                labels[name] = facts.value_labels.get(format_name, {})
+            return labels
     return {}
 
 
@@ -162,12 +176,19 @@ def names_and_rows(
         DataError, InputError: As `read_statistical`.
     """
     _, facts = _parsed(file, kind, encoding, metadataonly=True)
-    rows = facts.number_rows
-    return list(facts.column_names), rows if rows is not None and rows >= 0 else None
+    num_rows = facts.number_rows
+    # Where a file does not say it, it may be -1.
+    if num_rows is not None and num_rows < 0:
+        num_rows = None
+    return list(facts.column_names), num_rows
 
 
 def _parsed(file: Path, kind: str, encoding: str | None, **options: Any) -> tuple[Any, Any]:
-    """What pyreadstat makes of a file."""
+    """Return the rows and the dictionary of a file, as pyreadstat has them.
+
+    Raises:
+        DataError, InputError: As `read_statistical`.
+    """
     try:
         pyreadstat = import_module("pyreadstat")
     except ModuleNotFoundError:
@@ -175,105 +196,135 @@ def _parsed(file: Path, kind: str, encoding: str | None, **options: Any) -> tupl
             f"{file.name}: files of SPSS, Stata and SAS need the package pyreadstat: pip install "
             "'siloweave[stats]'. Or store the file as CSV"
         ) from None
-    reader: Callable[..., Any] = getattr(
-        pyreadstat, f"read_{_READERS.get(kind, kind.removeprefix('.'))}"
-    )
+    ending = _READERS.get(kind, kind.removeprefix("."))
+    reader: Callable[..., Any] = getattr(pyreadstat, f"read_{ending}")
     if encoding is not None:
         options["encoding"] = encoding
-    program = PROGRAMS.get(kind, "SAS")  # which has its value labels in a file of their own
     try:
         result: tuple[Any, Any] = reader(os.fspath(file), **options)
     except (pyreadstat.ReadstatError, pyreadstat.PyreadstatError, UnicodeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        if isinstance(error, UnicodeError) or "convert" in reason:
-            advice = (
-                "name the encoding of its texts, such as cp1252: encoding = 'cp1252' in the study, "
-                "--encoding, or read(encoding='cp1252')"
-            )
-        else:
-            advice = (
-                f"it is damaged or cut off, of another program, or of a version of {program} that "
-                f"is not known here. Open it in {program} and store it again (in Stata: saveold), "
-                "or store it as CSV"
-            )
-        raise DataError(
-            f"cannot read {str(file)!r} as a file of {program}: {reason}; {advice}"
-        ) from None
+        # A catalogue of formats is no kind of table; only SAS has such files.
+        program = PROGRAMS.get(kind, "SAS")
+        raise _unreadable(file, program, error) from None
     return result
 
 
+def _unreadable(file: Path, program: str, error: Exception) -> DataError:
+    """Return the error about a file that pyreadstat does not read."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    reason = lines[0].rstrip(".")
+    if isinstance(error, UnicodeError) or "convert" in reason:
+        advice = (
+            "name the encoding of its texts, such as cp1252: encoding = 'cp1252' in the study, "
+            "--encoding, or read(encoding='cp1252')"
+        )
+    else:
+        advice = (
+            f"it is damaged or cut off, of another program, or of a version of {program} that "
+            f"is not known here. Open it in {program} and store it again (in Stata: saveold), "
+            "or store it as CSV"
+        )
+    return DataError(f"cannot read {str(file)!r} as a file of {program}: {reason}; {advice}")
+
+
 def _with_ranges(kind: str) -> dict[str, Any]:
-    """The option by which a dictionary names the codes that SPSS takes for missing values."""
+    """Return the option by which a dictionary names the codes that SPSS takes for missing."""
     return {"user_missing": True} if kind in (".sav", ".zsav") else {}
 
 
 def _variable(
     labels: Mapping[Any, Any], ranges: Sequence[Mapping[str, Any]], *, is_text: bool
 ) -> Variable:
-    """A variable's labels without those of missing values, in the order of their codes."""
-
-    def is_declared_missing(code: Any) -> bool:
-        return any(_is_within(code, one["lo"], one["hi"]) for one in ranges)
-
-    kind: Any = str if is_text else (int, float)
-    codes = {
-        (code.strip() if isinstance(code, str) else float(code)): str(label).strip()
-        for code, label in labels.items()
+    """Return a variable's labels without those of missing values, in the order of their codes."""
+    code_type: Any = str if is_text else (int, float)
+    labels_by_code: dict[Any, str] = {}
+    for code, label in labels.items():
+        label_text = str(label).strip()
         # Stata's and SAS's special missing values, such as .a, are letters among numbers.
-        if isinstance(code, kind) and str(label).strip() and not is_declared_missing(code)
-    }
-    missing = tuple(dict.fromkeys(_range_text(one["lo"], one["hi"]) for one in ranges))
-    return Variable({code: codes[code] for code in sorted(codes)}, missing)
+        if not isinstance(code, code_type) or not label_text:
+            continue
+        if any(_is_within(code, codes["lo"], codes["hi"]) for codes in ranges):
+            continue
+        plain_code = code.strip() if isinstance(code, str) else float(code)
+        labels_by_code[plain_code] = label_text
+
+    in_order = {code: labels_by_code[code] for code in sorted(labels_by_code)}
+    range_texts = [_range_text(codes["lo"], codes["hi"]) for codes in ranges]
+    return Variable(in_order, tuple(dict.fromkeys(range_texts)))
 
 
 def _is_within(code: Any, low: Any, high: Any) -> bool:
+    """Return whether a code is one of a range; texts have no ranges but single codes."""
     if isinstance(low, str) or isinstance(code, str):
         return str(code).strip() == str(low).strip()
     return bool(low <= code <= high)
 
 
 def _range_text(low: Any, high: Any) -> str:
-    """A code, or a range of them, as text."""
+    """Return a code, or a range of them, as text."""
     if isinstance(low, str):
         return low.strip()
-    return f"{low:.15g}" if low == high else f"{low:.15g} to {high:.15g}"
+    # Of the digits of a double, all that a decimal number keeps.
+    if low == high:
+        return f"{low:.15g}"
+    return f"{low:.15g} to {high:.15g}"
 
 
 # Cells
 
 
 def _cells(raw: pl.Series, program: str, storage: str, form: str) -> pl.Series:
-    """A column's cells, each by itself and by the variable's storage and format."""
+    """Return a column's cells, each by itself and by the variable's storage and format."""
     if storage == "string":
-        text = raw.cast(pl.String)
-        return text.set((text.str.strip_chars() == "").fill_null(False), None)
+        texts = raw.cast(pl.String)
+        is_blank = texts.str.strip_chars() == ""
+        return texts.set(is_blank.fill_null(False), None)
+
     numbers = raw.cast(pl.Float64).fill_nan(None)
-    if storage == "float":  # of four bytes: by its digits, 0.1 and not 0.10000000149
+    # A number of four bytes is read by its digits: 0.1 and not 0.10000000149.
+    if storage == "float":
         numbers = numbers.cast(pl.Float32).cast(pl.String).cast(pl.Float64)
     if program == "Stata":
         return _of_stata(numbers, form)
-    name = _format_name(form)
     if program == "SPSS":
-        if name == "DTIME":
-            return _microseconds(numbers, _SECOND).cast(DURATION)
-        if name == "TIME":
-            return _clock_texts(numbers)
-        return _since(numbers, program, _SECOND) if name in _SPSS_DATES else numbers
-    if name in _SAS_TIMES:
-        return _clock_texts(numbers)
-    if name in _SAS_DATETIMES:
-        return _since(numbers, program, _SECOND)
-    return _since(numbers, program, _DAY) if _SAS_DATES.fullmatch(name) else numbers
+        return _of_spss(numbers, form)
+    return _of_sas(numbers, form)
 
 
 def _format_name(form: str) -> str:
-    """A format of SPSS or SAS without its width and decimals, such as DATE of DATE9."""
+    """Return a format of SPSS or SAS without its width and decimals, such as DATE of DATE9."""
     return re.sub(r"[\d.]+$", "", form).upper()
 
 
+def _of_spss(numbers: pl.Series, form: str) -> pl.Series:
+    """Return numbers of SPSS as their format shows them; its dates are seconds."""
+    name = _format_name(form)
+    if name == "DTIME":
+        return _microseconds(numbers, _SECOND).cast(DURATION)
+    if name == "TIME":
+        return _clock_texts(numbers)
+    if name in _SPSS_DATES:
+        return _since(numbers, "SPSS", _SECOND)
+    return numbers
+
+
+def _of_sas(numbers: pl.Series, form: str) -> pl.Series:
+    """Return numbers of SAS as their format shows them; its dates are days."""
+    name = _format_name(form)
+    if name in _SAS_TIMES:
+        return _clock_texts(numbers)
+    if name in _SAS_DATETIMES:
+        return _since(numbers, "SAS", _SECOND)
+    if _SAS_DATES.fullmatch(name):
+        return _since(numbers, "SAS", _DAY)
+    return numbers
+
+
 def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
+    """Return numbers of Stata as their format shows them: milliseconds, days, or months."""
     if _CLOCK.fullmatch(form):
         return _clock_texts(numbers / 1000.0)
+    # A minus in a format puts values to the left.
     kind = form[:3].replace("%-t", "%t")
     if kind in ("%tc", "%tC"):
         return _since(numbers, "Stata", 1000)
@@ -281,32 +332,44 @@ def _of_stata(numbers: pl.Series, form: str) -> pl.Series:
         return _since(numbers, "Stata", _DAY)
     if kind not in _MONTHS:
         return numbers
+
+    # Months, quarters and half years are their first day.
     months = (numbers.floor() * _MONTHS[kind]).cast(pl.Int64, strict=False)
     years = 1960 + months // 12
+    months_of_year = months % 12 + 1
     is_year = years.is_between(date.min.year, date.max.year).fill_null(False)
-    parts = pl.DataFrame({"year": years.set(~is_year, None), "month": months % 12 + 1})
+    parts = pl.DataFrame({"year": years.set(~is_year, None), "month": months_of_year})
     first_days = parts.select(pl.datetime("year", "month", 1, time_unit="us"))
     return first_days.to_series().alias(numbers.name)
 
 
 def _microseconds(numbers: pl.Series, size: int) -> pl.Series:
-    """Numbers of units of so many microseconds as whole microseconds; null beyond int64."""
+    """Return numbers of units of so many microseconds in microseconds; null beyond int64."""
     return (numbers * size).round().cast(pl.Int64, strict=False)
 
 
 def _since(numbers: pl.Series, program: str, size: int) -> pl.Series:
-    """Datetimes so many units of microseconds after a program's origin."""
+    """Return datetimes so many units of `size` microseconds after a program's origin."""
     micros = _microseconds(numbers, size) + _ORIGINS[program] * _DAY
     # What lies beyond the years 1 to 9999 is no datetime, and a code that was entered for one.
-    first = (date.min.toordinal() - _EPOCH) * _DAY
-    last = (date.max.toordinal() - _EPOCH + 1) * _DAY - 1
-    is_time = micros.is_between(first, last).fill_null(False)
+    first_day = date.min.toordinal() - _EPOCH
+    last_day = date.max.toordinal() - _EPOCH
+    earliest = first_day * _DAY
+    latest = (last_day + 1) * _DAY - 1
+    is_time = micros.is_between(earliest, latest).fill_null(False)
     return micros.set(~is_time, None).cast(DATETIME)
 
 
 def _clock_texts(seconds: pl.Series) -> pl.Series:
-    """Times of day as text, such as 10:27:00; a fraction of a second is rounded away."""
-    whole = seconds.round().cast(pl.Int64, strict=False)
-    hours, minutes, rest = (whole // 3600, whole // 60 % 60, whole % 60)
-    parts = [part.cast(pl.String).str.zfill(2) for part in (hours, minutes, rest)]
-    return (parts[0] + ":" + parts[1] + ":" + parts[2]).alias(seconds.name)
+    """Return times of day as text, such as 10:27:00; a fraction of a second is rounded away."""
+    whole_seconds = seconds.round().cast(pl.Int64, strict=False)
+    hours = _two_digits(whole_seconds // 3600)
+    minutes = _two_digits(whole_seconds // 60 % 60)
+    rest = _two_digits(whole_seconds % 60)
+    texts = hours + ":" + minutes + ":" + rest
+    return texts.alias(seconds.name)
+
+
+def _two_digits(numbers: pl.Series) -> pl.Series:
+    """Return numbers as text of two digits or more."""
+    return numbers.cast(pl.String).str.zfill(2)

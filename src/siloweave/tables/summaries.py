@@ -34,11 +34,17 @@ from siloweave.tables.features import Cells, Features, OneWay, check_rows
 from siloweave.tables.read import Table
 from siloweave.tables.schema import Column, Schema
 
-_POINTS = 2048  # evenly spaced quantiles that stand for a mixture; more than a list of atoms holds
-_LISTED = 1024  # distinct values that are listed with their counts, where rows support them
-_SUPPORT = 10  # rows per distinct value, for the values to be all there is
-_GROUPS, _GROUP_ROWS = 1024, 5  # of numbers that are not listed: at most, and rows of each
-_EXACT = 2**53  # whole numbers up to here are float64
+# Evenly spaced quantiles that stand for a mixture; more than a list of atoms holds.
+_NUM_QUANTILES = 2048
+# Distinct values that are listed with their counts, if there are so many rows for each: these are
+# then taken to be all values there are.
+_MOST_LISTED = 1024
+_ROWS_PER_VALUE = 10
+# Groups of numbers that are not listed, and rows of each.
+_MOST_GROUPS = 1024
+_LEAST_GROUP_ROWS = 5
+# Whole numbers up to here are float64.
+_LARGEST_EXACT = 2**53
 
 
 class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +56,7 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         values: Numbers that are listed one by one: all where they are few or well supported,
             otherwise those that are frequent; less the encoding's origin, ascending.
         times: How often each occurs.
-        mixture: Of the numbers that are not listed.
+        mixture: Stands for the numbers that are not listed.
         rest: How many numbers it stands for.
         missing: Rows without a number.
         resolution: What all numbers are multiples of; 0 if nothing is known.
@@ -66,21 +72,27 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resolution: float = 0.0
 
     def __post_init__(self) -> None:
-        of = f"the summary of column {self.column!r}"
-        if len(self.values) != len(self.times) or not np.isfinite(self.values).all():
-            raise DataError(f"{of} has values without counts, or values that are not finite")
-        if any(not 0 <= n <= _EXACT for n in (*self.counts, *self.times, self.rest, self.missing)):
-            raise DataError(f"{of} has counts below 0 or beyond {_EXACT:,}")
+        name = f"the summary of column {self.column!r}"
+        are_counted = len(self.values) == len(self.times)
+        if not are_counted or not np.isfinite(self.values).all():
+            raise DataError(f"{name} has values without counts, or values that are not finite")
+        # Beyond float64's whole numbers, sums of counts would not be exact.
+        all_counts = (*self.counts, *self.times, self.rest, self.missing)
+        if any(not 0 <= count <= _LARGEST_EXACT for count in all_counts):
+            raise DataError(f"{name} has counts below 0 or beyond {_LARGEST_EXACT:,}")
         if self.resolution and self.resolution not in RESOLUTIONS:
             raise DataError(
-                f"{of} has the resolution {self.resolution}; it is 0 or one of {RESOLUTIONS}"
+                f"{name} has the resolution {self.resolution}; it is 0 or one of {RESOLUTIONS}"
             )
-        if (self.mixture is None) != (self.rest == 0):
-            raise DataError(f"{of} needs a mixture for {self.rest:,} numbers that are not listed")
+
+        has_mixture = self.mixture is not None
+        needs_mixture = self.rest != 0
+        if has_mixture != needs_mixture:
+            raise DataError(f"{name} needs a mixture for {self.rest:,} numbers that are not listed")
         if self.mixture is not None and not _is_mixture(self.mixture):
             raise DataError(
-                f"{of} holds no valid mixture: up to {_POINTS:,} modes are wanted, each with a "
-                "mean, a scale of 0 or more and a weight, all finite; weights sum to 1"
+                f"{name} holds no valid mixture: up to {_NUM_QUANTILES:,} modes are wanted, each "
+                "with a mean, a scale of 0 or more and a weight, all finite; weights sum to 1"
             )
 
     @property
@@ -90,11 +102,14 @@ class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _is_mixture(mixture: Mixture) -> bool:
-    parts = mixture.means, mixture.scales, mixture.weights
-    if len({len(part) for part in parts}) > 1 or not 0 < mixture.modes <= _POINTS:
+    """Return whether a mixture from elsewhere has modes, finite ones, whose weights sum to 1."""
+    parts = (mixture.means, mixture.scales, mixture.weights)
+    lengths = {len(part) for part in parts}
+    if len(lengths) > 1 or not 0 < mixture.modes <= _NUM_QUANTILES:
         return False
-    low = min((*mixture.scales, *mixture.weights))
-    return bool(np.isfinite(parts).all() and low >= 0 and abs(sum(mixture.weights) - 1) < 1e-6)
+    smallest = min((*mixture.scales, *mixture.weights))
+    sums_to_1 = abs(sum(mixture.weights) - 1) < 1e-6
+    return bool(np.isfinite(parts).all() and smallest >= 0 and sums_to_1)
 
 
 def summarise(
@@ -110,34 +125,52 @@ def summarise(
     SchemaError if they do not fit the schema.
     """
     check_rows(schema, table)
-    found = []
+    summaries = []
     for column in schema.coded:
         if column.kind in BINNED:
-            found.append(_of_numbers(column, table, numeric))
+            summaries.append(_of_numbers(column, table, numeric))
             continue
-        counts = np.bincount(codes_of(column, table), minlength=options_of(column))
-        found.append(ColumnSummary(column.name, counts=tuple(counts.tolist())))
-    return tuple(found)
+        codes = codes_of(column, table)
+        counts = np.bincount(codes, minlength=options_of(column))
+        summary = ColumnSummary(column.name, counts=tuple(counts.tolist()))
+        summaries.append(summary)
+    return tuple(summaries)
 
 
 def _of_numbers(column: Column, table: Table, numeric: Numeric) -> ColumnSummary:
+    """Summarise a column of numbers, see `summarise`."""
     bounds = encoding_of_bounds(column)
-    values, gone = bounds.values_of(column, table)
-    seen, times = np.unique(values[~gone], return_counts=True)
-    total, kinds = int(times.sum()), len(seen)
-    listed = times >= max(SPIKE_SHARE, 10.0 / max(kinds, 1)) * total
-    if kinds <= FEW_VALUES or (kinds <= _LISTED and total >= _SUPPORT * kinds):
-        listed = np.ones(kinds, dtype=np.bool_)
-    rest, often = seen[~listed], times[~listed]
-    known, counts = tuple(seen[listed].tolist()), tuple(times[listed].tolist())
+    values, is_missing = bounds.values_of(column, table)
+    distinct_values, times = np.unique(values[~is_missing], return_counts=True)
+    num_rows = int(times.sum())
+    num_distinct = len(distinct_values)
+
+    # All values are listed, or those that occur often.
+    are_few = num_distinct <= FEW_VALUES
+    have_rows = num_rows >= _ROWS_PER_VALUE * num_distinct
+    if are_few or (have_rows and num_distinct <= _MOST_LISTED):
+        is_listed = np.ones(num_distinct, dtype=np.bool_)
+    else:
+        # Ten times as often as if all values occurred alike, and in 2 % of the rows.
+        least_share = max(SPIKE_SHARE, 10.0 / max(num_distinct, 1))
+        is_listed = times >= least_share * num_rows
+
+    # A mixture stands for the rest.
+    rest_values = distinct_values[~is_listed]
+    rest_times = times[~is_listed]
     mixture = None
-    if len(rest):
-        stand_in = fit_mixture if numeric == "modes" else _groups
-        mixture = stand_in(rest, often.astype(np.float64))
+    if len(rest_values):
+        fit = fit_mixture if numeric == "modes" else _groups
+        mixture = fit(rest_values, rest_times.astype(np.float64))
     return ColumnSummary(
-        column.name, values=known, times=counts, mixture=mixture, rest=int(often.sum()),
-        missing=int(gone.sum()), resolution=bounds.resolution or resolution_of(seen),
-    )  # fmt: skip
+        column.name,
+        values=tuple(distinct_values[is_listed].tolist()),
+        times=tuple(times[is_listed].tolist()),
+        mixture=mixture,
+        rest=int(rest_times.sum()),
+        missing=int(is_missing.sum()),
+        resolution=bounds.resolution or resolution_of(distinct_values),
+    )
 
 
 def _groups(values: Floats, times: Floats) -> Mixture:
@@ -146,23 +179,27 @@ def _groups(values: Floats, times: Floats) -> Mixture:
     A curve through them is near the one through all values. Ten modes of a variational mixture are
     not: the single columns of California housing came out 8 % off.
     """
-    least = max(_GROUP_ROWS, float(times.sum()) / _GROUPS)
-    group = np.zeros(len(values), dtype=np.int64)
-    rows, number = 0.0, 0
-    for place, count in enumerate(times.tolist()):
-        if rows >= least:
-            rows, number = 0.0, number + 1
-        group[place] = number
-        rows += count
-    if rows < _GROUP_ROWS and number:  # what is left over joins the group before
-        group[group == number] = number - 1
-    sums = np.bincount(group, times)
-    means = np.bincount(group, times * values) / sums
-    variances = np.bincount(group, times * (values - means[group]) ** 2) / sums
+    least_rows = max(_LEAST_GROUP_ROWS, float(times.sum()) / _MOST_GROUPS)
+    groups = np.zeros(len(values), dtype=np.int64)
+    group = 0
+    group_rows = 0.0
+    for place, value_rows in enumerate(times.tolist()):
+        if group_rows >= least_rows:
+            group += 1
+            group_rows = 0.0
+        groups[place] = group
+        group_rows += value_rows
+    # A last group with too few rows joins the one before.
+    if group_rows < _LEAST_GROUP_ROWS and group:
+        groups[groups == group] = group - 1
+
+    sums = np.bincount(groups, times)
+    means = np.bincount(groups, times * values) / sums
+    squares = (values - means[groups]) ** 2
+    variances = np.bincount(groups, times * squares) / sums
     weights = sums / sums.sum()
-    return Mixture(
-        tuple(means.tolist()), tuple(np.sqrt(variances).tolist()), tuple(weights.tolist())
-    )
+    scales = np.sqrt(variances)
+    return Mixture(tuple(means.tolist()), tuple(scales.tolist()), tuple(weights.tolist()))
 
 
 def agreed_features(
@@ -176,39 +213,48 @@ def agreed_features(
     """
     check_numeric(numeric, of_rows=False)
     encodings: list[ColumnEncoding] = []
-    for column, owners in _by_column(schema, summaries):
+    for column, column_summaries in _by_column(schema, summaries):
         if column.kind not in BINNED:
-            counts = _counts(owners).sum(0)
-            encodings.append(encoding_of_options(column.name, counts, len(counts)))
+            counts = _counts(column_summaries).sum(0)
+            encoding = encoding_of_options(column.name, counts, len(counts))
+            encodings.append(encoding)
             continue
-        bounds, points = _points(column, owners)
-        whole = _pooled(points).with_every_whole_number(bounds)
-        encodings.append(learned(bounds, whole, numeric))
+        bounds, points = _points(column, column_summaries)
+        all_points = _pooled(points).with_every_whole_number(bounds)
+        encodings.append(learned(bounds, all_points, numeric))
     return Features(schema, tuple(encodings))
 
 
 def agreed_shares(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], weights: Sequence[float]
 ) -> OneWay:
-    """How single columns are distributed over all owners, from their summaries and weights."""
+    """Return how single columns are distributed over all owners, by summaries and weights."""
     cells = []
-    for column, owners in _by_column(schema, summaries):
-        rows = [max(one.rows, 1) for one in owners]
-        own = np.asarray(weights) / np.array(rows)  # of each row of an owner
+    for column, column_summaries in _by_column(schema, summaries):
+        row_counts = [max(summary.rows, 1) for summary in column_summaries]
+        # An owner's weight is that of all its rows together.
+        row_weights = np.asarray(weights) / np.array(row_counts)
         if column.kind not in BINNED:
-            cells.append(Cells.of_options(column, own @ _counts(owners), sum(rows)))
+            counts = row_weights @ _counts(column_summaries)
+            cells.append(Cells.of_options(column, counts, sum(row_counts)))
             continue
-        bounds, points = _points(column, owners)
-        pool = _pooled([Points(p.values, p.weights * w) for p, w in zip(points, own, strict=True)])
-        gone = float(own @ np.array([one.missing for one in owners]))
-        cells.append(Cells.of_numbers(column, pool.values + bounds.origin, pool.weights, gone))
+        bounds, points = _points(column, column_summaries)
+        weighted_points = []
+        for owner_points, weight in zip(points, row_weights, strict=True):
+            point_weights = owner_points.weights * weight
+            weighted_points.append(Points(owner_points.values, point_weights))
+        pool = _pooled(weighted_points)
+        missing_counts = np.array([summary.missing for summary in column_summaries])
+        missing_weight = float(row_weights @ missing_counts)
+        values = pool.values + bounds.origin
+        cells.append(Cells.of_numbers(column, values, pool.weights, missing_weight))
     return OneWay(tuple(cells))
 
 
 def distances(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]], *, alike: bool = False
 ) -> Floats:
-    """How far each owner's columns are from those of all owners together, (owners, columns).
+    """Return how far each owner's columns are from those of all owners, (owners, columns).
 
     Jensen-Shannon distance (the square root, base 2) of the categories' frequencies; Wasserstein-1
     distance of the numbers, where mixtures are represented by their quantiles. An owner without any
@@ -216,126 +262,187 @@ def distances(
     in the whole, however many rows they have, and distances of numbers are in standard deviations
     of the whole. DataError if summaries are of other columns.
     """
+    columns = []
+    for column, column_summaries in _by_column(schema, summaries):
+        if column.kind in BINNED:
+            column_distances = _distances_of_numbers(column, column_summaries, alike=alike)
+        else:
+            column_distances = _distances_of_options(column_summaries, alike=alike)
+        columns.append(column_distances)
+    return np.array(columns, dtype=np.float64).reshape(-1, len(summaries)).T
+
+
+def _distances_of_options(summaries: Sequence[ColumnSummary], *, alike: bool) -> list[float]:
+    """Return how far the categories of each owner are from those of all, see `distances`."""
+    counts = _counts(summaries)
+    if alike:
+        counts /= np.maximum(counts.sum(1, keepdims=True), 1.0)
+    pool = counts.sum(0)
+    return [_jensen_shannon(owner_counts, pool) for owner_counts in counts]
+
+
+def _distances_of_numbers(
+    column: Column, summaries: Sequence[ColumnSummary], *, alike: bool
+) -> list[float]:
+    """Return how far the numbers of each owner are from those of all, see `distances`."""
     from scipy.stats import wasserstein_distance
 
-    found = []
-    for column, owners in _by_column(schema, summaries):
-        if column.kind not in BINNED:
-            counts = _counts(owners)
-            if alike:
-                counts /= np.maximum(counts.sum(1, keepdims=True), 1.0)
-            found.append([_jensen_shannon(own, counts.sum(0)) for own in counts])
-            continue
-        _, own = _points(column, owners)
-        if alike:
-            own = [Points(p.values, p.weights / max(float(p.weights.sum()), 1.0)) for p in own]
-        pool = _pooled(own)
-        unit = _deviation(pool) if alike else 1.0
-        away = [
-            wasserstein_distance(p.values, pool.values, p.weights, pool.weights) / unit
-            if p.weights.sum() > 0
-            else -1.0
-            for p in own
-        ]
-        found.append([x if x >= 0 else max(*away, 0.0) for x in away])
-    return np.array(found, dtype=np.float64).reshape(-1, len(summaries)).T
+    _, points = _points(column, summaries)
+    if alike:
+        points = [_with_weight_1(owner_points) for owner_points in points]
+    pool = _pooled(points)
+    unit = _deviation(pool) if alike else 1.0
+    owner_distances = np.full(len(points), np.nan)
+    for place, owner_points in enumerate(points):
+        if owner_points.weights.sum() > 0:
+            distance = wasserstein_distance(
+                owner_points.values, pool.values, owner_points.weights, pool.weights
+            )
+            owner_distances[place] = distance / unit
+
+    # An owner without numbers is as far as the farthest.
+    has_none = np.isnan(owner_distances)
+    owner_distances[has_none] = owner_distances[~has_none].max(initial=0.0)
+    return owner_distances.tolist()
+
+
+def _with_weight_1(points: Points) -> Points:
+    """Return points whose weights sum to 1; less, where they have nearly none."""
+    total = max(float(points.weights.sum()), 1.0)
+    return Points(points.values, points.weights / total)
 
 
 def _by_column(
     schema: Schema, summaries: Sequence[Sequence[ColumnSummary]]
 ) -> list[tuple[Column, list[ColumnSummary]]]:
-    """Every column with each owner's summary of it."""
+    """Return every column with each owner's summary of it; DataError for other columns."""
     names = [column.name for column in schema.coded]
-    for owner in summaries:
-        if (found := [one.column for one in owner]) != names:
-            raise DataError(f"summaries are of {found}, and the schema has {names}")
-        for column, one in zip(schema.coded, owner, strict=True):
-            _check(column, one)
-    return [(column, [owner[j] for owner in summaries]) for j, column in enumerate(schema.coded)]
+    for owner_summaries in summaries:
+        summary_names = [summary.column for summary in owner_summaries]
+        if summary_names != names:
+            raise DataError(f"summaries are of {summary_names}, and the schema has {names}")
+        for column, summary in zip(schema.coded, owner_summaries, strict=True):
+            _check_summary(column, summary)
+
+    pairs = []
+    for place, column in enumerate(schema.coded):
+        column_summaries = [owner_summaries[place] for owner_summaries in summaries]
+        pairs.append((column, column_summaries))
+    return pairs
 
 
-def _check(column: Column, one: ColumnSummary) -> None:
+def _check_summary(column: Column, summary: ColumnSummary) -> None:
     """Refuse a summary that is not of such a column."""
-    numbers, of = column.kind in BINNED, f"the summary of column {column.name!r}"
-    known, wanted = len(one.counts), 0 if numbers else options_of(column)
-    if known != wanted:
-        raise DataError(f"{of} has {known} counts, and the schema knows {wanted} categories")
-    if not numbers and (one.values or one.rest or one.missing):
-        raise DataError(f"{of} lists numbers, and the column holds categories")
-    if one.missing and not column.missing:
-        raise DataError(f"{of} counts {one.missing:,} missing values; the schema has none")
-    bounds = encoding_of_bounds(column) if numbers else None
-    if bounds is not None and one.values:
-        inside = bounds.low <= one.values[0] and one.values[-1] <= bounds.high
-        if not (inside and ascending(one.values)):
+    name = f"the summary of column {column.name!r}"
+    is_binned = column.kind in BINNED
+    num_counts = len(summary.counts)
+    num_options = 0 if is_binned else options_of(column)
+    if num_counts != num_options:
+        raise DataError(
+            f"{name} has {num_counts} counts, and the schema knows {num_options} categories"
+        )
+    has_numbers = summary.values or summary.rest or summary.missing
+    if has_numbers and not is_binned:
+        raise DataError(f"{name} lists numbers, and the column holds categories")
+    if summary.missing and not column.missing:
+        raise DataError(f"{name} counts {summary.missing:,} missing values; the schema has none")
+
+    if is_binned and summary.values:
+        bounds = encoding_of_bounds(column)
+        first = summary.values[0]
+        last = summary.values[-1]
+        is_inside = bounds.low <= first and last <= bounds.high
+        if not is_inside or not ascending(summary.values):
             raise DataError(
-                f"{of} lists values from {one.values[0]} to {one.values[-1]}; they must ascend "
+                f"{name} lists values from {first} to {last}; they must ascend "
                 f"within {bounds.low} and {bounds.high}, its bounds less {bounds.origin}"
             )
 
 
-def _counts(owners: Sequence[ColumnSummary]) -> Floats:
-    """(owners, options) rows of each category."""
-    return np.array([one.counts for one in owners], dtype=np.float64)
+def _counts(summaries: Sequence[ColumnSummary]) -> Floats:
+    """Return each owner's rows of each category, (owners, options)."""
+    return np.array([summary.counts for summary in summaries], dtype=np.float64)
 
 
 def _points(
-    column: Column, owners: Sequence[ColumnSummary]
+    column: Column, summaries: Sequence[ColumnSummary]
 ) -> tuple[NumericEncoding, list[Points]]:
-    """Each owner's numbers: those listed, and quantiles of the mixture, less the bounds' origin.
+    """Return each owner's numbers: those listed, and quantiles of the mixture, less the origin.
 
     The column's bounds come first, with the finest resolution of an owner if all have one.
     """
     bounds = encoding_of_bounds(column)
-    seen = [one.resolution for one in owners if one.values or one.rest]
-    known = min(seen) if seen and min(seen) > 0 else 0.0
-    bounds = msgspec.structs.replace(bounds, resolution=bounds.resolution or known)
-    found = []
-    for one in owners:
-        parts = [Points(np.array(one.values), np.array(one.times, dtype=np.float64))]
-        if one.mixture is not None and one.rest:
-            drawn, share = _quantiles(one.mixture)
-            drawn = np.clip(rounded(drawn, bounds.resolution), bounds.low, bounds.high)
-            parts.append(Points(drawn, share * one.rest))
-        found.append(_pooled(parts))
-    return bounds, found
+    resolutions = []
+    for summary in summaries:
+        if summary.values or summary.rest:
+            resolutions.append(summary.resolution)
+    # One owner whose numbers have no resolution is enough for the whole column to have none.
+    finest = min(resolutions, default=0.0)
+    resolution = bounds.resolution or max(finest, 0.0)
+    bounds = msgspec.structs.replace(bounds, resolution=resolution)
+
+    points = []
+    for summary in summaries:
+        listed_weights = np.array(summary.times, dtype=np.float64)
+        parts = [Points(np.array(summary.values), listed_weights)]
+        if summary.mixture is not None and summary.rest:
+            quantiles, shares = _quantiles(summary.mixture)
+            multiples = rounded(quantiles, bounds.resolution)
+            within_bounds = np.clip(multiples, bounds.low, bounds.high)
+            parts.append(Points(within_bounds, shares * summary.rest))
+        points.append(_pooled(parts))
+    return bounds, points
 
 
 def _quantiles(mixture: Mixture) -> tuple[Floats, Floats]:
-    """Evenly spaced quantiles of each mode, in number as its weight is, and their weights."""
+    """Return evenly spaced quantiles of each mode, in number as its weight is, and weights."""
     from scipy.special import ndtri
 
-    places, shares = [], []
-    for mean, scale, weight in zip(mixture.means, mixture.scales, mixture.weights, strict=True):
-        count = max(round(weight * _POINTS), 1)
-        places.append(mean + scale * ndtri((np.arange(count) + 0.5) / count))
+    quantiles = []
+    shares = []
+    modes = zip(mixture.means, mixture.scales, mixture.weights, strict=True)
+    for mean, scale, weight in modes:
+        count = max(round(weight * _NUM_QUANTILES), 1)
+        # In the middles of `count` equal parts of the probability.
+        probabilities = (np.arange(count) + 0.5) / count
+        quantiles.append(mean + scale * ndtri(probabilities))
         shares.append(np.full(count, weight / count))
-    return np.concatenate(places), np.concatenate(shares)
+    return np.concatenate(quantiles), np.concatenate(shares)
 
 
 def _pooled(parts: Sequence[Points]) -> Points:
-    """Points put together; equal values are one point."""
-    values = np.concatenate([p.values for p in parts])
-    weights = np.concatenate([p.weights for p in parts])
-    seen, place = np.unique(values, return_inverse=True)
-    return Points(seen, np.bincount(place, weights, len(seen)).astype(np.float64))
+    """Return points put together; equal values are one point."""
+    values = np.concatenate([part.values for part in parts])
+    weights = np.concatenate([part.weights for part in parts])
+    distinct_values, places = np.unique(values, return_inverse=True)
+    sums = np.bincount(places, weights, len(distinct_values))
+    return Points(distinct_values, sums.astype(np.float64))
 
 
 def _deviation(points: Points) -> float:
-    """Standard deviation, or 1 instead of 0."""
+    """Return the standard deviation, or 1 instead of 0."""
     total = float(points.weights.sum())
     if total <= 0:
         return 1.0
     mean = float(points.values @ points.weights) / total
-    return float(((points.values - mean) ** 2 @ points.weights / total) ** 0.5) or 1.0
+    variance = (points.values - mean) ** 2 @ points.weights / total
+    return float(variance**0.5) or 1.0
 
 
-def _jensen_shannon(own: Floats, pool: Floats) -> float:
-    """The distance, its square being the divergence in bits; an owner without rows is at 1."""
-    if not own.sum() or not pool.sum():
+def _jensen_shannon(counts: Floats, pool: Floats) -> float:
+    """Return the distance, whose square is the divergence in bits; without rows it is 1."""
+    if not counts.sum() or not pool.sum():
         return 1.0
-    p, q = own / own.sum(), pool / pool.sum()
+    p = counts / counts.sum()
+    q = pool / pool.sum()
     middle = (p + q) / 2.0
-    parts = [np.where(x > 0, x, 1.0) / np.where(x > 0, middle, 1.0) for x in (p, q)]
-    bits = [float((x * np.log2(r)).sum()) for x, r in zip((p, q), parts, strict=True)]
-    return float(np.sqrt(max(sum(bits) / 2.0, 0.0)))
+    bits = _relative_entropy(p, middle) + _relative_entropy(q, middle)
+    divergence = bits / 2.0
+    # Rounding may leave it below 0.
+    return float(np.sqrt(max(divergence, 0.0)))
+
+
+def _relative_entropy(p: Floats, q: Floats) -> float:
+    """Return the Kullback-Leibler divergence of p from q in bits; where p is 0, it adds nothing."""
+    ratios = np.where(p > 0, p, 1.0) / np.where(p > 0, q, 1.0)
+    return float((p * np.log2(ratios)).sum())

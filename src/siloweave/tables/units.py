@@ -37,8 +37,9 @@ from siloweave.tables.schema import Column, Schema
 
 Words = NDArray[np.uint64]
 
+# Keeps these hashes apart from those that other code makes with the same key.
 _PURPOSE = b"siloweave unit"
-_SIZE = 32  # bytes of a hash
+_HASH_BYTES = 32
 
 
 def check_unit(unit: str, schema: Schema) -> None:
@@ -53,17 +54,19 @@ def check_unit(unit: str, schema: Schema) -> None:
         ...
         siloweave.errors.SchemaError: unit = 'age' is a column of kind integer, not id; ...
     """
-    ids = [column.name for column in schema.columns if column.kind == "id"]
-    if unit in ids:
+    id_names = [column.name for column in schema.columns if column.kind == "id"]
+    if unit in id_names:
         return
-    known = f"name one of {', '.join(map(repr, ids))}" if ids else "the schema has no id column"
+
+    advice = "the schema has no id column"
+    if id_names:
+        advice = f"name one of {', '.join(map(repr, id_names))}"
+    problem = "is no column of the schema"
     if unit in schema.names:
-        what = f"is a column of kind {schema[unit].kind}, not id"
-    else:
-        what = "is no column of the schema"
+        problem = f"is a column of kind {schema[unit].kind}, not id"
     raise SchemaError(
-        f"unit = {unit!r} {what}; {known}, declare the column that says whose row it is as an id, "
-        "or protect a single row with unit = 'row'"
+        f"unit = {unit!r} {problem}; {advice}, declare the column that says whose row it is as "
+        "an id, or protect a single row with unit = 'row'"
     )
 
 
@@ -82,11 +85,15 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
     # Each cell is read by itself, so that no other cell decides whose a row is.
     is_missing = missing_cells(column, table).tolist()
     texts = id_texts(table, name)
-    ids = [None if gone else text or None for text, gone in zip(texts, is_missing, strict=True)]
-    absent = ids.count(None)
-    if absent and not column.missing:
+    ids = []
+    for text, cell_is_missing in zip(texts, is_missing, strict=True):
+        row_id = None if cell_is_missing else text or None
+        ids.append(row_id)
+
+    num_missing = ids.count(None)
+    if num_missing and not column.missing:
         raise SchemaError(
-            f"{count_of(absent, 'row has', 'rows have')} no id in {name!r}, so that it is not "
+            f"{count_of(num_missing, 'row has', 'rows have')} no id in {name!r}, so that it is not "
             "known whose rows these are; fill them in, leave such rows out, or declare the column "
             "with missing = true: then each is a person of its own"
         )
@@ -94,12 +101,13 @@ def rows_by_unit(table: Table, column: Column) -> list[str | None]:
 
 
 def differ_plainly(table: Table, name: str) -> bool:
-    """Whether all ids of a column differ as they are written, and none can be written otherwise.
+    """Return whether all ids of a column differ as written, and none can be written otherwise.
 
     It saves reading each id, where a table has one row for each.
     """
     texts = texts_of(table.cells(name).drop_nulls())
-    return bool(texts.str.contains(r"^[0-9A-Za-z_-]+$").all()) and texts.n_unique() == len(texts)
+    is_plain = texts.str.contains(r"^[0-9A-Za-z_-]+$")
+    return bool(is_plain.all()) and texts.n_unique() == len(texts)
 
 
 def rows_kept(
@@ -124,27 +132,34 @@ def rows_kept(
         >>> kept.sum(), kept[[1, 3, 5]].tolist()
         (np.int64(4), [True, True, True])
     """
-    numbers: dict[str | None, int] = {}
-    whose = np.array([numbers.setdefault(one, len(numbers)) for one in ids], dtype=np.int64)
-    counts = np.bincount(whose, minlength=len(numbers))
-    if None in numbers:
-        counts[numbers[None]] = 0  # each is a person of its own
-    crowded = np.flatnonzero(counts[whose] > most)
-    # Rows of one id stand together from here on, in the order that they had.
-    crowded = crowded[np.argsort(whose[crowded], kind="stable")]
-    groups = whose[crowded]
-    names = [ids[row] for row in crowded.tolist()]
+    id_numbers: dict[str | None, int] = {}
+    numbers = [id_numbers.setdefault(row_id, len(id_numbers)) for row_id in ids]
+    owners = np.array(numbers, dtype=np.int64)
+    counts = np.bincount(owners, minlength=len(id_numbers))
+    if None in id_numbers:
+        # Each row without an id is a person of its own.
+        counts[id_numbers[None]] = 0
+
+    # Rows of ids with too many. They stand together by id from here on, in the order that they had.
+    crowded_rows = np.flatnonzero(counts[owners] > most)
+    by_owner = np.argsort(owners[crowded_rows], kind="stable")
+    crowded_rows = crowded_rows[by_owner]
+    crowded_owners = owners[crowded_rows]
+    crowded_ids = [ids[row] for row in crowded_rows.tolist()]
     if texts is None:
-        words = _by_place(names, secret)
+        words = _by_place(crowded_ids, secret)
     else:
-        words = _by_text(names, [texts[row] for row in crowded.tolist()], secret)
-    ranked = np.lexsort((words, groups))
-    starts = np.flatnonzero(np.diff(groups, prepend=-1))
-    sizes = np.diff(starts, append=len(groups))
-    ranks = np.arange(len(groups)) - np.repeat(starts, sizes)
-    kept = np.ones(len(ids), dtype=bool)
-    kept[crowded[ranked[ranks >= most]]] = False
-    return kept
+        crowded_texts = [texts[row] for row in crowded_rows.tolist()]
+        words = _by_text(crowded_ids, crowded_texts, secret)
+
+    # The rank of each row among those of its id, by its word.
+    by_word = np.lexsort((words, crowded_owners))
+    starts = np.flatnonzero(np.diff(crowded_owners, prepend=-1))
+    sizes = np.diff(starts, append=len(crowded_owners))
+    ranks = np.arange(len(crowded_owners)) - np.repeat(starts, sizes)
+    takes_part = np.ones(len(ids), dtype=bool)
+    takes_part[crowded_rows[by_word[ranks >= most]]] = False
+    return takes_part
 
 
 def _by_place(ids: Sequence[str | None], secret: bytes) -> Words:
@@ -152,24 +167,27 @@ def _by_place(ids: Sequence[str | None], secret: bytes) -> Words:
 
     Rows of one id stand together.
     """
-    runs = ((one, len(list(rows))) for one, rows in groupby(ids))
-    bits = [shake_256(_hash(secret, one)).digest(8 * number) for one, number in runs]
+    bits = []
+    for row_id, rows in groupby(ids):
+        num_rows = len(list(rows))
+        # The first words of an id are the same, however many follow.
+        bits.append(shake_256(_hash(secret, row_id)).digest(8 * num_rows))
     return np.frombuffer(b"".join(bits), "<u8")
 
 
 def _by_text(ids: Sequence[str | None], texts: Sequence[str], secret: bytes) -> Words:
     """Draw a word for each row, from the key, its id, its text, and its place among equal rows."""
-    seen = Counter[tuple[str | None, str]]()
+    counts_above = Counter[tuple[str | None, str]]()
     words = []
     for row in zip(ids, texts, strict=True):
-        words.append(_hash(secret, *row, seen[row])[:8])
-        seen[row] += 1
+        words.append(_hash(secret, *row, counts_above[row])[:8])
+        counts_above[row] += 1
     return np.frombuffer(b"".join(words), "<u8")
 
 
 def _hash(secret: bytes, *parts: object) -> bytes:
-    """A keyed hash of texts and numbers, of their lengths, too."""
-    digest = blake2b(key=secret, digest_size=_SIZE, person=_PURPOSE)
+    """Return a keyed hash of texts and numbers, of their lengths, too."""
+    digest = blake2b(key=secret, digest_size=_HASH_BYTES, person=_PURPOSE)
     for part in parts:
         data = str(part).encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big") + data)
@@ -200,12 +218,14 @@ def bounded_rows(
     """
     ids = rows_by_unit(table, column)
     texts = None if ordered else _texts(table)
-    kept = rows_kept(ids, most, secret, texts)
-    return table if kept.all() else table.take(np.flatnonzero(kept))
+    takes_part = rows_kept(ids, most, secret, texts)
+    if takes_part.all():
+        return table
+    return table.take(np.flatnonzero(takes_part))
 
 
 def _texts(table: Table) -> list[str]:
-    """What each row holds, as one text: the text of every cell with its length before it.
+    """Return what each row holds, as one text: every cell's text with its length before it.
 
     A cell's text is its own (`parsing.texts_of`), so that no other row decides which rows of a
     person take part, as SQLite's type of a column would.
@@ -213,16 +233,27 @@ def _texts(table: Table) -> list[str]:
     columns = []
     for name in sorted(table.names):
         cells = table.labels(name, str).to_list()
-        columns.append(["-" if cell is None else f"{len(cell)}:{cell}" for cell in cells])
+        columns.append([_measured(cell) for cell in cells])
     return ["".join(row) for row in zip(*columns, strict=True)]
 
 
+def _measured(cell: str | None) -> str:
+    """Return a cell's text with its length before it, and a mark for a missing one."""
+    return "-" if cell is None else f"{len(cell)}:{cell}"
+
+
 class Share(NamedTuple):
-    """What is left of a table where each id has at most so many rows."""
+    """What is left of a table where each id has at most so many rows.
+
+    Attributes:
+        most: The bound.
+        rows: Share of all rows that take part.
+        whole: Share of persons of whom no row is left out.
+    """
 
     most: int
-    rows: float  # share of all rows that take part
-    whole: float  # share of persons of whom no row is left out
+    rows: float
+    whole: float
 
 
 def shares_kept(ids: Sequence[str | None], bounds: Sequence[int]) -> list[Share]:
@@ -232,11 +263,16 @@ def shares_kept(ids: Sequence[str | None], bounds: Sequence[int]) -> list[Share]
         >>> [tuple(share) for share in shares_kept(["a", "a", "a", "b"], [1, 3])]
         [(1, 0.5, 0.5), (3, 1.0, 1.0)]
     """
-    counts = Counter(one for one in ids if one is not None)
-    alone = ids.count(None)
-    rows = np.array([*counts.values(), *[1] * alone])
-    return [
-        Share(most, float(np.minimum(rows, most).sum() / rows.sum()), float((rows <= most).mean()))
-        for most in bounds
-        if rows.size
-    ]
+    counts = Counter(row_id for row_id in ids if row_id is not None)
+    num_without_id = ids.count(None)
+    rows_of_persons = np.array([*counts.values(), *[1] * num_without_id])
+    if not rows_of_persons.size:
+        return []
+
+    shares = []
+    for most in bounds:
+        bounded = np.minimum(rows_of_persons, most)
+        rows = float(bounded.sum() / rows_of_persons.sum())
+        whole = float((rows_of_persons <= most).mean())
+        shares.append(Share(most, rows, whole))
+    return shares
