@@ -105,7 +105,7 @@ class Domain:
 
     def shape(self, clique: Sequence[str]) -> tuple[int, ...]:
         """Return the sizes of a clique's attributes, in the clique's order."""
-        # The planner asks this a million times: a look-up first, the words of an error after it.
+        # Asked very often: look the sizes up, and find words for an error only where that fails.
         try:
             return tuple([self._size[name] for name in clique])
         except KeyError:
@@ -402,10 +402,8 @@ class Encoder:
         moved: dict[str, int] = {}
         for column, size in zip(self.schema.coded, self.domain.sizes, strict=True):
             cells = placed_cells(column, table)
-            if column.kind in BINNED:
-                codes = self._binned(column, table, cells)
-            else:
-                codes = cells.values
+            has_bins = column.kind in BINNED
+            codes = self._binned(column, table, cells) if has_bins else cells.values
             if cells.missing.any():
                 codes = np.where(cells.missing, self._values(column), codes)
             arrays.append(codes.astype(np.min_scalar_type(size - 1)))
@@ -501,6 +499,19 @@ def consistent(counts: NDArray[Any], total: float) -> Floats:
     last_above = np.flatnonzero(falling > thresholds)[-1]
     projected: Floats = np.maximum(values - thresholds[last_above], 0.0)
     return projected
+
+
+class _TableSize(NamedTuple):
+    """How large a table of counts is: its column, fine bins in each of its bins, and its cells."""
+
+    name: str
+    width: int
+    cells: int
+
+
+def _bins_of(values: int, width: int) -> int:
+    """Return how many bins of a width hold so many fine ones; the last may hold fewer."""
+    return -(-values // width)
 
 
 @dataclass(frozen=True)
@@ -605,19 +616,6 @@ def _spread(bins: Floats, width: int, size: int) -> Floats:
     fine = np.arange(size) // width
     spread: Floats = bins[fine] / np.bincount(fine)[fine]
     return spread
-
-
-class _TableSize(NamedTuple):
-    """How large a table of counts is: its column, fine bins in each of its bins, and its cells."""
-
-    name: str
-    width: int
-    cells: int
-
-
-def _bins_of(values: int, width: int) -> int:
-    """Return how many bins of a width hold so many fine ones; the last may hold fewer."""
-    return -(-values // width)
 
 
 def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Floats:
