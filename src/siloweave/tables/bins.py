@@ -47,16 +47,26 @@ _MILLISECOND = 1_000
 _MICROSECOND = 1
 _NO_SPIKES: Mapping[int, float] = MappingProxyType({})
 _NUMBERS: Mapping[str, Any] = MappingProxyType({"whole numbers": np.int64, "numbers": np.float64})
-_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")  # formats of datetimes that are numbers
-_FINE = 1024  # so many bins are narrow enough for one to hold one value alone
-_ALONE = 4.0  # times its neighbours, what such a bin holds
-_OCTAVE = 64  # bins between a number and its double, where bins are narrower near 0
-_SINGLE = 1024  # units up to which (or a number below twice as many) each value has a bin
-_SEVERAL = 4  # values of an equally wide bin, up to which bins are not narrower near 0
-_OCTAVES = 20  # into which numbers without a unit are divided
-_HALVINGS = 40  # of the range in which the heaviest bin is sought
-_EXACT = 2.0**53  # numbers of units up to here are float64
-_EMPTY = 1e-9  # share of the rows that empty bins are taken to hold together
+# Formats of datetimes that are numbers.
+_DIGITS = re.compile(r"%Y(%[mdHMS])*(\.?%f)?0*")
+# So many bins are narrow enough for one to hold one value alone.
+_FINE = 1024
+# A bin of one value alone holds so many times what its neighbours do.
+_ALONE = 4.0
+# Bins between a number and its double, where bins are narrower near 0.
+_OCTAVE = 64
+# Up to so many units (or a number below twice as many) each value has a bin.
+_SINGLE = 1024
+# Bins are not narrower near 0 where an equally wide one has so few values.
+_SEVERAL = 4
+# Numbers without a unit are divided into so many octaves.
+_OCTAVES = 20
+# So often is the range halved in which the heaviest bin is sought.
+_HALVINGS = 40
+# Numbers of units up to here are float64.
+_EXACT = 2.0**53
+# Empty bins are taken to hold this share of the rows together.
+_EMPTY = 1e-9
 
 
 class Cuts(msgspec.Struct, frozen=True):

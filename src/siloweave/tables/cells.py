@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError, count_of
@@ -374,7 +374,7 @@ def known_cells(column: Column, table: Table) -> CellValues:
         SchemaError: A value is outside the schema, where the column would move it, too.
     """
     facts: Any = {"missing": True, "outside": "refuse", "fallback": None}
-    strict = msgspec.structs.replace(column, **facts)
+    strict = replace(column, **facts)
     cells = cells_of(strict, table)
     if column.kind in BINNED:
         low = -np.inf if column.low is None else number_at(column, column.low)

@@ -53,8 +53,10 @@ Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
 _Mask = Bools
-_MOST_BINS = 2**22  # of a column: tables of them are made
-_MOST_IN_ALL = 2**24  # and of all columns together
+# Of a column, since tables of its bins are made.
+_MOST_BINS = 2**22
+# Of all columns together.
+_MOST_IN_ALL = 2**24
 
 
 @dataclass(frozen=True)
@@ -480,9 +482,12 @@ class Encoder:
 
 # Counts at several resolution levels
 
-_BRANCH = 16  # bins of the next level in one
-_COARSE = 32  # the coarsest level has at most so many
-_DOUBT = 3.0  # standard deviations of a chi-squared by which parts differ from equal shares
+# A bin has so many bins of the next level.
+_BRANCH = 16
+# The coarsest level has at most so many bins.
+_COARSE = 32
+# Parts differ from equal shares by so many standard deviations of a chi-squared.
+_DOUBT = 3.0
 
 
 def consistent(counts: NDArray[Any], total: float) -> Floats:
@@ -642,9 +647,12 @@ def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Fl
 
 _SHARE = 0.5
 """Of an octave's rows the next one has no more: a tail that thins out more slowly has no mean."""
-_STANDS_OUT = 3.5  # deviations of noise; some twenty octaves are looked at
-_SINGLE = 4.5  # the same of one counted bin, of which there are more
-_INNER = 64  # fine bins next to 0 in which no octave begins
+# In deviations of noise; some twenty octaves are looked at.
+_STANDS_OUT = 3.5
+# In deviations of noise, of one counted bin: there are many.
+_SINGLE = 4.5
+# No octave begins in so many fine bins next to 0.
+_INNER = 64
 
 
 class LevelCounts(NamedTuple):

@@ -27,19 +27,31 @@ from siloweave.tables.parsing import texts_of, times_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
 
 _Ints = NDArray[np.int64]
-_PROBE = 60  # distinct values by which most readings are ruled out
-_SOME = 20  # rows from which shares of distinct values mean something
-_NEAR = 0.95  # share of distinct values from which a column is nearly unique
-_STRAY = 0.02  # share of rows that may hold something else in a column of numbers
-_FEW_CODES = 40  # whole numbers that are codes have no more different values, unless the name says
-_MOST_CODES = 256  # whole numbers that are codes by their name
-_HUGE = 2**62  # from which on a schema has no bounds
-_LONG = 4  # digits of identifiers that are no running numbers
-_EACH = 0.1  # share of distinct values from which each has few rows, as people have visits
+# So many distinct values rule out most readings.
+_PROBE = 60
+# From so many rows on, shares of distinct values mean something.
+_SOME = 20
+# A column with this share of distinct values is nearly unique.
+_NEAR = 0.95
+# This share of rows may hold something else in a column of numbers.
+_STRAY = 0.02
+# Codes that the column's name does not call so have no more different numbers.
+_FEW_CODES = 40
+# Codes that the column's name calls so have no more different numbers.
+_MOST_CODES = 256
+# A schema has no bounds from here on.
+_HUGE = 2**62
+# Identifiers that are no running numbers have so many digits.
+_LONG = 4
+# With this share of distinct values each has few rows, as people have visits.
+_EACH = 0.1
 _SECOND = RESOLUTIONS["second"]
-_SURPRISE = log(1e5)  # so seldom would all of some times be on whole hours by chance
-_ROWS = 5000  # by which order in other columns is judged
-_THREADS = 4  # that judge columns side by side; more would hold more copies of columns
+# So seldom would all of some times be on whole hours by chance.
+_SURPRISE = log(1e5)
+# Order in other columns is judged by so many rows.
+_ROWS = 5000
+# So many threads judge columns side by side; more would hold more copies of columns.
+_THREADS = 4
 
 
 def _lexicon(words: str) -> frozenset[str]:
@@ -48,7 +60,8 @@ def _lexicon(words: str) -> frozenset[str]:
 
 
 _BLANKS = _lexicon("na n/a #n/a nan <na> null nil none - -- ? . missing k.a. n.a. n.v. s.o. nd")
-_ERROR = re.compile(r"#(?:n/?[av]|¡?[^\W\d_/]+(?:/0)?[!?])", re.I)  # of a spreadsheet: #DIV/0!
+# Errors of a spreadsheet, such as #DIV/0!.
+_ERROR = re.compile(r"#(?:n/?[av]|¡?[^\W\d_/]+(?:/0)?[!?])", re.I)
 # Value labels of codes for an unknown answer, in surveys of several languages.
 _UNKNOWN = re.compile(
     r"\b(?:refus\w*|don.?t know|do not know|dk|no (?:answer|response|reply|data|opinion)|"
@@ -59,7 +72,8 @@ _UNKNOWN = re.compile(
     r"non risponde|weet niet|geen antwoord|vet ej|vet inte|ved ikke|nie wiem|brak odpowiedzi)\b",
     re.IGNORECASE,
 )
-_MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})  # may well be categories
+# Blanks that may well be categories.
+_MAYBE = frozenset({"none", ".", "missing", "nil", "nd"})
 _PAIRS = (
     ("n", "y"), ("no", "yes"), ("f", "t"), ("false", "true"), ("nein", "ja"), ("non", "oui"),
     ("no", "sí"), ("no", "si"), ("no", "sì"), ("nee", "ja"), ("nej", "ja"), ("não", "sim"),
@@ -75,8 +89,10 @@ _IDS = _lexicon(
     "id ids uuid guid idx index key identifier ssn mrn serial rowid login username plate vin imei "
     "kennzeichen barcode"
 )
-_NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero número")  # at the end
-_FIRST = _lexicon("id nr numéro numero número codigo código code")  # before what they number
+# Words that number something where they come last.
+_NUMBERED = _lexicon("no nr nbr number nummer num ref reference numéro numero número")
+# Words that come before what they number.
+_FIRST = _lexicon("id nr numéro numero número codigo código code")
 _PEOPLE = re.compile(
     r"(?P<who>pat$|patient|pa[cz]ient|pasient|person|kunde|cust(?!om$|oms|od)|client|klient|"
     r"member|mitglied|proband|particip|teilnehm|user|usuari|usager|utilis|employ(?!er|ment)|staff|"
@@ -85,9 +101,12 @@ _PEOPLE = re.compile(
     r"resident|citizen|bürger|respond)|pat(?:id|nr|no)$|"
     r"(?:pid|mrn|ssn|bsn|kvnr)$|u?subj|sujet|househ|account|kont[oa]|case(?!load)|fall|dossier"
 )  # how words begin that name people, or what numbers them
-_MANY = re.compile(r"(?:s|ship|tion|ance|ity)$")  # how words end that name several, or nobody
-_ALONE = _lexicon("patient subject participant proband respondent pupil")  # of one, if a number
-_TAUGHT = re.compile(r"student|pupil|schüler|élève|alu[mn]n")  # who learn what a subject is, then
+# How words end that name several people, or nobody.
+_MANY = re.compile(r"(?:s|ship|tion|ance|ity)$")
+# Words that, alone, number people if the column is one of numbers.
+_ALONE = _lexicon("patient subject participant proband respondent pupil")
+# Who learns what a subject is, which is then no person.
+_TAUGHT = re.compile(r"student|pupil|schüler|élève|alu[mn]n")
 _MARK = re.compile(
     r"(?:id|ids|nr|nbr|num|number|nummer|n[uú]m[eé]ro|(?<!alu[nm])no|hash|mrn|ssn|bsn)$"
 )
@@ -114,18 +133,21 @@ _NAMES = _lexicon(
 )
 _SEVERAL = "with several rows each"
 _NAMED = f"named as one, {_SEVERAL}"
-_NAME = _lexicon("name nom nombre")  # of people, unless another word says of what
+# Of people, unless another word says of what.
+_NAME = _lexicon("name nom nombre")
 _WHOSE = _lexicon("full first last given family middle maiden contact doctor owner parent mother")
 _PHONES = _lexicon("phone telephone tel telefon mobile handy fax cell")
 _STREETS = _lexicon("address addr street strasse straße adresse rue anschrift")
 _POST = _lexicon("zip zipcode postcode postal plz postleitzahl postnummer postnr pocztowy psč")
-_DATED = re.compile(r"(?:date|datum|dato|data|fecha)$")  # how words end that name days
+# How words end that name days.
+_DATED = re.compile(r"(?:date|datum|dato|data|fecha)$")
 
 _UNIT = (
     r"%|‰|[$€£¥₹]|[A-Z]{3}|kr\.?|Fr\.|zł|mmHg|bpm|km/h|°[CF]?|µ?[gl]|[kcm]?[gml]|km|h|min|sec|s|ms|"
     r"k?Wh?|[kMGT]?B|[km]?V|[kMG]?Hz|h?Pa|[a-z]{1,4}/[a-z]{1,4}"
 )
-_WORD = r"[^\W\d_]{1,12}\.?"  # a unit, whatever it is, behind a space
+# A unit, whatever it is, behind a space.
+_WORD = r"[^\W\d_]{1,12}\.?"
 _MONEY = (
     "EUR|USD|GBP|CHF|JPY|CNY|INR|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|RUB|UAH|CAD|AUD|NZD|BRL|MXN|ZAR|"
     "ILS|AED|SAR|KRW|SGD|HKD"
@@ -136,16 +158,24 @@ _NUMBER = re.compile(
     r"(?P<sign2>[-+\u2212]?)(?P<body>\d[\d.,'\u2019 \u00a0\u202f]*(?<![ \u00a0\u202f])|[.,]\d+)"
     rf"(?P<behind>[-\u2212]?)(?P<suffix>\s?(?:{_UNIT})|\s{_WORD}(?:/\d*{_WORD})?)?(?P<close>\))?"
 )
-_POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)  # 1.2E-05
-_CODED = re.compile(r"(?:9+[6-9]|66+|77+|88+)(?:\.9+)?|9\.9+")  # as numbers for no value are
-_MOST_UNKNOWN = 5  # codes of a missing value in one column, at each end
-_SCALE = 10  # values, from which numbers beside codes of a missing value are a scale
+# Numbers such as 1.2E-05.
+_POWER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
+# Numbers that mostly stand for no value: 99, 998, 77, 88.
+_CODED = re.compile(r"(?:9+[6-9]|66+|77+|88+)(?:\.9+)?|9\.9+")
+# Codes of a missing value in one column, at each end.
+_MOST_UNKNOWN = 5
+# Numbers of so many values are a scale, beside codes of a missing value.
+_SCALE = 10
 _GAPS = "with gaps that counts and measures do not have"
-_FEWEST = 3  # different numbers beside them
-_APART = 3  # times as far from other numbers as these mostly are from each other
-_NEIGHBOURS = 9  # numbers below a gap, by which it is judged
+# So many different numbers stand beside codes of a missing value.
+_FEWEST = 3
+# Codes are so many times as far from other numbers as these mostly are from each other.
+_APART = 3
+# A gap is judged by so many numbers below it.
+_NEIGHBOURS = 9
 _LIMIT = re.compile(r"[<>≤≥]=?\s?\d\S*(?: \S+)?|\d+\s?\+")
-_MARKS = 5  # of missing values that may stand among numbers
+# So many marks of missing values may stand among numbers.
+_MARKS = 5
 _MAC = re.compile(r"[0-9a-f]{2}([:-])(?:[0-9a-f]{2}\1){4}[0-9a-f]{2}", re.IGNORECASE)
 _SHAPES: Mapping[str, re.Pattern[str]] = {
     "email": re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"),
@@ -158,7 +188,8 @@ _SHAPES: Mapping[str, re.Pattern[str]] = {
     ),
     "iban": re.compile(r"(?=.{15})[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?", re.I),
 }
-_TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")  # 120/80
+# Two numbers in one field, such as 120/80.
+_TWO = re.compile(r"\d{1,3}(?:[.,]\d+)? ?[/x×] ?\d{1,3}(?:[.,]\d+)?")
 _LASTS = re.compile(  # 25:10, -0:30, 5h 25m
     r"[-+\u2212]?(?:\d+ days?,? )?\d+:[0-5]\d(?::[0-5]\d)?|"
     r"(?:\d+ ?(?:d|days?|hours?|hrs?|h|std|mins?|m|secs?|s)\.? ?){2,}",
@@ -196,10 +227,14 @@ _DAYS = (
 )  # fmt: skip
 _MONTHS = ("%Y-%m", "%Y/%m", "%m/%Y", "%m.%Y", "%b %Y", "%B %Y", "%b-%Y", "%b-%y")
 _NAMED_DAYS = tuple(f"%a{gap}{day}" for gap in (" ", ", ") for day in _DAYS)
-_DECADE = 3652  # days
-_EDGES = ((1, 1), (12, 30), (12, 31))  # months and days of years that stand for no date: 9999-12-31
-_DAY = 86_400_000_000  # microseconds
-_ODD_DATES = 3  # at each end, that are named
+# In days.
+_DECADE = 3652
+# Months and days of years that stand for no date, such as 9999-12-31.
+_EDGES = ((1, 1), (12, 30), (12, 31))
+# In microseconds.
+_DAY = 86_400_000_000
+# So many far dates are named at each end.
+_ODD_DATES = 3
 _CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
 _MOMENTS = (
     *_CLOCKS,

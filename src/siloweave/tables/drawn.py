@@ -38,9 +38,12 @@ _FORMS = {
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
 }
 _NUMBERED = {"name": ("name", "Person {}"), "address": ("street_address", "{} Example Street")}
-_DIGITS = 19  # fewer are a whole number that int64 holds
-_FAKED = 10_000  # names that are asked of faker
-_ROUNDS = 50  # in which enough different texts are drawn, unless a form has many texts twice
+# Fewer digits are a whole number that int64 holds.
+_DIGITS = 19
+# At most so many names are asked of faker.
+_FAKED = 10_000
+# Different texts are drawn in so many rounds, unless a form has many texts twice.
+_ROUNDS = 50
 
 
 def drawn_anew(rows: Table, schema: Schema, *, key: Key, like: Table | None = None) -> Table:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.arrays import Bools, Floats, Ints
@@ -46,24 +47,40 @@ from siloweave.tables.schema import Column
 _Modes = Ints
 # Scales
 
-_REACH = 4.0  # standard deviations that the number 1 stands for
-_MOST = 0.99  # largest number, so that a tanh can reach it
-_FAR = 1e100  # deviations that a value may lie from a mode: their square is finite
-_LARGE = 1e30  # a number that float32 holds, and that may be added up
-_MARGIN = 0.01  # a draw keeps this share of a step away from the step's ends
+# The number 1 stands for so many standard deviations.
+_REACH = 4.0
+# The largest number, so that a tanh can reach it.
+_MOST = 0.99
+# A value lies at most so many deviations from a mode: their square is finite.
+_FAR = 1e100
+# A number that float32 holds, and that may be added up.
+_LARGE = 1e30
+# A draw keeps this share of a step away from the step's ends.
+_MARGIN = 0.01
+# A curve has so many knots between its ends.
 _KNOTS = 1000
-_ENDS = 16  # so many smallest and largest values are knots themselves
-_SMALLEST = 0.005  # modes with a smaller weight are dropped
+# So many smallest and largest values are knots themselves.
+_ENDS = 16
+# Modes with a smaller weight are dropped.
+_SMALLEST = 0.005
+# More points than this are gathered before a mixture is fitted.
 _GROUPS = 1024
-_GAPS = 256  # the widest gaps always part two points
+# So many widest gaps always part two points.
+_GAPS = 256
 ATOM_ROWS = 5
 """Rows that share a value for it to be drawn exactly by ranks."""
-_MOST_ATOMS = 16_384  # of a column: more would make a model's file large
-_APART = 1e-4  # share of an atom's levels that its knots leave out
-_FLOOR = 1e-6  # smallest variance of a mode, as a share of the column's
+# More atoms of a column would make a model's file large.
+_MOST_ATOMS = 16_384
+# An atom's knots leave out this share of its levels.
+_APART = 1e-4
+# The smallest variance of a mode, as a share of the column's.
+_FLOOR = 1e-6
+# Of the Dirichlet process, as CTGAN has it.
 _CONCENTRATION = 1e-3
-_BETA = 1.0  # how many observations the prior mean counts for
-_NU = 1.0  # and the prior variance
+# The prior mean counts for so many observations.
+_BETA = 1.0
+# The prior variance counts for so many observations.
+_NU = 1.0
 
 
 class Mixture(msgspec.Struct, frozen=True, tag="modes"):
@@ -568,9 +585,12 @@ WIDE = 256
 RESOLUTIONS = tuple(float(f"1e-{decimals}") for decimals in range(8))
 """What the values of a column may be multiples of."""
 _Mask = Bools
-_LISTED = 1024  # more distinct values than this are a continuum
-_SUPPORT = 10  # rows per distinct value, for the values to be all there is
-_BASE = 128  # a wide column gets as few digits as keep each below so many options
+# More distinct values than this are a continuum.
+_LISTED = 1024
+# Values that have so many rows each, on average, are all there is.
+_SUPPORT = 10
+# A wide column gets as few digits as keep each below so many options.
+_BASE = 128
 
 
 class CategoricalEncoding(msgspec.Struct, frozen=True, tag="categorical"):
@@ -934,13 +954,13 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
     if not count:
         middle = (bounds.low + bounds.high) / 2.0
         half = (bounds.high - bounds.low) / 2.0
-        return msgspec.structs.replace(bounds, scale=Line(middle, half or 1.0))
+        return replace(bounds, scale=Line(middle, half or 1.0))
 
     # Few values that are all there is: each has an option, and there is no number.
     has_whole_range = bounds.resolution == 1.0 and count == bounds.high - bounds.low + 1
     has_all = total >= _SUPPORT * count or count == 1 or has_whole_range
     if is_exact and has_all and count <= FEW_VALUES:
-        return msgspec.structs.replace(bounds, spikes=tuple(points.values.tolist()))
+        return replace(bounds, spikes=tuple(points.values.tolist()))
 
     # Values that very many rows share have an option beside the number.
     spikes = bounds.spikes
@@ -949,7 +969,7 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
         spikes = tuple(sorted({*spikes, *points.values[is_heavy].tolist()}))
     rest = points.without(spikes)
     if not len(rest.values):
-        return msgspec.structs.replace(bounds, spikes=spikes)
+        return replace(bounds, spikes=spikes)
 
     # A continuum of few values gives no others.
     atoms: tuple[float, ...] = ()
@@ -958,7 +978,7 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
     if is_exact and is_supported and numeric != "ranks":  # ranks know which values are shared
         atoms = tuple(rest.values.tolist())
     scale = _scale(rest, bool(atoms), numeric, bounds.resolution)
-    return msgspec.structs.replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
+    return replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
 
 
 def _ending_apart(points: Points, step: float) -> Floats:
@@ -1019,10 +1039,10 @@ def declared(column: Column) -> ColumnEncoding:
         return encoding_of_options(column.name, None, options_of(column))
     bounds = encoding_of_bounds(column)
     if bounds.low == bounds.high:
-        return msgspec.structs.replace(bounds, spikes=(bounds.low,))
+        return replace(bounds, spikes=(bounds.low,))
     every = Points(np.zeros(0), np.zeros(0)).with_every_whole_number(bounds)
     if len(every.values):
-        return msgspec.structs.replace(bounds, spikes=tuple(every.values.tolist()))
+        return replace(bounds, spikes=tuple(every.values.tolist()))
     return learned(bounds, every, "standard")
 
 
@@ -1033,7 +1053,7 @@ def counted(column: Column, weights: Floats, numeric: Numeric) -> NumericEncodin
     heavy = spike_bins(column, edges, weights)
     spikes = tuple(sorted(value - bounds.origin for value in heavy.values()))
     points = binned(column, without_spikes(column, weights, heavy))
-    return learned(msgspec.structs.replace(bounds, spikes=spikes), points, numeric)
+    return learned(replace(bounds, spikes=spikes), points, numeric)
 
 
 def binned(column: Column, weights: Floats) -> Points:

@@ -58,9 +58,11 @@ from siloweave.tables.links import holds, with_links
 from siloweave.tables.read import Table
 from siloweave.tables.schema import VERSION, Category, Column, Schema, check_columns, versioned
 
-_CHUNK = 4096  # rows that are read at once, so that they stay in the processor's cache
+# So many rows are read at once, so that they stay in the processor's cache.
+_CHUNK = 4096
 _MOST_BYTES = 2**34
-_MOST_OPTIONS = 256  # of a column of numbers: modes, frequent values, and a missing one
+# Of a column of numbers: modes, frequent values, and a missing one.
+_MOST_OPTIONS = 256
 _Reals = NDArray[np.floating]
 _Codes = NDArray[np.int32]
 
@@ -705,13 +707,20 @@ def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
 
 # How single columns are distributed
 
-_CUTS = 50  # quantiles
-_RARE = 20.0  # rows of a cell at least
-_MOST_APART = 200  # categories with a cell of their own; a cell is sent as one byte
-_EXACT = 2.0**53  # whole numbers beyond are not all float64
-_FREQUENT = 2.0  # times a quantile's share: a cell that holds more is of one value
-_GAP = 0.05  # a distance that is left as it is
-_NOISE = 0.4  # what chance explains of a distance, per root (cells / rows)
+# So many quantiles cut a column of numbers.
+_CUTS = 50
+# A cell of a category has at least so many rows.
+_RARE = 20.0
+# So many categories have a cell of their own; a cell is sent as one byte.
+_MOST_APART = 200
+# Whole numbers beyond are not all float64.
+_EXACT = 2.0**53
+# A cell of more than so many times a quantile's share is of one value.
+_FREQUENT = 2.0
+# A distance that is left as it is.
+_GAP = 0.05
+# What chance explains of a distance, per root of cells / rows.
+_NOISE = 0.4
 
 
 def far_off(column: Column, codes: Ints, shares: Floats) -> bool:

@@ -171,8 +171,10 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
 
 # Texts of a regular expression
 
-_MORE = 8  # times that * and + and {2,} repeat something beyond the fewest
-_LONGEST = 1000  # characters of a text
+# Of *, + and {2,}: how often they repeat something beyond the fewest.
+_MORE = 8
+# A text has at most so many characters.
+_LONGEST = 1000
 _SETS = {"d": digits, "w": f"{ascii_letters}{digits}_", "s": " "}
 _TIMES = re.compile(r"[?*+]|\{(?:(\d+)|(\d*),(\d*))\}")
 

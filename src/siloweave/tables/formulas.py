@@ -23,7 +23,8 @@ DATED = ("years", "days", "hours")
 """Formulas whose sources are two datetimes."""
 _DAY = 86_400_000_000  # microseconds
 _HOUR = 3_600_000_000
-_SLACK = 1e-9  # of a unit, by which a number may be below a whole one and still count as it
+# A number that is below a whole one by this share of a unit still counts as it.
+_SLACK = 1e-9
 _Array = NDArray[Any]
 
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import InputError, SchemaError
@@ -61,9 +62,12 @@ from siloweave.tables.formulas import does_follow, raw_values, rounded_values, s
 from siloweave.tables.read import Table, beside
 from siloweave.tables.schema import Column, Outside, Schema, check_columns
 
-_OPEN = "?"  # the category of combinations that were not learned
-_SHOWN = 5  # rows that an error names
-_NEAR = 1e-9  # relative error of sums of floats
+# The category of combinations that were not learned.
+_OPEN = "?"
+# An error names at most so many rows.
+_SHOWN = 5
+# The relative error that sums of floats may have.
+_NEAR = 1e-9
 _Mask = Bools
 _Array = NDArray[Any]
 _Random = np.random.Generator
@@ -1212,7 +1216,7 @@ class Modelled:
                 texts = [str(category) for category in categories if category != _OPEN]
                 rows = tuple(tuple(msgspec.json.decode(text)) for text in texts)
                 rule = transform.rule
-                rules[id(rule)] = msgspec.structs.replace(rule, rows=rows)
+                rules[id(rule)] = replace(rule, rows=rows)
 
         columns = []
         for column in self.declared.columns:

@@ -53,31 +53,53 @@ from siloweave.tables.read import Table
 if TYPE_CHECKING:
     from siloweave.tables.schema import Column, Schema
 
-_ROWS = 50  # fewer show no rule
-_FIRST = 2_000  # rows by which most pairs of columns are ruled out
-_FEWEST_DUMMIES = 3  # columns of one category; of two, one decides the other
-_LEVELS = 256  # values of a column that decides others, at most
-_REPEATED = 10  # rows for each of them, on average
-_EVIDENCE = 20.0  # how unlikely chance must be: minus the logarithm
-_CROSSED = 0.1  # share of pairs of unrelated rows that would break a rule, at least
-_CROSSED_DATES = 0.01  # and an order of dates, of which the ranges often overlap but little
+# Fewer rows show no rule.
+_ROWS = 50
+# So many rows rule out most pairs of columns.
+_FIRST = 2_000
+# Of two columns of one category, one decides the other: that is another rule.
+_FEWEST_DUMMIES = 3
+# A column that decides others has at most so many values.
+_LEVELS = 256
+# Each of its values has so many rows, on average.
+_REPEATED = 10
+# How unlikely chance must be: minus the logarithm of its probability.
+_EVIDENCE = 20.0
+# At least this share of pairs of unrelated rows would break a rule.
+_CROSSED = 0.1
+# An order of dates needs fewer: their ranges often overlap but little.
+_CROSSED_DATES = 0.01
 # Words of dates before which, and after which, a person has no other: their names are evidence.
 _BIRTH = frozenset({"birth", "born", "birthday", "birthdate", "dob", "geburt", "geboren"})
 _DEATH = frozenset({"death", "died", "deceased", "dod", "tod", "gestorben"})
-_APART = 0.382  # share of a table between unrelated rows; by no simple one may a table repeat
-_YEARS = (1700, 2100)  # whole numbers that are all within these are years
-_FEW = 20  # values of a category on which others depend, at most
-_DIFFERENT = 0.5  # share of other rows without a category's single value, at least
-_EDGE = 100  # rows expected just beyond a range, were it none
-_UNITS = 3  # whole numbers that are just beyond it
-_LONG = 10  # values of a category whose edge means something, at least
-_PROBES = 32  # rows by which sums are looked up
-_SEARCHED = 600_000  # pairs and runs of columns that may add up, at most
-_DIGITS = 6  # decimals of numbers that are added up, at most
+# Unrelated rows are this share of the table apart: a table may repeat by a simple one.
+_APART = 0.382
+# Whole numbers that are all within these are years.
+_YEARS = (1700, 2100)
+# A category on which others depend has at most so many values.
+_FEW = 20
+# At least this share of other rows lack a category's single value.
+_DIFFERENT = 0.5
+# So many rows would be expected just beyond a range, were it none.
+_EDGE = 100
+# So many whole numbers lie just beyond a range.
+_UNITS = 3
+# An edge means something where a category has so many values or more.
+_LONG = 10
+# Sums are looked up by so many rows.
+_PROBES = 32
+# At most so many pairs and runs of columns are searched for sums.
+_SEARCHED = 600_000
+# Numbers that are added up have at most so many decimals.
+_DIGITS = 6
+# Whole numbers up to here are all float64.
 _EXACT = 2**53
-_CELLS = 5_000_000  # numbers that are compared by a category at once
-_WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")  # of a column's name
-_SHOWN = 4  # columns that a sentence names
+# So many numbers are compared by a category at once.
+_CELLS = 5_000_000
+# One word of a column's name.
+_WORD = re.compile("[A-Z]?[a-z]{2,}|[A-Z]{2,}")
+# A sentence names at most so many columns.
+_SHOWN = 4
 _Codes = Ints
 _Cells = Mapping[str, CellValues]
 
@@ -549,7 +571,8 @@ class _Recipe(NamedTuple):
     rounding: Rounding = "nearest"
 
 
-_Candidate = tuple[_Recipe, tuple["Column", "Column"], "Column"]  # a recipe, sources and target
+# A recipe, its sources and its target.
+_Candidate = tuple[_Recipe, tuple["Column", "Column"], "Column"]
 # In the order in which they are tried: what needs no rounding first.
 _OF_NUMBERS = (
     _Recipe("product"),
@@ -1084,7 +1107,8 @@ def _worth_a_look(numbers: NumberRows, columns: Sequence[Column], by: CellValues
     return np.flatnonzero(is_apart | is_single | has_edge).tolist()
 
 
-_Range = tuple[Any, Any, Any]  # a category, its least value and its largest
+# A category, its least value and its largest.
+_Range = tuple[Any, Any, Any]
 
 
 def _bands(ends: _Ends) -> tuple[_Range, ...]:

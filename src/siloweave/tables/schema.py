@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
+from msgspec.structs import force_setattr, replace
 
 from siloweave.errors import DataError, SchemaError
 from siloweave.tables.bins import LOW
@@ -50,7 +51,8 @@ _FACTS = (
 )  # fmt: skip
 # Formats of whole numbers: dates such as 20240131, and ids of which none begins with 0.
 _DIGITS = re.compile(r"%Y(%[mdHMSf])*0*|\[1-9\](\[0-9\](\{\d+\})?)*")
-_INT64_DIGITS = 18  # that every whole number of so many fits
+# Every whole number of so many digits is an int64.
+_INT64_DIGITS = 18
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  only its digits count
 _DAY = 86_400_000_000  # microseconds
 _log = logging.getLogger("siloweave")
@@ -282,7 +284,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             raise SchemaError(
                 f"{where}: other={other!r} is not among its categories; add it to them"
             )
-        msgspec.structs.force_setattr(self, "categories", values)
+        force_setattr(self, "categories", values)
 
     def _check_bounds(self) -> None:
         """Raise SchemaError for bounds of another type, or whose order is wrong."""
@@ -293,7 +295,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 continue
             if self.kind not in ("integer", "continuous", "datetime"):
                 raise SchemaError(f"{where}: kind {self.kind!r} takes no {bound}; drop it")
-            msgspec.structs.force_setattr(self, bound, _bound(self.kind, value, where, bound))
+            force_setattr(self, bound, _bound(self.kind, value, where, bound))
 
         low: Any = self.low
         high: Any = self.high
@@ -330,7 +332,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 )
         elif value != LOW:
             number = _bound(self.kind, value, where, "fallback")
-            msgspec.structs.force_setattr(self, "fallback", number)
+            force_setattr(self, "fallback", number)
             self._check_fallback_bounds(number)
 
     def _check_fallback_bounds(self, value: int | float | str) -> None:
@@ -447,8 +449,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "columns", tuple(self.columns))
-        msgspec.structs.force_setattr(self, "constraints", tuple(self.constraints))
+        force_setattr(self, "columns", tuple(self.columns))
+        force_setattr(self, "constraints", tuple(self.constraints))
         if not self.columns:
             raise SchemaError("a schema needs at least one column")
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
@@ -652,7 +654,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             >>> schema["age"].high, schema.declared()["age"].high, adult_schema()["age"].from_data
             (90, 90, ())
         """
-        bare = [msgspec.structs.replace(c, from_data=(), why="") for c in self.columns]
+        bare = [replace(c, from_data=(), why="") for c in self.columns]
         return Schema(tuple(bare), _unmarked(self.constraints))
 
     def placed(self) -> Schema:
@@ -681,7 +683,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         columns = []
         for column in self.columns:
             if column.modelled and column.outside is None:
-                columns.append(msgspec.structs.replace(column, outside="move"))
+                columns.append(replace(column, outside="move"))
             else:
                 columns.append(column)
         return Schema(tuple(columns), self.constraints)
@@ -701,15 +703,12 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             if column.has_place:
                 columns.append(column)
             else:
-                columns.append(msgspec.structs.replace(column, fallback=lowest(column)))
+                columns.append(replace(column, fallback=lowest(column)))
         return Schema(tuple(columns), self.constraints)
 
     def refusing(self) -> Schema:
         """Return the schema in which every column refuses what does not fit it."""
-        strict = [
-            msgspec.structs.replace(column, outside="refuse", fallback=None)
-            for column in self.columns
-        ]
+        strict = [replace(column, outside="refuse", fallback=None) for column in self.columns]
         return Schema(tuple(strict), self.constraints)
 
     def without_reasons(self) -> Schema:
@@ -719,8 +718,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """
         if not any(fact.why for fact in (*self.columns, *self.constraints)):
             return self
-        columns = [msgspec.structs.replace(column, why="") for column in self.columns]
-        constraints = [msgspec.structs.replace(rule, why="") for rule in self.constraints]
+        columns = [replace(column, why="") for column in self.columns]
+        constraints = [replace(rule, why="") for rule in self.constraints]
         return Schema(tuple(columns), tuple(constraints))
 
     def select(self, names: Sequence[str]) -> Schema:
@@ -731,7 +730,7 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     def digest(self) -> str:
         """Return 32 hex digits that agree exactly when the facts do, wherever they came from."""
-        bare = [msgspec.structs.replace(c, from_data=(), learned=(), why="") for c in self.columns]
+        bare = [replace(c, from_data=(), learned=(), why="") for c in self.columns]
         facts = [*bare, *_unmarked(self.constraints)]
         return blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
 
@@ -759,7 +758,7 @@ def lowest(column: Column) -> Category:
 
 def _unmarked(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """Return constraints without a word on where they came from."""
-    return tuple(msgspec.structs.replace(rule, from_data=False, why="") for rule in constraints)
+    return tuple(replace(rule, from_data=False, why="") for rule in constraints)
 
 
 def _allowed(column: Column) -> str:
@@ -993,7 +992,7 @@ def _filled(kind: Kind | None, name: str, form: str | None, table: Table) -> Col
     column = describe(table, name, kind=kind, pattern=form)
     declared = {"kind": kind, "format": form}
     from_data = tuple(fact for fact in column.from_data if declared.get(fact) is None)
-    return msgspec.structs.replace(column, from_data=from_data)
+    return replace(column, from_data=from_data)
 
 
 def outline(table: Table, schema: Schema | None = None) -> Table:

@@ -36,12 +36,18 @@ Parts = list[Ints]
 _Matrix = Floats
 _ROW_WAYS = ("iid", "clusters", "label_skew")
 _COLUMN_WAYS = ("contiguous", "permuted", "importance", "correlation")
-_ITERATIONS = 12  # of subspace iteration; the plane is settled long before
-_COPIES = 0.01  # with more of one row, all are moved by a hair: equal neighbours never settle
-_HAIR = 1e-3  # codes
-_STARTS = 2  # of the search for a split with a certain correlation
-_TRIES = 15  # exchanges tried per column and start
-_CLOSE = 1e-4  # of the range between least and most correlation: near enough
+# Of subspace iteration; the plane is settled long before.
+_ITERATIONS = 12
+# With more copies of one row, all are moved by a hair: equal neighbours never settle.
+_COPIES = 0.01
+# In codes.
+_HAIR = 1e-3
+# So many searches for a split with a certain correlation start at random.
+_STARTS = 2
+# So many exchanges are tried per column and start.
+_TRIES = 15
+# Of the range between least and most correlation: this is near enough.
+_CLOSE = 1e-4
 
 
 def split_rows(
