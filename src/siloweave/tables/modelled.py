@@ -168,7 +168,8 @@ class _MergedColumns(_RuleTransform):
     @cached_property
     def column(self) -> Column:
         """The column that methods learn."""
-        texts = tuple(self.text(map(self._number, self.columns, row)) for row in self.rule.rows)
+        rows = [map(self._number, self.columns, row) for row in self.rule.rows]
+        texts = tuple(self.text(row) for row in rows)
         # Combinations that a method learns have no list yet: their category is open till then.
         other = None if texts else _OPEN
         fallback = texts[0] if texts and _all_move(self.columns) else None
@@ -207,8 +208,9 @@ class _MergedColumns(_RuleTransform):
         """Return which rows have a combination that is not listed, where any are."""
         texts, group = self.texts(cells)
         listed = set(self.column.categories)
-        has_list = bool(self.rule.rows)
-        is_broken = np.array([has_list and text not in listed for text in texts], bool)
+        if not self.rule.rows:
+            return np.zeros(len(group), dtype=np.bool_)
+        is_broken = np.array([text not in listed for text in texts], bool)
         return is_broken[group]
 
     def encode(self, cells: _CellsByColumn) -> tuple[_Array, _Mask | None]:
@@ -255,8 +257,9 @@ class _MergedColumns(_RuleTransform):
         pilot_codes = pilot[column.name].values
 
         # Rows that want the same values of the same columns are answered together.
-        patterns = [CellValues(wish.cells.values, wish.cells.gone) for _, wish in wishes]
-        patterns += [CellValues(wish.fixed.astype(np.int64), ~wish.fixed) for _, wish in wishes]
+        patterns = [wish.cells for _, wish in wishes]
+        for _, wish in wishes:
+            patterns.append(CellValues(wish.fixed.astype(np.int64), ~wish.fixed))
         first_rows, group = groups_of(patterns)
 
         codes = pilot_codes.copy()
@@ -333,7 +336,8 @@ class _GapColumn(_RuleTransform):
 
         # A gap can always be moved to the least one; a column with gaps moves to "missing" instead.
         can_fall_back = _all_move((self.low, self.high)) and not self.high.missing
-        bounds_from_data = {*self.low.from_data, *self.high.from_data} & {"low", "high"}
+        from_data = {*self.low.from_data, *self.high.from_data}
+        bounds_from_data = from_data & {"low", "high"}
         return Column(
             f"{self.rule.high} - {self.rule.low}",
             "integer" if self.whole else "continuous",
@@ -376,7 +380,8 @@ class _GapColumn(_RuleTransform):
     def decode(self, column: Column, learned: CellValues, inputs: _CellsByColumn) -> _Decoded:
         """Return the larger column, of the learned gap and the smaller column."""
         values = self.base(inputs[self.rule.low]) + learned.values
-        return _within(self.high, CellValues(_rounded(self.high, values), learned.gone))
+        high = CellValues(_rounded(self.high, values), learned.gone)
+        return _within(self.high, high)
 
     def ask(
         self, column: Column, wanted: _WantedByColumn, pilot: _CellsByColumn, random: _Random
@@ -419,7 +424,9 @@ class _GapColumn(_RuleTransform):
         """Return the pilot's gaps; where one is missing, that of a row with one."""
         num_rows = len(pilot.gone)
         present = np.flatnonzero(~pilot.gone)
-        donors = random.choice(present, num_rows) if present.size else np.arange(num_rows)
+        donors = np.arange(num_rows)
+        if present.size:
+            donors = random.choice(present, num_rows)
         return np.where(pilot.gone, pilot.values[donors], pilot.values)
 
     def _nearest_start(self, values: _Array, start: CellValues) -> _Array:
@@ -492,7 +499,8 @@ class _ComputedTotal(_RuleTransform):
         # A missing total needs one missing part.
         optional = [part.name for part in self.parts if part.missing]
         if optional:
-            missing[optional[0]] = missing[optional[0]] | (wanted_total.fixed & ~has_total)
+            wants_gap = wanted_total.fixed & ~has_total
+            missing[optional[0]] = missing[optional[0]] | wants_gap
 
         wishes = {}
         for part in self.parts:
@@ -533,9 +541,13 @@ class _DerivedColumn(_RuleTransform):
         """
         wanted_result = wanted[self.rule.column]
         has_value = wanted_result.fixed & ~wanted_result.cells.gone
-        cells = {c.name: _with_wanted(pilot[c.name], wanted.get(c.name)) for c in self.sources}
+        cells = {}
+        for column in self.sources:
+            wish = wanted.get(column.name)
+            cells[column.name] = _with_wanted(pilot[column.name], wish)
         free = [c for c in self.sources if c.name not in wanted]
-        if self.rule.formula != "years":  # a birthday is sought, whatever day the age is counted at
+        # Of an age the birthday is sought, whatever day it is counted at.
+        if self.rule.formula != "years":
             free.reverse()
         if not free:
             return {}
@@ -543,17 +555,19 @@ class _DerivedColumn(_RuleTransform):
         sought = free[0]
         sources = {c.name: c for c in self.sources}
         source_values = {name: source.values for name, source in cells.items()}
+        result_values = wanted_result.cells.values
         solution = solved_source(
-            self.rule, sources, source_values, wanted_result.cells.values, sought.name, random
+            self.rule, sources, source_values, result_values, sought.name, random
         )
-        values = np.where(has_value, _rounded(sought, solution), cells[sought.name].values)
-        cells[sought.name] = CellValues(values, cells[sought.name].gone & ~has_value)
+        before = cells[sought.name]
+        values = np.where(has_value, _rounded(sought, solution), before.values)
+        cells[sought.name] = CellValues(values, before.gone & ~has_value)
 
         # What was solved for is rounded and may leave its bounds: only what leads back to the
         # wanted value is met.
         is_met = has_value & ~_outside(sought, cells[sought.name])
         result = self.computed(cells)
-        is_met &= ~result.gone & (result.values == wanted_result.cells.values)
+        is_met &= ~result.gone & (result.values == result_values)
 
         # A missing value needs one missing source.
         optional = [c.name for c in free if c.missing]
@@ -580,7 +594,8 @@ class _EditedRows:
 
     def __init__(self, rows: Table) -> None:
         self.rows = rows
-        self.columns: dict[str, tuple[_Array, _Mask]] = {}  # that were changed: values and gaps
+        # Values and gaps of columns that were changed.
+        self.columns: dict[str, tuple[_Array, _Mask]] = {}
 
     def missing(self, name: str) -> _Mask:
         """Return where a column is missing by now."""
@@ -743,15 +758,22 @@ def _broken_computed(rule: Computed, schema: Schema, table: Table) -> _Mask:
     column = schema[rule.column]
     sources = [cells_of(source, table) for source in columns]
     cells = cells_of(column, table)
-    raw, is_undefined = raw_values(rule, columns, [source.values for source in sources])
-    lacks_value = is_undefined | np.any([source.gone for source in sources], axis=0)
+    source_values = [source.values for source in sources]
+    raw, is_undefined = raw_values(rule, columns, source_values)
+    lacks_source = np.any([source.gone for source in sources], axis=0)
+    lacks_value = is_undefined | lacks_source
     follows = does_follow(rule, column, cells.values, raw)
     return np.asarray((lacks_value != cells.gone) | (~follows & ~lacks_value))
 
 
 def allowed_rows(rule: MissingUnless, by: Column, codes: _Array) -> _Mask:
     """Return the rows whose category lets the dependent columns have values."""
-    return np.isin(codes, [_place(by, value) for value in rule.values if _has(by, value)])
+    return np.isin(codes, _places(rule, by))
+
+
+def _places(rule: MissingUnless, by: Column) -> list[int]:
+    """Return the codes of the categories that let the dependent columns have values."""
+    return [_place(by, value) for value in rule.values if _has(by, value)]
 
 
 def _has(column: Column, value: Value) -> bool:
@@ -768,7 +790,8 @@ def _broken_unless(rule: MissingUnless, schema: Schema, table: Table) -> _Mask:
     """Return the rows with values that their category rules out, or without required ones."""
     by = schema[rule.by]
     is_allowed = allowed_rows(rule, by, cells_of(by, table).values)
-    is_missing = np.array([cells_of(schema[name], table).gone for name in rule.dependent])
+    cells = [cells_of(schema[name], table) for name in rule.dependent]
+    is_missing = np.array([column.gone for column in cells])
     is_wrong = ~is_allowed & ~is_missing.all(axis=0)
     if rule.required:
         is_wrong |= is_allowed & is_missing.any(axis=0)
@@ -845,11 +868,13 @@ class Modelled:
     def _transforms(self) -> tuple[_Transform, ...]:
         """Of constraints that can be kept so; inputs are made before what is computed of them."""
         transforms: list[_Transform] = []
-        needs: dict[str, set[str]] = {}  # by column that is made: all that it is computed from
+        # By column that is made: all that it is computed from.
+        needs: dict[str, set[str]] = {}
         merged: set[str] = set()
         # Fixed combinations first: a column that is part of one cannot be computed as well.
-        rules = self.declared.constraints
-        for rule in sorted(rules, key=lambda rule: not isinstance(rule, FixedCombinations)):
+        rules = list(self.declared.constraints)
+        rules.sort(key=lambda rule: not isinstance(rule, FixedCombinations))
+        for rule in rules:
             transform = self._transform(rule) if self.local(rule) else None
             if transform is None:
                 continue
@@ -902,7 +927,7 @@ class Modelled:
         for transform in self._transforms:
             replacements |= dict.fromkeys(transform.targets)
             replacements[transform.targets[0]] = transform.column
-        columns = [replacements.get(column.name, column) for column in self.declared.columns]
+        columns = [replacements.get(c.name, c) for c in self.declared.columns]
         learned = tuple(column for column in columns if column is not None)
 
         for transform in self._transforms:
@@ -953,8 +978,8 @@ class Modelled:
 
     def always(self, rule: Constraint) -> bool:
         """Return whether no drawn row can break a constraint, so that none is drawn again."""
-        other_rules = (other for other in self.declared.constraints if other is not rule)
-        other_columns = chain(*(other.columns for other in other_rules))
+        others = [rule_ for rule_ in self.declared.constraints if rule_ is not rule]
+        other_columns = chain(*(rule_.columns for rule_ in others))
         is_alone = set(rule.columns).isdisjoint(other_columns)
         return isinstance(rule, FixedCombinations) and is_alone and self.keeps(rule)
 
@@ -1118,7 +1143,8 @@ class Modelled:
     ) -> None:
         """Blank what a category rules out, and fill what it requires."""
         if rule.by in merged:
-            is_allowed = allowed_rows(rule, self.declared[rule.by], merged[rule.by].values)
+            by = self.declared[rule.by]
+            is_allowed = allowed_rows(rule, by, merged[rule.by].values)
         elif rule.by in self._carriers:
             by = schema[rule.by]
             is_allowed = allowed_rows(rule, by, rows.cells(by).values)
@@ -1153,12 +1179,14 @@ class Modelled:
             by = outer[rule.by]
             categories = cells[rule.by] if rule.by in cells else cells_of(by, table)
             is_missing = ~allowed_rows(rule, by, categories.values)
-            gaps |= {name: is_missing | gaps.get(name, False) for name in rule.dependent}
+            for name in rule.dependent:
+                gaps[name] = is_missing | gaps.get(name, False)
         for group in self._of_kind(MissingTogether):
             leader = self.leader(group)
             is_missing = cells[leader].gone if leader in cells else table.missing(leader)
-            gaps |= {name: is_missing | gaps.get(name, False) for name in group.columns}
-        return {name: is_missing for name, is_missing in gaps.items() if name not in table.names}
+            for name in group.columns:
+                gaps[name] = is_missing | gaps.get(name, False)
+        return {name: gaps[name] for name in gaps if name not in table.names}
 
     def _decoded(self, table: Table, schema: Schema) -> _Decoded:
         """Return the columns that are made of what was drawn, their inputs, and rows to drop."""
@@ -1220,7 +1248,8 @@ class Modelled:
 
         columns = []
         for column in self.declared.columns:
-            columns.append(schema[column.name] if column.name in schema.names else column)
+            is_learned = column.name in schema.names
+            columns.append(schema[column.name] if is_learned else column)
         return Schema(tuple(columns), tuple(rules.values()))
 
     def asked(
@@ -1258,7 +1287,7 @@ class Modelled:
             if transform.column is not None:
                 column = schema[transform.column.name]
             wishes |= transform.ask(column, wishes, cells, random)
-            wishes = {name: wish for name, wish in wishes.items() if name not in targets}
+            wishes = {name: wishes[name] for name in wishes if name not in targets}
         return wishes
 
     def _ask_leader(
@@ -1294,7 +1323,7 @@ class Modelled:
         is_allowed = allowed_rows(rule, by, codes)
         choices = codes[is_allowed]
         if not choices.size:
-            choices = np.array([_place(by, value) for value in rule.values if _has(by, value)])
+            choices = np.array(_places(rule, by))
         if not choices.size:
             return
         wanted = np.where(is_allowed, codes, random.choice(choices, len(codes)))

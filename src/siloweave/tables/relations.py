@@ -136,13 +136,15 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
 
     # Numbers with decimals that follow from others have a formula, which says more than a list of
     # combinations does. What is left of them may still have a few values that others decide.
-    groups = _deciding({c.name: cells[c.name] for c in alone if c.kind != "continuous"})
+    discrete = [c for c in alone if c.kind != "continuous"]
+    groups = _deciding({c.name: cells[c.name] for c in discrete})
     free = _numbers_but(alone, groups)
     sums = _sums(free, cells)
     computed = _computed(free, cells, sums)
     formulas: list[ColumnSum | Computed] = [*sums, *computed]
     in_formulas = {name for rule in formulas for name in rule.columns}
-    groups = _deciding({c.name: cells[c.name] for c in alone if c.name not in in_formulas})
+    rest = [c for c in alone if c.name not in in_formulas]
+    groups = _deciding({c.name: cells[c.name] for c in rest})
     free = _numbers_but(alone, groups)
 
     groups = [*dummies, *groups]
@@ -156,7 +158,8 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     rules += together
     rules += _unless(columns, cells, together, combined)
     rules += _ranges(columns, cells, combined)
-    return tuple(replace(rule, from_data=True) for rule in rules if _is_possible(rule, schema))
+    possible = [rule for rule in rules if _is_possible(rule, schema)]
+    return tuple(replace(rule, from_data=True) for rule in possible)
 
 
 def _is_possible(rule: Constraint, schema: Schema) -> bool:
@@ -187,7 +190,8 @@ def _dummies(columns: Sequence[Column], cells: _Cells) -> list[tuple[str, ...]]:
     """
     groups: list[tuple[str, ...]] = []
     window: list[tuple[str, Bools]] = []
-    set_columns = np.zeros(0, dtype=np.int64)  # of each row, among the columns of the window
+    # How many columns of the window are set, row by row.
+    set_columns = np.zeros(0, dtype=np.int64)
     for column in columns:
         is_set = _is_set(column, cells[column.name])
         if is_set is None:
@@ -229,7 +233,9 @@ def _deciding(cells: _Cells) -> list[tuple[str, ...]]:
         if 1 < num_levels <= _LEVELS:
             codes[name] = np.where(is_missing, len(levels), places.reshape(-1))
 
-    most = {name: np.bincount(column).max() / len(column) for name, column in codes.items()}
+    most = {}
+    for name, column in codes.items():
+        most[name] = np.bincount(column).max() / len(column)
     decided = {name: _decided(codes, most, name) for name in codes}
     groups: list[tuple[str, ...]] = []
     used: set[str] = set()
@@ -284,7 +290,9 @@ def _combinations(schema: Schema, cells: _Cells, names: Sequence[str]) -> FixedC
     first_rows, _ = groups_of([cells[name] for name in names])
     distinct = [cells[name].take(first_rows) for name in names]
     # The last key of lexsort is the first to sort by.
-    keys = [key for column in reversed(distinct) for key in (column.values, column.gone)]
+    keys = []
+    for column_cells in reversed(distinct):
+        keys += [column_cells.values, column_cells.gone]
     order = np.lexsort(keys)
 
     value_lists = []
@@ -321,7 +329,10 @@ def _ordered(
         within: Parts and totals of sums, of which a part is smaller anyway.
     """
     rules: dict[tuple[str, str], Inequality] = {}
-    names = {column.name: _Name(_words(column), _are_years(column, cells)) for column in columns}
+    names = {}
+    for column in columns:
+        has_years = _are_years(column, cells)
+        names[column.name] = _Name(_words(column), has_years)
     for low, high in permutations(columns, 2):
         if not _alike(low, high, names):
             continue
@@ -447,7 +458,9 @@ def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
     searched = 0
     for names in totals.values():
         is_present = ~cells[names[0]].gone
-        parts = [name for name in scaled if not (cells[name].gone & is_present).any()]
+        # A part has a value wherever the total has one.
+        has_gap = {name: (cells[name].gone & is_present).any() for name in scaled}
+        parts = [name for name in scaled if not has_gap[name]]
         searched += len(parts) ** 2
         if is_present.sum() < _ROWS or len(parts) < 3 or searched > _SEARCHED:
             continue
@@ -657,7 +670,8 @@ def _promising(
         rows = np.flatnonzero(~cells[group[0].name].gone)
         if len(rows) < _ROWS:
             continue
-        filled = [c for c in (*dates, *numbers) if not cells[c.name].gone[rows].any()]
+        all_columns = (*dates, *numbers)
+        filled = [c for c in all_columns if not cells[c.name].gone[rows].any()]
         times = [column for column in filled if column.kind == "datetime"]
         few = rows[:: len(rows) // _PROBES][:_PROBES]
         yield from _of_pairs(_sample(times, cells, few), _sample(group, cells, few))
@@ -674,8 +688,10 @@ def _promising(
 
 def _sample(columns: Sequence[Column], cells: _Cells, rows: Ints) -> _Sample:
     """Return some columns in some rows."""
-    values = [cells[column.name].values[rows].astype(np.float64) for column in columns]
-    return _Sample(tuple(columns), np.array(values).reshape(len(columns), len(rows)))
+    values = np.zeros((len(columns), len(rows)))
+    for place, column in enumerate(columns):
+        values[place] = cells[column.name].values[rows]
+    return _Sample(tuple(columns), values)
 
 
 def _varied_rows(values: NDArray[Any], rows: Ints) -> Ints:
@@ -723,7 +739,8 @@ def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
         second = second[is_pair]
         rule = _rule(recipe, (columns[0], columns[1]), target)
         for values in numbers.values.T:
-            raw, is_undefined = raw_values(rule, columns[:2], [values[first], values[second]])
+            pair_values = [values[first], values[second]]
+            raw, is_undefined = raw_values(rule, columns[:2], pair_values)
             agrees = _agrees(recipe, raw, values[target_place], unit) & ~is_undefined
             first = first[agrees]
             second = second[agrees]
@@ -744,7 +761,8 @@ def _units(columns: Sequence[Column]) -> NDArray[np.float64]:
 
 def _agrees(recipe: _Recipe, raw: NDArray[Any], values: NDArray[Any], units: NDArray[Any]) -> Bools:
     """Return whether values may be what a recipe gives, once it is rounded."""
-    near = 1e-9 * np.maximum(np.abs(raw), 1.0)  # what floats lose in a product or a ratio
+    # What floats lose in a product or a ratio.
+    near = 1e-9 * np.maximum(np.abs(raw), 1.0)
     below = 1.0 if recipe.rounding == "down" else 0.5
     is_high_enough = values >= raw - below * units - near
     is_low_enough = values <= raw + (1.0 - below) * units + near
@@ -767,7 +785,8 @@ def _rule_of(
     raw, is_undefined = raw_values(rule, sources, source_values)
     is_missing = lacks_source | is_undefined
     is_present = ~is_missing
-    if (is_missing != cells[target.name].gone).any() or is_present.sum() < _ROWS:
+    has_other_gaps = (is_missing != cells[target.name].gone).any()
+    if has_other_gaps or is_present.sum() < _ROWS:
         return None
     values = cells[target.name].values[is_present]
     if not does_follow(rule, target, values, raw[is_present]).all():
@@ -818,7 +837,8 @@ def _together(
         rows = len(is_missing)
         num_missing = int(is_missing.sum())
         is_redundant = all(name in combined for name in followers)
-        if len(followers) < 2 or is_redundant or _log_choices(rows, num_missing) <= _EVIDENCE:
+        evidence = _log_choices(rows, num_missing)
+        if len(followers) < 2 or is_redundant or evidence <= _EVIDENCE:
             continue
         why = (
             f"{_some(followers)} are missing together in {num_missing:,} of {rows:,} rows, and all "
@@ -869,7 +889,8 @@ def _unless(
 
         is_barred = np.zeros(len(is_missing), dtype=np.bool_)
         # What is missing itself is no such category.
-        outer = [c for c in deciding if c.name not in names and not cells[c.name].gone.any()]
+        outer = [c for c in deciding if c.name not in names]
+        outer = [c for c in outer if not cells[c.name].gone.any()]
         best = _best_category(dependent, outer, cells, tests)
         if best is not None:
             rules.append(best)
@@ -895,7 +916,11 @@ def _best_category(
     """Return the rule of the category that says most, if any category decides the columns."""
     candidates = [_unless_by(dependent, by, cells, tests) for by in deciding]
     rules = [rule for rule in candidates if rule]
-    return min(rules, key=lambda rule: (not rule.required, len(rule.values)), default=None)
+
+    def looseness(rule: MissingUnless) -> tuple[bool, int]:
+        return not rule.required, len(rule.values)
+
+    return min(rules, key=looseness, default=None)
 
 
 def _opposite_leads(
@@ -914,7 +939,10 @@ def _opposite_leads(
 
 def _lead(names: Sequence[str], columns: Sequence[Column]) -> Column | None:
     """Return the first of some columns that has few categories."""
-    return next((c for c in columns if c.name in names and 1 <= len(c.options) <= _FEW), None)
+    for column in columns:
+        if column.name in names and 1 <= len(column.options) <= _FEW:
+            return column
+    return None
 
 
 def _unless_missing(
@@ -1097,12 +1125,14 @@ def _worth_a_look(numbers: NumberRows, columns: Sequence[Column], by: CellValues
 
     order = np.argsort(low, axis=0)
     lows = np.take_along_axis(low, order, axis=0)
-    reached = np.maximum.accumulate(np.take_along_axis(high, order, axis=0), axis=0)
+    highs = np.take_along_axis(high, order, axis=0)
+    reached = np.maximum.accumulate(highs, axis=0)
     is_apart = ((lows[1:] > reached[:-1]) & np.isfinite(lows[1:])).any(axis=0)
     is_single = ((low == high) & (rows >= _ROWS)).any(axis=0)
     # An edge has many rows on both sides.
     is_whole = np.array([column.kind == "integer" for column in columns])
-    may_end = ((low > low.min(axis=0)) | (high < high.max(axis=0))) & (rows >= _ROWS)
+    is_inner = (low > low.min(axis=0)) | (high < high.max(axis=0))
+    may_end = is_inner & (rows >= _ROWS)
     has_edge = is_whole & may_end.any(axis=0) & (rows.sum(axis=0) >= 2 * _EDGE)
     return np.flatnonzero(is_apart | is_single | has_edge).tolist()
 
@@ -1113,7 +1143,8 @@ _Range = tuple[Any, Any, Any]
 
 def _bands(ends: _Ends) -> tuple[_Range, ...]:
     """Return ranges of which no two overlap, each of one category or several; open at both ends."""
-    filled = sorted(np.flatnonzero(ends.rows).tolist(), key=lambda i: ends.low[i])
+    filled = np.flatnonzero(ends.rows).tolist()
+    filled.sort(key=lambda i: ends.low[i])
     bands: list[list[int]] = []
     last = -np.inf
     for i in filled:
@@ -1149,9 +1180,10 @@ def _limits(ends: _Ends, tests: int) -> tuple[_Range, ...]:
         first = ends.low[i]
         last = ends.high[i]
         if first == last:
+            different = below + above
             is_at_end = first in (ends.ordered[0], ends.ordered[-1])
-            is_rule = is_at_end and _is_unlikely(int(ends.rows[i]), below + above, tests)
-            is_single = is_rule and below + above > _DIFFERENT
+            is_rule = is_at_end and _is_unlikely(int(ends.rows[i]), different, tests)
+            is_single = is_rule and different > _DIFFERENT
             has_low = is_single
             has_high = is_single
         else:
@@ -1183,7 +1215,8 @@ def _is_edge(ends: _Ends, category: int, sign: int) -> bool:
     edge = sign * (ends.low[category] if sign == 1 else ends.high[category])
     category_values = sign * ends.values[ends.codes == category]
     all_values = ends.ordered if sign == 1 else -ends.ordered[::-1]
-    before, at_edge, past = np.searchsorted(all_values, [edge - _UNITS, edge, edge + _UNITS])
+    places = [edge - _UNITS, edge, edge + _UNITS]
+    before, at_edge, past = np.searchsorted(all_values, places)
     inside = int((category_values < edge + _UNITS).sum())
     others = int(past - at_edge) - inside
     beyond = int(at_edge - before)

@@ -182,7 +182,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         """Raise SchemaError for decimals, or zeros at the end, where a column may have none."""
         is_continuous = self.kind == "continuous"
         option_types = {type(option) for option in self.options}
-        has_numbers = self.kind == "integer" or not option_types.isdisjoint({int, float})
+        has_number_options = not option_types.isdisjoint({int, float})
+        has_numbers = self.kind == "integer" or has_number_options
         rules = (
             ("decimals", "continuous column", is_continuous),
             ("padded", "column of numbers", is_continuous or has_numbers),
@@ -273,7 +274,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             families = {"number"}
         if len(families) > 1:
             raise SchemaError(f"{where}: categories mix {sorted(families)}; use one type")
-        if families == {"number"} and not all(abs(value) < float("inf") for value in values):  # type: ignore[arg-type]
+        if families == {"number"} and not _are_finite(values):
             raise SchemaError(f"{where}: categories must be finite numbers")
         if len(set(values)) < len(values):
             repeated = sorted({repr(value) for value in values if values.count(value) > 1})
@@ -295,7 +296,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 continue
             if self.kind not in ("integer", "continuous", "datetime"):
                 raise SchemaError(f"{where}: kind {self.kind!r} takes no {bound}; drop it")
-            force_setattr(self, bound, _bound(self.kind, value, where, bound))
+            number = _bound(self.kind, value, where, bound)
+            force_setattr(self, bound, number)
 
         low: Any = self.low
         high: Any = self.high
@@ -366,6 +368,11 @@ def _family(value: object) -> str:
         if isinstance(value, kind):
             return name
     raise SchemaError(f"a category must be text, a number or a boolean, not {value!r}")
+
+
+def _are_finite(numbers: Sequence[Any]) -> bool:
+    """Return whether all numbers are finite."""
+    return all(abs(number) < float("inf") for number in numbers)
 
 
 def _bound(kind: str, value: object, where: str, bound: str) -> int | float | str:
@@ -511,7 +518,8 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         Facts that SDV has no word for are under the key ``siloweave``, which SDV ignores.
         """
         columns = {column.name: _sdv_record(column) for column in self.columns}
-        metadata: dict[str, Any] = {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1", "columns": columns}
+        metadata: dict[str, Any] = {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1"}
+        metadata["columns"] = columns
         metadata[_EXTRA] = msgspec.json.decode(self.to_json())
         constraints = list(sdv_of(self.constraints))
         if constraints:
@@ -552,7 +560,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
             )
 
         keys = _sdv_keys(metadata, records)
-        columns = [_sdv_column(name, record, name in keys) for name, record in records.items()]
+        columns = []
+        for name, record in records.items():
+            columns.append(_sdv_column(name, record, name in keys))
         constraints, ignored = from_sdv(metadata.get("constraints"))
         if ignored:
             _log.warning("SDV constraints that have no equal here: %s", ", ".join(ignored))
@@ -624,17 +634,22 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
         Where a fact came from (``from_data``, ``learned``) is not a difference.
         """
-        lines = []
-        lines += [f"column {n!r}: only in the first" for n in self.names if n not in other.names]
-        lines += [f"column {n!r}: only in the second" for n in other.names if n not in self.names]
+        only_first = [name for name in self.names if name not in other.names]
+        only_second = [name for name in other.names if name not in self.names]
+        lines = [f"column {name!r}: only in the first" for name in only_first]
+        lines += [f"column {name!r}: only in the second" for name in only_second]
         for name in self.names:
             if name in other.names:
                 lines += _column_differences(self[name], other[name])
 
         first = _unmarked(self.constraints)
         second = _unmarked(other.constraints)
-        lines += [f"constraint {c.words}: only in the first" for c in first if c not in second]
-        lines += [f"constraint {c.words}: only in the second" for c in second if c not in first]
+        for rule in first:
+            if rule not in second:
+                lines.append(f"constraint {rule.words}: only in the first")
+        for rule in second:
+            if rule not in first:
+                lines.append(f"constraint {rule.words}: only in the second")
         # The order of columns is worth a line only where it is the one difference.
         if not lines and self.names != other.names:
             first_order = ", ".join(self.names)
@@ -782,7 +797,7 @@ def _column_differences(mine: Column, theirs: Column) -> list[str]:
 
 def _contrast(fact: str, first: object, second: object) -> str:
     """Say in words how two values of one fact differ."""
-    if fact != "categories" or not isinstance(first, tuple) or not isinstance(second, tuple):
+    if not isinstance(first, tuple) or not isinstance(second, tuple) or fact != "categories":
         return f"{fact} {first!r} against {second!r}"
     only_first = [value for value in first if value not in second]
     only_second = [value for value in second if value not in first]
@@ -850,8 +865,8 @@ def _described(table: Table, finding: ColumnEvidence, max_categories: int) -> Co
     if kind != "datetime":
         further += [fact for fact in ("format", "missing_values") if facts[fact]]
     optional_facts = ["resolution", "zone"]
-    has_text = kind == "datetime" or any(isinstance(value, str) for value in categories)
-    if not has_text:
+    has_text = any(isinstance(value, str) for value in categories)
+    if kind != "datetime" and not has_text:
         optional_facts += ["decimals", "padded"]
     for fact in optional_facts:
         value = getattr(finding, fact)
@@ -880,8 +895,9 @@ def _categories(table: Table, name: str, limit: int) -> tuple[tuple[Any, ...], A
     distinct, _ = table.counts(name)
     if len(distinct) <= limit or not isinstance(distinct[0], str):
         return tuple(sorted(distinct)), None
-    frequent = sorted(value for value in distinct[: limit - 1] if value != UNLISTED)
-    return (*frequent, UNLISTED), UNLISTED
+    # The last category is for the rest, so that there are as many as the limit.
+    frequent = [value for value in distinct[: limit - 1] if value != UNLISTED]
+    return (*sorted(frequent), UNLISTED), UNLISTED
 
 
 def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[Any, Any]:
@@ -901,6 +917,7 @@ def _bounds(table: Table, name: str, kind: Kind, pattern: str | None) -> tuple[A
     first, last = np.array([low, high]).astype("datetime64[us]").tolist()
     if not (present % _DAY).any():
         return first.date().isoformat(), last.date().isoformat()
+    # As fine as the values are, and no finer: a bound's fraction says the resolution.
     steps = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
     timespec = next(part for part, step in steps.items() if not (present % step).any())
     return first.isoformat(timespec=timespec), last.isoformat(timespec=timespec)
@@ -1037,9 +1054,9 @@ def outline(table: Table, schema: Schema | None = None) -> Table:
         return table.without_rows()
     columns = [column for column in schema.columns if column.name in table.names]
     is_text = table.frame == "csv"
-    types = {column.name: (_type(column, is_text), column.missing) for column in columns}
-    zones = {column.name: column.zone for column in columns if column.zone is not None}
-    units = {column.name: str(column.format) for column in columns if column.format in UNITS}
+    types = {c.name: (_type(c, is_text), c.missing) for c in columns}
+    zones = {c.name: c.zone for c in columns if c.zone is not None}
+    units = {c.name: str(c.format) for c in columns if c.format in UNITS}
     return Table.empty(types, table.frame, zones, units)
 
 
