@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.forms import RESOLUTIONS, number_form, resolution_of, written_time
 from siloweave.tables.parsing import UNITS
 from siloweave.tables.read import Table
@@ -35,9 +36,8 @@ BINNED = ("integer", "continuous", "datetime")
 """Kinds of columns that are coded by bins."""
 LOW = "low"
 """The fallback of a column of numbers or datetimes that is its lower bound."""
-Edges = NDArray[np.int64] | NDArray[np.float64]
+Edges = Ints | Floats
 """Bin edges or values: whole (integers, steps of datetimes) or not."""
-Floats = NDArray[np.float64]
 SPIKE_SHARE = 0.02
 """Share of the rows from which a value, or a narrow bin, is a spike."""
 # In microseconds.
@@ -87,7 +87,8 @@ class Cuts(msgspec.Struct, frozen=True):
     levels: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        is_rising = all((np.diff(knots) > 0).all() for knots in (self.values, self.levels))
+        has_rising_values = (np.diff(self.values) > 0).all()
+        is_rising = has_rising_values and (np.diff(self.levels) > 0).all()
         if len(self.values) != len(self.levels) or not is_rising:
             raise SchemaError(
                 f"cuts: {len(self.values)} values and {len(self.levels)} levels are no "
@@ -187,7 +188,8 @@ def cut_edges(column: Column, cuts: Cuts) -> Edges:
     starts = np.asarray(cuts.starts, dtype=ends.dtype)
     edges = np.concatenate([ends[:1], starts, ends[1:]])
     # The last bin may be a single value, whose edges are equal.
-    is_rising = bool((np.diff(edges[:-1]) > 0).all()) and edges[-2] <= last_of(column)
+    has_rising_starts = bool((np.diff(edges[:-1]) > 0).all())
+    is_rising = has_rising_starts and edges[-2] <= last_of(column)
     if not is_rising or edges[1:-1].tolist() != list(cuts.starts):
         whole = "" if column.kind == "continuous" else "whole numbers that "
         raise SchemaError(
@@ -285,7 +287,7 @@ def fallback_of(column: Column) -> int | float:
 def draw(
     column: Column,
     edges: Edges,
-    codes: NDArray[np.int64],
+    codes: Ints,
     random: np.random.Generator,
     spikes: Mapping[int, float] = _NO_SPIKES,
     cuts: Cuts | None = None,
@@ -332,7 +334,7 @@ def draw(
 
 
 def log_density(
-    column: Column, edges: Edges, codes: NDArray[np.int64], values: Edges, cuts: Cuts | None = None
+    column: Column, edges: Edges, codes: Ints, values: Edges, cuts: Cuts | None = None
 ) -> Floats:
     """Return the logarithm of the density with which `draw` puts a value into its row's bin.
 
@@ -366,16 +368,19 @@ def log_density(
     # Levels rise by the share of a bin's rows that lie between two places.
     knots = np.array(cuts.values)
     levels = np.array(cuts.levels)
-    bin_share = np.interp(high, knots, levels) - np.interp(low, knots, levels)
+    level_at_low = np.interp(low, knots, levels)
+    bin_share = np.interp(high, knots, levels) - level_at_low
     if is_whole:
         numbers = values.astype(np.float64)
-        share = np.interp(numbers + 1.0, knots, levels) - np.interp(numbers, knots, levels)
+        level = np.interp(numbers, knots, levels)
+        share = np.interp(numbers + 1.0, knots, levels) - level
     else:
         piece = np.searchsorted(knots, values, side="right") - 1
         piece = np.clip(piece, 0, len(knots) - 2)
         share = (np.diff(levels) / np.diff(knots))[piece]
     is_single |= bin_share <= 0.0
-    ratio = np.divide(share, bin_share, out=np.ones_like(bin_share), where=~is_single)
+    ones = np.ones_like(bin_share)
+    ratio = np.divide(share, bin_share, out=ones, where=~is_single)
     return np.asarray(np.log(np.where(is_single, 1.0 / width, ratio)))
 
 
@@ -461,7 +466,9 @@ def as_written(column: Column, values: Edges, like: Table | None) -> Any:
     if column.kind == "datetime":
         return as_datetimes(column, values, like)
     if column.format in UNITS:
-        if like is None or column.name not in like.names or like.unit(column.name) is None:
+        if like is None or column.name not in like.names:
+            return values
+        if like.unit(column.name) is None:
             return values
         microseconds = values * float(UNITS[column.format])
         return np.rint(microseconds).astype("timedelta64[us]")
@@ -490,13 +497,14 @@ def as_datetimes(column: Column, steps: Edges, like: Table | None) -> NDArray[An
     kind = ""
     if like is not None and column.name in like.names:
         kind = like.kind(column.name)
-    if kind in _NUMBERS and column.format is not None and _DIGITS.fullmatch(column.format):
-        texts = [written_time(when, column.format, digits) for when in datetimes.tolist()]
+    form = column.format
+    if kind in _NUMBERS and form is not None and _DIGITS.fullmatch(form):
+        texts = [written_time(when, form, digits) for when in datetimes.tolist()]
         return np.array(texts).astype(_NUMBERS[kind])
     if not _is_text(column, like):
         return datetimes
     iso = "%Y-%m-%d" if step == _DAY else "%Y-%m-%dT%H:%M:%S.%f"
-    pattern = column.format or iso
+    pattern = form or iso
     texts = [written_time(when, pattern, digits) for when in datetimes.tolist()]
     return np.array(texts, dtype=object)
 
@@ -557,7 +565,9 @@ def step_of(column: Column) -> int:
     """
     if column.resolution is not None:
         return RESOLUTIONS[column.resolution]
-    written = None if column.format is None else RESOLUTIONS[resolution_of(column.format)]
+    written = None
+    if column.format is not None:
+        written = RESOLUTIONS[resolution_of(column.format)]
     if written is not None and written != _MICROSECOND:
         return written
     bounds = (str(column.low), str(column.high))
@@ -575,7 +585,8 @@ def has_implied_days(column: Column) -> bool:
     A time of day has no place in it then: whoever wrote dates as public bounds may not have known
     that it would be dropped.
     """
-    return column.resolution is None and column.format is None and step_of(column) == _DAY
+    is_open = column.resolution is None and column.format is None
+    return is_open and step_of(column) == _DAY
 
 
 def coarser_step(first: Column, second: Column) -> int:
@@ -638,7 +649,7 @@ def without_spikes(column: Column, weights: Floats, spikes: Mapping[int, float])
     return bins
 
 
-def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> NDArray[np.bool_]:
+def new_densities(edges: Floats, weights: Floats, atol: float = 0.0) -> Bools:
     """Return whether each bin begins another density of rows than its left neighbour."""
     density = weights / np.diff(edges)
     is_like_left = np.isclose(density[1:], density[:-1], rtol=1e-9, atol=atol)
@@ -667,7 +678,9 @@ def cuts_of(
     if fitting is None:
         spikes = {}
         fitting = _fitting(column, edges, weights, spikes, bins)
-    return Cuts(fitting or (), *_knots(edges, without_spikes(column, weights, spikes)))
+    smooth = without_spikes(column, weights, spikes)
+    knots, levels = _knots(edges, smooth)
+    return Cuts(fitting or (), knots, levels)
 
 
 def value_count(column: Column) -> float:

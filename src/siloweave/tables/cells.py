@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError, count_of
-from siloweave.tables.arrays import Bools, Ints
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import (
     BINNED,
     Edges,
@@ -93,7 +93,8 @@ def options_of(column: Column) -> int:
 def labels_of(column: Column, codes: Ints) -> tuple[Any, Bools | None]:
     """Return the values of a categorical or boolean column's codes, and which are missing."""
     is_text = isinstance(column.options[0], str)
-    values: NDArray[Any] = np.array(column.options, dtype=object if is_text else None)
+    dtype = object if is_text else None
+    values: NDArray[Any] = np.array(column.options, dtype=dtype)
     is_missing = codes >= len(values)
     labels = values[np.where(is_missing, 0, codes)]
     return labels, is_missing if column.missing else None
@@ -117,8 +118,10 @@ def missing_cells(column: Column, table: Table) -> Bools:
     if not column.missing_values:
         return is_missing.to_numpy()
     spellings = list(column.missing_values)
-    is_missing |= texts_of(cells).str.strip_chars().is_in(spellings).fill_null(False)
-    if table.value_labels(column.name):  # a code is named by its number or by its label
+    texts = texts_of(cells).str.strip_chars()
+    is_missing |= texts.is_in(spellings).fill_null(False)
+    # A code is named by its number or by its label.
+    if table.value_labels(column.name):
         labels = table.labels(column.name, str).str.strip_chars()
         is_missing |= labels.is_in(spellings).fill_null(False)
     return is_missing.to_numpy()
@@ -189,7 +192,8 @@ def _numbers(column: Column, table: Table) -> PlacedCells:
 
     # Integers of a frame need no look at their spelling.
     nowhere = np.zeros_like(is_missing)
-    if column.kind == "integer" and not column.missing_values and table.holds_whole(column.name):
+    is_plain = column.kind == "integer" and not column.missing_values
+    if is_plain and table.holds_whole(column.name):
         whole, _ = table.whole_numbers(column.name)
         values = whole.fill_null(0).to_numpy()
         return _in_bounds(column, values, is_missing, nowhere, nowhere)
@@ -312,7 +316,8 @@ def check_fit(column: Column, outside: int, empty: int) -> None:
 def _labels(column: Column, table: Table) -> PlacedCells:
     """Read a column of categories; SchemaError if it refuses what does not fit."""
     codes = table.lookup(column.name, column.options)
-    if not column.missing_values and codes.min(initial=0) >= 0:  # each is one of the categories
+    # Mostly each is one of the categories, and nothing else is to be looked at.
+    if not column.missing_values and codes.min(initial=0) >= 0:
         nowhere = np.zeros(len(codes), dtype=np.bool_)
         return PlacedCells(codes, nowhere, nowhere)
 
@@ -320,7 +325,8 @@ def _labels(column: Column, table: Table) -> PlacedCells:
     is_missing = missing_cells(column, table) | (codes == -1)
     if not isinstance(column.options[0], str | bool) and column.missing_values:
         marks = numbers_among(column.missing_values)
-        is_missing |= table.numbers(column.name).is_in(marks).fill_null(False).to_numpy()
+        is_mark = table.numbers(column.name).is_in(marks)
+        is_missing |= is_mark.fill_null(False).to_numpy()
     is_unknown = (codes == -2) & ~is_missing
     if column.outside != "move":
         return _required(column, table, codes, is_missing, is_unknown)
@@ -427,9 +433,7 @@ class NumberRows:
             series[f"column {place}"] = numbers.set(pl.Series(column.gone), None)
         self._frame = pl.DataFrame(series)
 
-    def ends(
-        self, by: CellValues
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    def ends(self, by: CellValues) -> tuple[Floats, Floats, Ints]:
         """Return the least and the largest value and the number of values; group x column.
 
         Where a group has no value, its least is infinite and its largest minus infinity. Rows whose
@@ -479,4 +483,5 @@ def value_of(column: Column, number: Any) -> Value:
         return column.options[int(number)]
     if column.kind != "datetime":
         return float(number) if column.kind == "continuous" else int(number)
-    return str(np.datetime64(int(number) * step_of(column), "us").item().isoformat())
+    microseconds = int(number) * step_of(column)
+    return str(np.datetime64(microseconds, "us").item().isoformat())

@@ -372,8 +372,8 @@ class Encoder:
         """Return the encoder of some columns, each coded as here, in the order given."""
         bins_per_column = self.bins_per_column or {}
         all_cuts = self.cuts or {}
-        bins = {name: bins_per_column[name] for name in bins_per_column if name in names}
-        cuts = {name: all_cuts[name] for name in all_cuts if name in names}
+        bins = {n: bins_per_column[n] for n in bins_per_column if n in names}
+        cuts = {n: all_cuts[n] for n in all_cuts if n in names}
         return Encoder(self.schema.select(names), self.bins, bins, cuts)
 
     def _values(self, column: Column) -> int:
@@ -419,7 +419,8 @@ class Encoder:
         edges = self._edges[column.name]
         last = last_of(column)
         values = cells.values
-        if {"low", "high"} <= set(column.learned):  # a refusal would show a row beyond, unpaid
+        # Bounds that were learned are released: a refusal would show a row beyond them, unpaid.
+        if {"low", "high"} <= set(column.learned):
             values = np.clip(values, edges[0], last)
         check_values(column, table, values, cells.missing, edges[0], last)
         return np.searchsorted(edges[1:-1], values, side="right")
@@ -470,7 +471,8 @@ class Encoder:
         """Return the encoder as JSON text, with a version; `from_json` reads it back."""
         bins = self.bins_per_column or {}
         cuts = dict(self.cuts or {})
-        file = _File("siloweave-encoder", VERSION, self.schema.columns, self.bins, bins, cuts)
+        columns = self.schema.columns
+        file = _File("siloweave-encoder", VERSION, columns, self.bins, bins, cuts)
         return msgspec.json.format(msgspec.json.encode(file), indent=2).decode()
 
     @classmethod
@@ -603,7 +605,8 @@ class ResolutionLevels:
             bins = _bins_of(values, width)
             levels.setdefault(name, []).append(LevelCounts(width, table[:bins]))
             if name in columns:
-                columns[name][:values] = _divided(columns[name][:values], table, width, sigma)
+                fine = columns[name][:values]
+                columns[name][:values] = _divided(fine, table, width, sigma)
             else:
                 coarse = consistent(table, float(rows))
                 columns[name] = np.append(_spread(coarse[:bins], width, values), coarse[bins:])
@@ -612,7 +615,8 @@ class ResolutionLevels:
         for name in self.encoder.cuts or {}:
             edges = self.encoder.edges(name)
             values = self._value_codes(name)
-            columns[name][:values] = thinned(columns[name][:values], levels[name], edges, sigma)
+            fine = columns[name][:values]
+            columns[name][:values] = thinned(fine, levels[name], edges, sigma)
         return columns
 
 
@@ -630,7 +634,8 @@ def _divided(fine: Floats, counts: NDArray[Any], width: int, sigma: float) -> Fl
     of squares is then three deviations above what a chi-squared distribution expects.
     """
     place = np.arange(len(fine)) // width
-    parts: Floats = np.bincount(place, weights=fine).astype(np.float64)  # as far as is known
+    # The bins as far as coarser levels say.
+    parts: Floats = np.bincount(place, weights=fine).astype(np.float64)
     for start in range(0, len(parts), _BRANCH):
         siblings = slice(start, start + _BRANCH)
         noisy = counts[siblings]
@@ -812,8 +817,10 @@ class _Sums:
         part = _Sum(0.0, 0)
         rest = _Sum(0.0, 0)
         if place % width:
+            # The place is inside a bin, which finer levels divide.
             bin_ = _Sum(float(counts[cut]), 1)
-            part = self._within(depth + 1, cut * width, min((cut + 1) * width, stop), bin_, place)
+            bin_stop = min((cut + 1) * width, stop)
+            part = self._within(depth + 1, cut * width, bin_stop, bin_, place)
             rest = _Sum(bin_.rows - part.rows, part.bins + 1)
 
         # Two ways to the same number: the one of fewer counted bins has less noise.

@@ -138,6 +138,7 @@ class Inequality(_Constraint, frozen=True, tag="inequality"):
                 f"{self.words}: most={self.most!r} needs a column {self.low!r} that is never "
                 "missing; leave most out"
             )
+        # Only the outermost bounds can rule out every row.
         if low.low is None or high.high is None:
             return
         first = _comparable(low, low.low)
@@ -438,9 +439,11 @@ class Computed(_Constraint, frozen=True, tag="computed"):
         sources = [declared[name] for name in self.sources]
         column = declared[self.column]
         numbers = ("integer", "continuous")
-        _check_kinds(self.words, sources, ("datetime",) if self.formula in DATED else numbers)
+        source_kinds = ("datetime",) if self.formula in DATED else numbers
+        _check_kinds(self.words, sources, source_kinds)
         _check_kinds(self.words, (column,), numbers)
-        if self.rounding != "nearest" and column.kind == "continuous" and column.decimals is None:
+        has_no_unit = column.kind == "continuous" and column.decimals is None
+        if self.rounding != "nearest" and has_no_unit:
             raise SchemaError(
                 f"{self.words}: rounding={self.rounding!r} needs the decimals of {self.column!r}; "
                 "declare them"
@@ -695,7 +698,9 @@ def _check_kind_of(where: str, column: Column, value: Value) -> None:
 
 def _comparable(column: Column, value: Value) -> Any:
     """Return a value of a numeric column so that it can be compared with others."""
-    return datetime.fromisoformat(str(value)) if column.kind == "datetime" else value
+    if column.kind == "datetime":
+        return datetime.fromisoformat(str(value))
+    return value
 
 
 def _last(column: Column, bound: Value) -> Any:
@@ -742,8 +747,12 @@ def from_sdv(records: Any) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
     """
     rules: list[Constraint] = []
     ignored = []
-    for record in records if isinstance(records, Sequence) else ():
-        kind = str(record.get("constraint_class")) if isinstance(record, Mapping) else "?"
+    if not isinstance(records, Sequence):
+        return (), ()
+    for record in records:
+        kind = "?"
+        if isinstance(record, Mapping):
+            kind = str(record.get("constraint_class"))
         try:
             translated = _of_sdv(kind, record["constraint_parameters"])
         except (KeyError, TypeError, AttributeError):

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError, count_of
+from siloweave.tables.arrays import Floats, Ints
 from siloweave.tables.display import listed
 from siloweave.tables.forms import RESOLUTIONS, resolution_of, written_time
 from siloweave.tables.parsing import texts_of, times_of
 from siloweave.tables.read import MOST_DECIMALS, Table, decimals_of, fewest_decimals
 
-_Ints = NDArray[np.int64]
 # So many distinct values rule out most readings.
 _PROBE = 60
 # From so many rows on, shares of distinct values mean something.
@@ -422,7 +422,7 @@ def _with_unlike(table: Table, finding: ColumnEvidence) -> ColumnEvidence:
     return replace(finding, why=finding.why + note)
 
 
-def _codes_in_words(finding: ColumnEvidence, numbers: NDArray[np.float64]) -> str:
+def _codes_in_words(finding: ColumnEvidence, numbers: Floats) -> str:
     """Describe numbers that are codes of a missing value, such as 998 and 999; else empty."""
     distinct, counts = np.unique(numbers, return_counts=True)
     low = _low_codes(distinct, counts)
@@ -440,7 +440,7 @@ def _codes_in_words(finding: ColumnEvidence, numbers: NDArray[np.float64]) -> st
     )
 
 
-def _low_codes(distinct: NDArray[Any], counts: _Ints) -> int:
+def _low_codes(distinct: NDArray[Any], counts: Ints) -> int:
     """Count the smallest different numbers that are codes, such as -99, or -8 and -9.
 
     Below numbers of which none is negative they need not lie as far away.
@@ -465,7 +465,7 @@ def _low_codes(distinct: NDArray[Any], counts: _Ints) -> int:
     return 0
 
 
-def _high_codes(distinct: NDArray[Any], counts: _Ints) -> int:
+def _high_codes(distinct: NDArray[Any], counts: Ints) -> int:
     """Count the largest different numbers that are codes, such as 998 and 999.
 
     They lie far from all others; or they are at least two in a row up to 99 or such, above a gap
@@ -507,12 +507,12 @@ class _WholeNumbers:
         counts: How many rows have each of these.
     """
 
-    values: _Ints
-    distinct: _Ints
-    counts: _Ints
+    values: Ints
+    distinct: Ints
+    counts: Ints
 
     @classmethod
-    def of(cls, values: _Ints) -> _WholeNumbers:
+    def of(cls, values: Ints) -> _WholeNumbers:
         """Count the values of some rows."""
         distinct, counts = np.unique(values, return_counts=True)
         return cls(values, distinct, counts)
@@ -663,7 +663,7 @@ def _id(name: str, spread: str, form: str | None, reason: str, other: str) -> Co
     return ColumnEvidence(name, "id", f"{why}; {_if_not(other)}", format=form)
 
 
-def _are_days(distinct: _Ints, counts: _Ints) -> bool:
+def _are_days(distinct: Ints, counts: Ints) -> bool:
     """Return whether whole numbers are days written as 20240131.
 
     Years are those of our time, but for typing errors, and for first and last days of a year.
@@ -674,21 +674,22 @@ def _are_days(distinct: _Ints, counts: _Ints) -> bool:
         days = [datetime.strptime(str(number), "%Y%m%d") for number in distinct.tolist()]  # noqa: DTZ007
     except ValueError:
         return False
-    is_far = np.array([not 1900 <= day.year <= 2100 for day in days])
+    years = np.array([day.year for day in days])
+    is_far = (years < 1900) | (years > 2100)
     if is_far.sum() >= min(3, len(days) - 1):
         return False
     far_days = {(days[i].month, days[i].day) for i in np.flatnonzero(is_far)}
     return far_days <= {*_EDGES} or counts[is_far].sum() <= _STRAY * counts.sum()
 
 
-def _as_long(distinct: _Ints) -> int:
+def _as_long(distinct: Ints) -> int:
     """Return how many digits positive numbers, in order, all have; 0 if not all have as many."""
     shortest = len(str(distinct[0]))
     longest = len(str(distinct[-1]))
     return shortest if distinct[0] > 0 and shortest == longest else 0
 
 
-def _even(distinct: _Ints) -> bool:
+def _even(distinct: Ints) -> bool:
     """Return whether different numbers, in order, are evenly spread (Kolmogorov-Smirnov)."""
     count = len(distinct)
     levels = (distinct - distinct[0] + 0.5) / (distinct[-1] - distinct[0] + 1)
@@ -697,7 +698,7 @@ def _even(distinct: _Ints) -> bool:
     return bool(np.abs(levels - expected).max() < 1.4 / count**0.5)
 
 
-def _counts_up(values: _Ints) -> bool:
+def _counts_up(values: Ints) -> bool:
     """Return whether numbers rise from row to row, more evenly than with chance gaps."""
     steps = np.diff(values)
     if len(steps) < _SOME or steps.min() <= 0:
@@ -840,8 +841,9 @@ def _without_order(name: str, numbers: _WholeNumbers, table: Table) -> bool:
         return False
 
     verdicts = []
+    numeric_kinds = ("whole numbers", "numbers", "booleans")
     for column in table.names:
-        if column == name or table.kind(column) not in ("whole numbers", "numbers", "booleans"):
+        if column == name or table.kind(column) not in numeric_kinds:
             continue
         y = table.values(column)[rows].astype(np.float64)
         y = np.where(np.isfinite(y) & ~table.missing(column)[rows], y, np.nan)
@@ -901,7 +903,8 @@ def _blank_marks(counts: Mapping[str, int]) -> set[str]:
     """Return the texts that stand for a missing value, or for an error of a spreadsheet."""
     short = [text for text in counts if len(text) < 10]
     blanks = {text for text in short if not text or text.lower() in _BLANKS}
-    return blanks | {text for text in short if text[:1] == "#" and _ERROR.fullmatch(text)}
+    hashed = [text for text in short if text[:1] == "#"]
+    return blanks | {text for text in hashed if _ERROR.fullmatch(text)}
 
 
 def _with_blanks(finding: ColumnEvidence, blanks: set[str]) -> ColumnEvidence:
@@ -975,8 +978,13 @@ class _MostTexts:
 def _most_texts(core: Mapping[str, int]) -> _MostTexts:
     """Return what most texts are, numbers or dates, if some are no such."""
     probe = list(core)[:_PROBE]
-    dated = [text for text in probe[:6] if re.search(r"\d\W.*\d|\d{8}", text)]  # as dates have
-    form = max(_MOMENTS + _DAYS, key=lambda form: sum(_follows(text, form) for text in dated))
+    # Texts with digits as dates have them, and the form that fits most of these.
+    dated = [text for text in probe[:6] if re.search(r"\d\W.*\d|\d{8}", text)]
+
+    def num_following(form: str) -> int:
+        return sum(_follows(text, form) for text in dated)
+
+    form = max(_MOMENTS + _DAYS, key=num_following)
     tests: dict[str, Callable[[str], Any]] = {
         "numbers": lambda text: _NUMBER.fullmatch(text) or _POWER.fullmatch(text),
         "dates": partial(_follows, form=form),
@@ -1045,8 +1053,7 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
     # By the form of each text.
     if kinds > 1 and _most(probe, _MAC.fullmatch):
         return _id(name, spread, _pattern(texts), ", MAC addresses", "categorical")
-    form = next((f for f, shape in _SHAPES.items() if _most(probe, shape.fullmatch)), None)
-    form = form or _personal({*words}, probe, share, kinds)
+    form = _shape_of(probe) or _personal({*words}, probe, share, kinds)
     if form and (kinds > 1 or form in ("email", "iban")):
         return left_out(form, f"each written like {_CALLED.get(form, f'a {form}')}")
     if kinds >= _SOME and not _IDS & {*words}:
@@ -1070,6 +1077,14 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
     is_long = sum(len(text.split()) for text in probe) > 4 * len(probe)
     if rows >= _SOME and (share >= 0.5 or (is_long and share > 0.2)):
         return left_out(None, "free text" if is_long else "many of one row alone")
+    return None
+
+
+def _shape_of(texts: Sequence[str]) -> str | None:
+    """Return what nearly all texts are by their form alone, such as email; None if nothing."""
+    for name, shape in _SHAPES.items():
+        if _most(texts, shape.fullmatch):
+            return name
     return None
 
 
@@ -1157,14 +1172,19 @@ def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -
     """
     matches = [match for match in map(_PEOPLE.match, words) if match]
     has_people = any(match["who"] for match in matches)
-    is_name = _NAMES & words or (_NAME & words and (has_people or not words - _NAME - _WHOSE))
+    # The name of a thing is no person's: `name` counts beside words of people, or alone.
+    has_no_thing = not words - _NAME - _WHOSE
+    is_name = _NAMES & words or (_NAME & words and (has_people or has_no_thing))
     has_people |= bool(is_name and (_NAMES | _WHOSE) & words)
     # As in a class list: a column `student`, of one name each.
     is_alone = has_people and len(words) == 1 and not any(map(_MANY.search, words))
-    main = [re.sub(" [a-z]{1,3}(?= )", "", text) for text in probe]  # without de, von and such
-    is_proper = _most(main, lambda t: _PERSON.fullmatch(t) and (t.istitle() or t.isupper()))
+
+    # Without de, von and such.
+    main = [re.sub(" [a-z]{1,3}(?= )", "", text) for text in probe]
+    is_proper = _most(main, _is_proper_name)
     has_many = kinds >= _SOME
-    is_varied = is_proper and has_many and not _kind_of_things([*words]) and _varied(probe)
+    may_vary = is_proper and has_many and not _kind_of_things([*words])
+    is_varied = may_vary and _varied(probe)
     may_repeat = is_varied or (has_many and (share >= _EACH or is_alone))
     if not (share > 0.2 or may_repeat or (has_people and is_name)):
         return None
@@ -1176,13 +1196,19 @@ def _personal(words: set[str], probe: Sequence[str], share: float, kinds: int) -
             return "phone"
     if share > 0.2 and (_POST & words or _most(probe, _POSTCODE.fullmatch)):
         return "postcode"
-    if _most(probe, _has_number_and_word) and (_STREETS & words or _most(probe, _STREET.search)):
+    may_be_address = _most(probe, _has_number_and_word)
+    if may_be_address and (_STREETS & words or _most(probe, _STREET.search)):
         return "address"
     if is_name and max(num_digits) == 0:
         return "name"
     names_no_thing = _NAME & words and not words & (_THINGS | _CODES)
     is_likely = share > 0.5 or is_alone or is_varied or names_no_thing
     return "name" if is_proper and is_likely else None
+
+
+def _is_proper_name(text: str) -> bool:
+    """Return whether a text is two words or more, all with capital letters as names have them."""
+    return bool(_PERSON.fullmatch(text)) and (text.istitle() or text.isupper())
 
 
 def _has_number_and_word(text: str) -> bool:
@@ -1292,7 +1318,8 @@ def _written_numbers(
         numbers = np.repeat([float(text) for text in core], [*core.values()])
         return _of_numbers(Table.from_columns({name: (numbers, None)}), name)
     probe = list(core)[:_PROBE]
-    are_phones = _most(probe, re.compile(r"\+[1-9]\d{9,14}").fullmatch)  # as E.164 has them
+    # As E.164 has them.
+    are_phones = _most(probe, re.compile(r"\+[1-9]\d{9,14}").fullmatch)
     num_numbers = sum(bool(_NUMBER.fullmatch(text)) for text in probe)
     if are_phones or num_numbers < 0.9 * len(probe):
         return None
@@ -1318,7 +1345,7 @@ def _written_numbers(
     fractions = [body.partition(decimal)[2] if decimal else "" for body in bodies]
     decimals = max(len(fraction.rstrip("0")) for fraction in fractions)
     lengths = {*map(len, fractions)}
-    lengths_with_zero = {len(fraction) for fraction in fractions if fraction[-1:] == "0"}
+    lengths_with_zero = {len(f) for f in fractions if f[-1:] == "0"}
     padded = fewest_decimals(lengths, lengths_with_zero)
     if not (thousands or decimal) and any(len(body) > 18 for body in bodies):
         pattern = _pattern(list(core)) if len(core) >= _NEAR * rows else None
@@ -1399,7 +1426,7 @@ def _brackets_in_words(numbers: Sequence[re.Match[str]], counts: Mapping[str, in
     if not bracketed:
         return ""
     rows = sum(counts[number.string] for number in bracketed)
-    has_sign = any(number["sign"] or number["sign2"] or number["behind"] for number in numbers)
+    has_sign = any(n["sign"] or n["sign2"] or n["behind"] for n in numbers)
     others = ", and others have a sign" if has_sign else ""
     return (
         f"; {count_of(rows, 'row is', 'rows are')} {BRACKETS}{others}: read as negative, as "
@@ -1447,7 +1474,8 @@ def _groups(bodies: Sequence[str], mark: str, comma: bool) -> bool:
     marked = [body for body in bodies if mark in body]
     if any(body.count(mark) > 1 for body in marked):
         return True
-    if not all(re.fullmatch(rf"[1-9]\d{{0,2}}[{mark}]\d{{3}}", body) for body in marked):
+    one_thousand = re.compile(rf"[1-9]\d{{0,2}}[{mark}]\d{{3}}")
+    if not all(map(one_thousand.fullmatch, marked)):
         return False
     unmarked = [body for body in bodies if mark not in body]
     if any(len(body) > 3 for body in unmarked):
@@ -1465,7 +1493,8 @@ def _written_dates(
         return None
 
     # A few texts rule out most forms; a form must then fit all of them.
-    months = _MONTHS if len(core) > _FEW_CODES else ()  # of few years they are categories
+    # Months of few years are categories.
+    months = _MONTHS if len(core) > _FEW_CODES else ()
     forms = _MOMENTS if ":" in probe[0] else _DAYS + _NAMED_DAYS + months
     if zone := re.search(r" GMT[+-]\d+$", probe[0]):  # of a form in one season
         forms = tuple(form + zone[0] for form in forms)
@@ -1509,7 +1538,8 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
     cells = texts_of(table.cells(name).drop_nulls()).str.strip_chars()
     probe = cells.head(_PROBE).str.replace(r"\.0+$", "").to_list()
     words = _words(name)
-    if not all(map(_COMPACT.fullmatch, probe)) or _IDS & {*words} or _numbers_people(words):
+    names_id = _IDS & {*words} or _numbers_people(words)
+    if names_id or not all(map(_COMPACT.fullmatch, probe)):
         return None
 
     # Which digits each has, and how they are read.
@@ -1520,11 +1550,12 @@ def _compact_times(table: Table, name: str, texts: Sequence[str] | None) -> Colu
     shapes = num_digits * 2 + cells.str.contains(r"[+-]\d{4}$")
     if len(cells) < 2 or shapes.has_nulls():
         return None
-    forms = {shape: _compact_form(cells.filter(shapes == shape)) for shape in shapes.unique()}
-    by_shape = [times_of(cells.set(shapes != shape, None), form) for shape, form in forms.items()]
-    times = by_shape[0]
-    for more in by_shape[1:]:
-        times = times.fill_null(more)
+    forms = {}
+    times: Any = None
+    for shape in shapes.unique():
+        forms[shape] = _compact_form(cells.filter(shapes == shape))
+        shape_times = times_of(cells.set(shapes != shape, None), forms[shape])
+        times = shape_times if times is None else times.fill_null(shape_times)
     if times.has_nulls() or not _are_likely(times):
         return None
 
@@ -1587,7 +1618,7 @@ def _have_one_form(texts: Sequence[str]) -> bool:
     return any(all(_follows(text, form) for text in texts) for form in _MOMENTS)
 
 
-def _resolution(when: _Ints, form: str | None) -> tuple[str | None, str]:
+def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
     """Return the resolution of different times, and what is said of it; None where it is known.
 
     Their format says it, and the days of a frame do. Times are on whole hours, or the like, only if
@@ -1610,7 +1641,7 @@ def _resolution(when: _Ints, form: str | None) -> tuple[str | None, str]:
     return name, f", all on {whole}, and drawn so: declare another resolution if others can occur"
 
 
-def _far_off(when: _Ints, texts: Sequence[str], how: str) -> str:
+def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
     """Describe dates that are years away from all others; empty if there are none.
 
     First and last days of a year stand for no date, others are typing errors: 0198 for 1980.
@@ -1655,7 +1686,8 @@ def _padded(form: str, texts: Sequence[str]) -> str:
     short_days = re.sub("%([dm])", r"%-\1", form)
     forms = [form, short_days]
     forms += [re.sub("%([HI])", r"%-\1", day_form) for day_form in (form, short_days)]
-    times = [datetime.strptime(text, form) for text in texts]  # noqa: DTZ007  only its form counts
+    # Only their form counts.
+    times = [datetime.strptime(text, form) for text in texts]  # noqa: DTZ007
 
     def num_equal(option: str) -> int:
         written = [written_time(when, option) for when in times]
@@ -1720,7 +1752,9 @@ def _settled(findings: dict[str, ColumnEvidence]) -> dict[str, ColumnEvidence]:
         is_month_first = (has_month_first and not has_day_first) or is_american
         form = month_first if is_month_first else day_first
         otherwise = day_first if is_month_first else month_first
-        by_others = " as in the table's other dates" if has_month_first != has_day_first else ""
+        by_others = ""
+        if has_month_first != has_day_first:
+            by_others = " as in the table's other dates"
         _, *rest = finding.why.partition(";")
         note = "".join(rest)
         why = (
@@ -1748,8 +1782,8 @@ def _words_in(table: Table, name: str) -> list[str]:
     words = _words(name)
     if words[0] != "subject":
         return words
-    pupil_columns = [column for column in table.names if _TAUGHT.match(_words(column)[0])]
-    most_pupils = max((_num_kinds(table, column) for column in pupil_columns), default=0)
+    pupil_columns = [c for c in table.names if _TAUGHT.match(_words(c)[0])]
+    most_pupils = max((_num_kinds(table, c) for c in pupil_columns), default=0)
     if most_pupils > _num_kinds(table, name):
         return words[1:] or [""]
     return words

@@ -126,7 +126,9 @@ def listed_instead(rows: Table, schema: Schema, *, key: Key, kept: Collection[st
         changed[name] = values, rows.missing(name)
     if not changed:
         return rows
-    columns = {name: changed.get(name, (rows.cells(name), None)) for name in rows.names}
+    columns: dict[str, tuple[Any, Any]] = {}
+    for name in rows.names:
+        columns[name] = changed.get(name, (rows.cells(name), None))
     return Table.from_columns(columns, rows)
 
 
@@ -217,7 +219,8 @@ def _numbers(size: int, count: int, random: np.random.Generator) -> NDArray[Any]
     """Return whole numbers below a size, as objects where that is beyond numpy's."""
     if size < 2**63:
         return random.integers(size, size=count)
-    width = size.bit_length() // 8 + 9  # so many bytes that no remainder is likelier than 2**-64
+    # So many bytes that no remainder is likelier than others by more than 2**-64.
+    width = size.bit_length() // 8 + 9
     data = random.bytes(width * count)
     numbers = []
     for start in range(0, len(data), width):

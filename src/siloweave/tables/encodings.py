@@ -212,9 +212,9 @@ class _Knots(_OneMode, frozen=True):
     def takes(self, low: float, high: float) -> bool:
         """Return whether every value between these becomes a finite number."""
         has_knots = 0 < len(self.values) == len(self.scores)
-        return (
-            has_knots and _small(*self.scores) and ascending(self.scores) and _rising(self.values)
-        )
+        if not has_knots or not _small(*self.scores):
+            return False
+        return ascending(self.scores) and _rising(self.values)
 
 
 class Curve(_Knots, frozen=True, tag="curve"):
@@ -231,7 +231,8 @@ class Curve(_Knots, frozen=True, tag="curve"):
 
     def join(self, modes: _Modes, numbers: Floats) -> Floats:
         """Return the values."""
-        values: Floats = np.interp(numbers, np.array(self.scores), np.array(self.values))
+        knots = np.array(self.values)
+        values: Floats = np.interp(numbers, np.array(self.scores), knots)
         return values
 
 
@@ -260,7 +261,8 @@ class Ranks(_Knots, frozen=True, tag="ranks"):
         high_scores = scores[last[is_atom]]
         low = ndtr(low_scores)
         high = ndtr(high_scores)
-        level = low + (high - low) * (_MARGIN + (1.0 - 2.0 * _MARGIN) * draws[is_atom])
+        share = _MARGIN + (1.0 - 2.0 * _MARGIN) * draws[is_atom]
+        level = low + (high - low) * share
         numbers[is_atom] = np.clip(ndtri(level), low_scores, high_scores)
         return np.zeros(len(values), dtype=np.int64), numbers
 
@@ -351,15 +353,18 @@ def ranks_of_values(values: Floats, weights: Floats) -> Ranks:
         inner = singles[_ENDS:-_ENDS]
         evenly = np.linspace(0, len(inner) - 1, _KNOTS).astype(np.int64)
         follows_atom = is_atom[singles - 1] & (singles > 0)
-        few = [singles[:_ENDS], inner[evenly], singles[-_ENDS:], singles[follows_atom]]
+        ends = [singles[:_ENDS], singles[-_ENDS:]]
+        few = [*ends, inner[evenly], singles[follows_atom]]
         singles = np.unique(np.concatenate(few))
 
     # An atom's knots leave out a ten-thousandth of its share, so that scores of neighbours differ.
     atoms = np.flatnonzero(is_atom)
     margin = _APART * (upper[atoms] - lower[atoms])
+    starts = lower[atoms] + margin
+    stops = upper[atoms] - margin
     knots = np.concatenate([values[singles], values[atoms], values[atoms]])
     middle = (lower[singles] + upper[singles]) / 2.0
-    levels = np.concatenate([middle, lower[atoms] + margin, upper[atoms] - margin])
+    levels = np.concatenate([middle, starts, stops])
     order = np.lexsort((levels, knots))
     outside = 0.25 / total
     curve = _curve(knots[order], np.clip(levels[order], outside, 1.0 - outside))
@@ -391,7 +396,8 @@ def _curve(values: Floats, levels: Floats) -> Curve:
         last_knot = np.flatnonzero(is_knot)[-1]
         is_knot[last_knot] = False
         is_knot[-1] = True
-    return Curve(tuple(values[is_knot].tolist()), tuple(scores[is_knot].tolist()))
+    knots = tuple(values[is_knot].tolist())
+    return Curve(knots, tuple(scores[is_knot].tolist()))
 
 
 def fit_mixture(
@@ -419,7 +425,10 @@ def fit_mixture(
     weights = np.maximum(weights, 0.0)
     if not weights.sum() > 0:
         weights = np.ones(len(values))
-    halves = np.zeros(len(values)) if spreads is None else np.sqrt(3.0 * spreads)
+    # Half the width of a uniform distribution of this variance.
+    halves = np.zeros(len(values))
+    if spreads is not None:
+        halves = np.sqrt(3.0 * spreads)
     is_used = weights > 0
     values = values[is_used]
     weights = weights[is_used]
@@ -566,7 +575,8 @@ def _reaching(
     low = float((x - halves)[is_left_out].min())
     high = float((x + halves)[is_left_out].max())
     # A hundredth wider than needed, so that rounding leaves nothing out again.
-    width = max((high - low) / 2.0 / (_REACH * _MOST) * 1.01, float(scales.min()))
+    half = (high - low) / 2.0
+    width = max(half / (_REACH * _MOST) * 1.01, float(scales.min()))
     share = float(weights[is_left_out].sum() / weights.sum())
     means = np.append(means, (low + high) / 2.0)
     scales = np.append(scales, width)
@@ -711,7 +721,8 @@ class NumericEncoding(msgspec.Struct, frozen=True, tag="numeric"):
     @property
     def options(self) -> int:
         """How many options the categorical has; 0 without one."""
-        num_options = self._modes + len(self.spikes) + len(self.relations) + self.missing
+        num_values = self._first_link + len(self.relations)
+        num_options = num_values + self.missing
         # A single option says nothing beside a number.
         return 0 if num_options == 1 and self.number else num_options
 
@@ -857,7 +868,8 @@ class Points:
         """Add the whole numbers in the bounds that never occur, if there are so few in all."""
         low = encoding.low
         high = encoding.high
-        if encoding.resolution != 1.0 or high - low + 1.0 > FEW_VALUES or low != round(low):
+        is_small = high - low + 1.0 <= FEW_VALUES
+        if encoding.resolution != 1.0 or not is_small or low != round(low):
             return self
         values = low + np.arange(int(high - low + 1.0), dtype=np.float64)
         weights = np.zeros(len(values))
@@ -957,7 +969,8 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
         return replace(bounds, scale=Line(middle, half or 1.0))
 
     # Few values that are all there is: each has an option, and there is no number.
-    has_whole_range = bounds.resolution == 1.0 and count == bounds.high - bounds.low + 1
+    is_whole = bounds.resolution == 1.0
+    has_whole_range = is_whole and count == bounds.high - bounds.low + 1
     has_all = total >= _SUPPORT * count or count == 1 or has_whole_range
     if is_exact and has_all and count <= FEW_VALUES:
         return replace(bounds, spikes=tuple(points.values.tolist()))
@@ -974,8 +987,10 @@ def learned(bounds: NumericEncoding, points: Points, numeric: Numeric) -> Numeri
     # A continuum of few values gives no others.
     atoms: tuple[float, ...] = ()
     rest_total = float(rest.weights.sum())
-    is_supported = len(rest.values) <= _LISTED and rest_total >= _SUPPORT * len(rest.values)
-    if is_exact and is_supported and numeric != "ranks":  # ranks know which values are shared
+    num_rest = len(rest.values)
+    is_supported = num_rest <= _LISTED and rest_total >= _SUPPORT * num_rest
+    # Ranks know themselves which values are shared.
+    if is_exact and is_supported and numeric != "ranks":
         atoms = tuple(rest.values.tolist())
     scale = _scale(rest, bool(atoms), numeric, bounds.resolution)
     return replace(bounds, spikes=spikes, scale=scale, atoms=atoms)
@@ -1009,12 +1024,14 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
     values = points.values
     edges = points.edges
     # What a noisy count left out may still occur.
-    weights = np.maximum(points.weights, max(float(points.weights.sum()), 1.0) * 1e-6)
+    total = max(float(points.weights.sum()), 1.0)
+    weights = np.maximum(points.weights, total * 1e-6)
     if numeric == "quantile" and atoms:
         levels = np.cumsum(weights)[:-1] / weights.sum()
         return Steps(tuple(values.tolist()), tuple(levels.tolist()))
     if numeric == "ranks" and edges is None:
-        occurs = points.weights > 0  # whole numbers that never occur are between knots
+        # Whole numbers that never occur are between knots.
+        occurs = points.weights > 0
         points = Points(values[occurs], points.weights[occurs])
         return ranks_of_values(_ending_apart(points, step), points.weights)
     if numeric in ("quantile", "ranks"):
@@ -1022,7 +1039,9 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
             return curve_of_values(_ending_apart(points, step), weights)
         return curve_of_edges(edges, points.weights)
     # A uniform distribution inside a bin has a twelfth of its width squared as variance.
-    spreads = np.zeros(len(values)) if edges is None else np.diff(edges) ** 2 / 12.0
+    spreads = np.zeros(len(values))
+    if edges is not None:
+        spreads = np.diff(edges) ** 2 / 12.0
     if numeric == "standard":
         mean = float(np.average(values, weights=weights))
         squares = (values - mean) ** 2 + spreads

@@ -182,7 +182,9 @@ class Layout:
                     "set its whole block, or none of it"
                 )
         chosen = [is_set[:, b.start] for b in self.categoricals]
-        stacked = np.stack(chosen, 1) if chosen else np.zeros((len(given), 0), dtype=np.bool_)
+        stacked = np.zeros((len(given), 0), dtype=np.bool_)
+        if chosen:
+            stacked = np.stack(chosen, 1)
         return is_set[:, list(self.numbers)], stacked
 
     def without(self, block: Block | None) -> Layout:
@@ -251,7 +253,8 @@ def _read_vectors(
     _check_finite(vectors, blocks)
     options = [np.zeros(len(vectors), dtype=np.int64) for _ in encodings]
     numbers = [np.zeros(len(vectors) * encoding.number) for encoding in encodings]
-    randoms = [generator(fold_in(key, "decode", encoding.column)) for encoding in encodings]
+    names = [encoding.column for encoding in encodings]
+    randoms = [generator(fold_in(key, "decode", name)) for name in names]
     for start in range(0, len(vectors), _CHUNK):
         rows = slice(start, start + _CHUNK)
         # A copy, since digits are masked in it.
@@ -526,7 +529,8 @@ class Features:
         encoded_names = [encoding.column for encoding in self.encodings]
         if self.schema != schema or encoded_names != names:
             return False
-        return all(_covers(encoding, schema[encoding.column]) for encoding in self.encodings)
+        columns = [schema[name] for name in names]
+        return all(map(_covers, self.encodings, columns))
 
     def encode(self, table: Table, *, key: Key) -> Matrix:
         """Turn rows into (rows, width) float32; a number never fitted counts as the nearest.
@@ -613,7 +617,8 @@ class Features:
 
     def to_json(self) -> str:
         """Return the features as JSON text, with a version; `from_json` reads it back."""
-        file = _FeaturesFile("siloweave-features", VERSION, self.schema.columns, self.encodings)
+        columns = self.schema.columns
+        file = _FeaturesFile("siloweave-features", VERSION, columns, self.encodings)
         return msgspec.json.encode(file).decode()
 
     @classmethod
@@ -687,9 +692,10 @@ def _covers_options(encoding: CategoricalEncoding, options: int) -> bool:
         return False
     sizes = encoding.sizes
     # Without these bounds a few bytes could ask for vectors of any width.
-    has_sizes = min(sizes, default=0) >= 1 and sum(sizes) <= options <= prod(sizes)
-    is_ordered = not encoding.order or sorted(encoding.order) == list(range(options))
-    return has_sizes and is_ordered
+    has_sizes = min(sizes, default=0) >= 1
+    if not has_sizes or not sum(sizes) <= options <= prod(sizes):
+        return False
+    return not encoding.order or sorted(encoding.order) == list(range(options))
 
 
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
@@ -773,7 +779,8 @@ def quantile_mapped(values: Floats, ends: Floats, shares: Floats, alone: Bools) 
     room = ends[-1] - inner[-1]
     is_over = over > 0  # at least one is
     longest = over.max() * (1 + 1 / np.count_nonzero(is_over))
-    mapped = np.where(is_over, inner[-1] + over * min(1.0, room / longest), mapped)
+    shortened = inner[-1] + over * min(1.0, room / longest)
+    mapped = np.where(is_over, shortened, mapped)
 
     ranges = np.searchsorted(cuts, values, side="left")
     return np.asarray(np.where(alone[ranges], ends[ranges], mapped), np.float64)
@@ -792,7 +799,8 @@ def _apart(values: Floats) -> Floats:
     turn = np.empty(len(values))
     by_value = np.argsort(place, kind="stable")
     turn[by_value] = np.concatenate([np.arange(n) for n in times])
-    spread: Floats = values + width[place] * ((2.0 * turn + 1.0) / times[place] - 1.0)
+    offset = (2.0 * turn + 1.0) / times[place] - 1.0
+    spread: Floats = values + width[place] * offset
     return spread
 
 
@@ -854,9 +862,11 @@ class Cells(msgspec.Struct, frozen=True):
         # A hair lower, so that rounding moves no level to the next value.
         quantiles = np.searchsorted(below, levels - 1e-9)
         places = np.unique(np.minimum(quantiles, len(values) - 1))
-        shares = np.diff(np.append(0.0, below[places])) * total / (total + missing)
+        cell_shares = np.diff(np.append(0.0, below[places]))
+        shares = (cell_shares * total / (total + missing)).tolist()
+        missing_share = missing / (total + missing)
         ends = tuple(np.asarray(values, dtype=np.float64)[places].tolist())
-        return cls(column, (), ends, (*shares.tolist(), 0.0, missing / (total + missing)))
+        return cls(column, (), ends, (*shares, 0.0, missing_share))
 
     def codes(self, table: Table) -> Ints:
         """Return the cell of every row of a table."""
@@ -894,8 +904,10 @@ class Cells(msgspec.Struct, frozen=True):
             tidy = _tidy(mapped, pool_values[~is_absent].astype(np.float64))
             # A value that has a range to itself is one already.
             is_frequent = np.isin(mapped, ends[alone])
-            numbers[is_present] = np.clip(np.where(is_frequent, mapped, tidy), low, high)
-            return as_written(column, with_decimals(column, numbers, low, high), table)
+            nearest = np.where(is_frequent, mapped, tidy)
+            numbers[is_present] = np.clip(nearest, low, high)
+            decimal_numbers = with_decimals(column, numbers, low, high)
+            return as_written(column, decimal_numbers, table)
         numbers[is_present] = np.clip(np.ceil(mapped), low, high)
         return as_written(column, numbers.astype(np.int64), table)
 
@@ -963,7 +975,10 @@ class OneWay:
                 moved[cells.column.name] = numbers
         if not moved:
             return table
-        columns = {n: (moved.get(n, table.values(n)), table.missing(n)) for n in table.names}
+        columns = {}
+        for name in table.names:
+            values = moved.get(name, table.values(name))
+            columns[name] = values, table.missing(name)
         return Table.from_columns(columns, like=table)
 
     def to_json(self) -> str:

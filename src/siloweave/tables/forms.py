@@ -122,7 +122,8 @@ def number_form(example: str) -> NumberForm:
     """
     match = _EXAMPLE.fullmatch(str(example))  # which a message may have as a number
     parts = {} if match is None else match.groupdict("")
-    if match is None or (parts["decimal"] and parts["decimal"] == parts["thousands"]):
+    decimal = parts.get("decimal")
+    if match is None or (decimal and decimal == parts["thousands"]):
         raise SchemaError(
             f"format={example!r} must show how 1234.5 (or 1234) is written, such as '1.234,5 €'"
         )
@@ -161,9 +162,11 @@ def written_time(when: datetime, pattern: str, digits: int = 6) -> str:
     """
     fraction = f"{when.microsecond:06d}"[:digits]
     offset = "+00:00" if ":" in pattern else "+0000"
-    codes = {" %z": " +0000", "%z": offset, "%Y": f"{when.year:04d}", "%f": fraction}
+    year = f"{when.year:04d}"
+    codes = {" %z": " +0000", "%z": offset, "%Y": year, "%f": fraction}
     # Not all systems' strftime has these.
-    short = {"d": when.day, "m": when.month, "H": when.hour, "I": when.hour % 12 or 12}
+    hour = when.hour % 12 or 12
+    short = {"d": when.day, "m": when.month, "H": when.hour, "I": hour}
     codes |= {f"%-{code}": str(value) for code, value in short.items()}
     filled = re.sub(" %z|%-?.", lambda code: codes.get(code[0], code[0]), pattern)
     return when.strftime(filled)
@@ -380,7 +383,8 @@ class _Reader:
             self.refuse(f"{self.text[self.place]} behind a repeat")
         if high * max(_longest(part), 1) > _LONGEST:
             self.refuse(f"a repeat that gives texts of more than {_LONGEST:,} characters")
-        repeats = [TextForm.of([part] * count, either=False) for count in range(low, high + 1)]
+        counts = range(low, high + 1)
+        repeats = [TextForm.of([part] * count, either=False) for count in counts]
         return repeats[0] if len(repeats) == 1 else TextForm.of(repeats, either=True)
 
     def next(self) -> str:

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from siloweave.errors import SchemaError
-from siloweave.tables.arrays import Bools, Ints
+from siloweave.tables.arrays import Bools, Floats, Ints
 from siloweave.tables.bins import BINNED, coarser_step, step_of
 from siloweave.tables.cells import (
     CellValues,
@@ -472,7 +472,7 @@ def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
     return sorted(rules.values(), key=lambda rule: order.index(rule.total))
 
 
-def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, NDArray[np.float64]]:
+def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, Floats]:
     """Return numbers as whole multiples of the finest decimal, which floats add up exactly.
 
     Columns without decimals of their own, with one value, or too large to be exact are left out.
@@ -482,7 +482,7 @@ def _scaled(columns: Sequence[Column], cells: _Cells) -> dict[str, NDArray[np.fl
     digits = min(max(decimals.values(), default=0), _DIGITS)
     unit = 10.0 ** max(digits, 0)
 
-    scaled: dict[str, NDArray[np.float64]] = {}
+    scaled: dict[str, Floats] = {}
     for column in numbers:
         values = np.where(cells[column.name].gone, 0, cells[column.name].values)
         values = np.rint(values * unit)
@@ -508,7 +508,7 @@ def _gaps_agree(cells: _Cells, parts: Sequence[str], total: str) -> bool:
 
 
 def _candidates(
-    columns: Mapping[str, NDArray[np.float64]], totals: Sequence[str]
+    columns: Mapping[str, Floats], totals: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield totals and parts that agree in a few rows, those of two parts first.
 
@@ -544,7 +544,7 @@ def _candidates(
 
 
 def _sum_of(
-    columns: Mapping[str, NDArray[np.float64]],
+    columns: Mapping[str, Floats],
     parts: Sequence[str],
     total: str,
     order: Sequence[str],
@@ -654,7 +654,7 @@ class _Sample(NamedTuple):
     """
 
     columns: tuple[Column, ...]
-    values: NDArray[np.float64]
+    values: Floats
 
 
 def _promising(
@@ -750,7 +750,7 @@ def _of_numbers(numbers: _Sample, target: Column) -> Iterator[_Candidate]:
             yield recipe, (columns[i], columns[j]), target
 
 
-def _units(columns: Sequence[Column]) -> NDArray[np.float64]:
+def _units(columns: Sequence[Column]) -> Floats:
     """Return the unit of each column's last place; 0 for numbers without one."""
     units = []
     for column in columns:
@@ -1027,7 +1027,7 @@ class _Ends:
         order: Ints,
         cells: CellValues,
         categories: CellValues,
-        ordered: NDArray[np.float64],
+        ordered: Floats,
     ) -> None:
         has_both = (~cells.gone & ~categories.gone)[order]
         self.column = column
@@ -1096,7 +1096,7 @@ def _ranges(
     return [best[column.name][1] for column in numbers if column.name in best]
 
 
-def _sorted_values(cells: CellValues) -> NDArray[np.float64]:
+def _sorted_values(cells: CellValues) -> Floats:
     """Return a column's values as floats, ascending, without missing ones."""
     return np.sort(cells.values[~cells.gone].astype(np.float64))
 

@@ -101,7 +101,8 @@ def split_rows(
         # An id says whose row it is, and nothing about what rows are alike.
         like = without_ids(rows, unit)
         units = _unit_parts(like, owners, parties, by, seed, method, label, beta)
-        return _as_given(table, [rows.take(rows_of_units(owners, part)) for part in units])
+        places = [rows_of_units(owners, part) for part in units]
+        return _as_given(table, [rows.take(part) for part in places])
     if by == "iid":
         parts = iid(rows.num_rows, parties, key=seed)
     elif by == "clusters":
@@ -139,7 +140,8 @@ def _unit_parts(
         unit_classes = _most_frequent(owners, classes, units)
         return label_skew(unit_classes, parties, beta, key=key)
     row_clusters = np.empty(len(owners), dtype=np.int64)
-    for place, part in enumerate(clusters(rows, parties, key=key, method=_plane_of(method))):
+    row_parts = clusters(rows, parties, key=key, method=_plane_of(method))
+    for place, part in enumerate(row_parts):
         row_clusters[part] = place
     unit_clusters = _most_frequent(owners, row_clusters, units)
     parts = [np.flatnonzero(unit_clusters == place) for place in range(parties)]
@@ -317,14 +319,16 @@ def _umap_plane(codes: Codes, key: Key) -> _Matrix:
             "method='umap' needs the extra umap: pip install 'siloweave[umap]'; or use the "
             "fallback method='pca', whose clusters differ from the paper's"
         )
-    rows: _Matrix = np.stack([column.astype(np.float64) for column in codes.columns], axis=1)
+    columns = [column.astype(np.float64) for column in codes.columns]
+    rows: _Matrix = np.stack(columns, axis=1)
     if len(rows) <= 3:
         return rows
     _, copies = np.unique(rows, axis=0, return_counts=True)
     is_crowded = copies.max() > _COPIES * len(rows)
     if is_crowded:
         rows += _HAIR * generator(fold_in(key, "hair")).random(rows.shape)
-    init = "pca" if is_crowded else "spectral"  # a crowd is an island; islands have no spectrum
+    # A crowd is an island, and islands have no spectrum.
+    init = "pca" if is_crowded else "spectral"
     neighbours = min(15, len(rows) - 1)
     umap = import_module("umap").UMAP(
         n_neighbors=neighbours, min_dist=0.1, random_state=_state(key), n_jobs=1, init=init
@@ -370,8 +374,10 @@ def _coded(rows: Any) -> Codes:
     if isinstance(rows, Codes):
         return rows
     table = read(rows)
-    table = table.select([name for name in table.names if not table.missing(name).all()])
-    return Encoder(Schema.detect(table, constraints=False)).encode(table)
+    names = [name for name in table.names if not table.missing(name).all()]
+    table = table.select(names)
+    schema = Schema.detect(table, constraints=False)
+    return Encoder(schema).encode(table)
 
 
 def _labels(rows: Table | Codes, label: str | None) -> NDArray[Any]:
@@ -476,7 +482,8 @@ def drawn_by_importance(columns: int, parties: int, alpha: float, *, key: Key) -
     number("alpha", alpha, 0, inf, "()")
     random = generator(fold_in(key, "importance"))
     shares = random.dirichlet(np.full(parties, alpha))
-    if not np.isfinite(shares).all() or not shares.sum() > 0:  # alpha so small that all underflow
+    # With an alpha so small that all shares underflow, one party has all.
+    if not np.isfinite(shares).all() or not shares.sum() > 0:
         shares = np.eye(parties)[random.integers(parties)]
     owner = random.choice(parties, size=columns, p=shares / shares.sum())
     for k in range(parties):
