@@ -408,8 +408,9 @@ def spelled_as(column: Column, drawn: Table, table: Table) -> pl.Series:
         if code in row_of_code:
             spellings.append(cells[row_of_code[code]])
         elif option in mark_of_label:
-            mark = mark_of_label[str(option)]
-            spellings.append(mark if cells.dtype == pl.String else float(mark))
+            text = mark_of_label[str(option)]
+            mark = text if cells.dtype == pl.String else float(text)
+            spellings.append(mark)
         elif cells.dtype == pl.String:
             spellings.append(texts_of(pl.Series([option]))[0])
         else:

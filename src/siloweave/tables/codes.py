@@ -115,7 +115,8 @@ class Domain:
 
     def size(self, clique: Sequence[str] | None = None) -> int:
         """Return the number of cells of a clique, or of the whole domain; 1 for the empty one."""
-        return prod(self.sizes if clique is None else self.shape(clique))
+        sizes = self.sizes if clique is None else self.shape(clique)
+        return prod(sizes)
 
     def canonical(self, names: Iterable[str]) -> Clique:
         """Return names as a clique: each once, in domain order; SchemaError for an unknown one."""
@@ -702,7 +703,8 @@ def thinned(
 def _octaves(edges: NDArray[Any], sign: int) -> list[int]:
     """Return the fine bins between octaves on one side of 0, from near 0 to the end."""
     values = np.asarray(edges, dtype=np.float64)
-    far = float(values[-1] if sign > 0 else -values[0])
+    end = values[-1] if sign > 0 else -values[0]
+    far = float(end)
     first_beyond_0 = int(np.searchsorted(values, 0.0))
     bounds = [len(values) - 1 if sign > 0 else 0]
     while far > 0:

@@ -358,7 +358,10 @@ class MissingUnless(_Constraint, frozen=True, tag="missing_unless"):
     @property
     def words(self) -> str:
         """What it asks, in a few words."""
-        options = ["missing" if value is None else repr(value) for value in self.values]
+        options = []
+        for value in self.values:
+            option = "missing" if value is None else repr(value)
+            options.append(option)
         names = ", ".join(self.dependent)
         more = ", and there where it is" if self.required else ""
         return f"{names} missing unless {self.by} is {' or '.join(options)}{more}"

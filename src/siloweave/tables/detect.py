@@ -1076,7 +1076,8 @@ def _not_modelled(table: Table, name: str, core: Mapping[str, int]) -> ColumnEvi
         return _id(name, spread, _pattern(texts), f", {reason}", "categorical")
     is_long = sum(len(text.split()) for text in probe) > 4 * len(probe)
     if rows >= _SOME and (share >= 0.5 or (is_long and share > 0.2)):
-        return left_out(None, "free text" if is_long else "many of one row alone")
+        reason = "free text" if is_long else "many of one row alone"
+        return left_out(None, reason)
     return None
 
 
@@ -1342,7 +1343,9 @@ def _written_numbers(
     if marks is None:
         return None
     thousands, decimal = marks
-    fractions = [body.partition(decimal)[2] if decimal else "" for body in bodies]
+    fractions = [""] * len(bodies)
+    if decimal:
+        fractions = [body.partition(decimal)[2] for body in bodies]
     decimals = max(len(fraction.rstrip("0")) for fraction in fractions)
     lengths = {*map(len, fractions)}
     lengths_with_zero = {len(f) for f in fractions if f[-1:] == "0"}

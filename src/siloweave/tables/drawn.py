@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def listed_instead(rows: Table, schema: Schema, *, key: Key, kept: Collection[st
         >>> listed_instead(rows, Schema((town,)), key=0).values("town").tolist()
         ['Ghent', 'Ghent']
     """
-    constrained = {name for rule in schema.constraints for name in rule.columns}
+    constrained = set(chain(*(rule.columns for rule in schema.constraints)))
     changed: dict[str, tuple[Any, Bools | None]] = {}
     for column in schema.columns:
         name = column.name
@@ -201,7 +202,8 @@ def _different(
     # Of a form with few texts all are drawn at once, in any order.
     is_small = form.size <= 4 * count
     texts_by_key: dict[int | str, str] = {}
-    for _ in range(1 if is_small else _ROUNDS):
+    rounds = 1 if is_small else _ROUNDS
+    for _ in range(rounds):
         if is_small:
             numbers = random.permutation(form.size)
         else:

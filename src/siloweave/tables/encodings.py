@@ -1046,7 +1046,8 @@ def _scale(points: Points, atoms: bool, numeric: Numeric, step: float) -> Scale:
         mean = float(np.average(values, weights=weights))
         squares = (values - mean) ** 2 + spreads
         variance = float(np.average(squares, weights=weights))
-        return Line(mean, variance**0.5 if variance > 0 else 1.0)
+        deviation = variance**0.5 if variance > 0 else 1.0
+        return Line(mean, deviation)
     if edges is None:
         return fit_mixture(values, weights)
     return fit_mixture(values, points.weights, spreads)

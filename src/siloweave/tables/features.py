@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -392,8 +393,8 @@ class Features:
     @cached_property
     def _terms(self) -> frozenset[str]:
         """Columns that others are computed from."""
-        links = [link for encoding in self._linked for link in encoding.links]
-        return frozenset(name for link in links for name in link.columns)
+        links = chain(*(encoding.links for encoding in self._linked))
+        return frozenset(chain(*(link.columns for link in links)))
 
     @property
     def _linked(self) -> list[LinkedEncoding]:

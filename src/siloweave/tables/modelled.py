@@ -60,7 +60,7 @@ from siloweave.tables.constraints import (
 )
 from siloweave.tables.formulas import does_follow, raw_values, rounded_values, solved_source
 from siloweave.tables.read import Table, beside
-from siloweave.tables.schema import Column, Outside, Schema, check_columns
+from siloweave.tables.schema import Column, Kind, Outside, Schema, check_columns
 
 # The category of combinations that were not learned.
 _OPEN = "?"
@@ -149,7 +149,8 @@ def _numbers_or_none(cells: CellValues) -> list[Any]:
     """Return a column's numbers or codes as a list, with None for missing ones."""
     numbers = []
     for number, is_missing in zip(*cells, strict=True):
-        numbers.append(None if is_missing else number)
+        nullable = None if is_missing else number
+        numbers.append(nullable)
     return numbers
 
 
@@ -173,12 +174,13 @@ class _MergedColumns(_RuleTransform):
         # Combinations that a method learns have no list yet: their category is open till then.
         other = None if texts else _OPEN
         fallback = texts[0] if texts and _all_move(self.columns) else None
+        from_data = ("categories",) if self.rule.from_data else ()
         return Column(
             "+".join(self.rule.columns),
             "categorical",
             texts or (_OPEN,),
             other=other,
-            from_data=("categories",) if self.rule.from_data else (),
+            from_data=from_data,
             outside=_outside_of(self.columns),
             fallback=fallback,
         )
@@ -223,15 +225,18 @@ class _MergedColumns(_RuleTransform):
         nothing: list[Any] = [None] * len(self.columns)
         rows = []
         for category in categories:
-            rows.append(nothing if category == _OPEN else msgspec.json.decode(category))
+            is_open = category == _OPEN
+            row = nothing if is_open else msgspec.json.decode(category)
+            rows.append(row)
 
         columns = []
         for i, column in enumerate(self.columns):
             numbers = [self._number(column, row[i]) for row in rows]
             is_missing = np.array([number is None for number in numbers], dtype=np.bool_)
             # 0 stands where there is no number, and may not make integers floats.
-            values = np.array([0 if number is None else number for number in numbers])
-            columns.append(CellValues(values, is_missing))
+            for place in np.flatnonzero(is_missing):
+                numbers[place] = 0
+            columns.append(CellValues(np.array(numbers), is_missing))
         return columns
 
     def decode(self, column: Column, learned: CellValues, inputs: _CellsByColumn) -> _Decoded:
@@ -336,18 +341,20 @@ class _GapColumn(_RuleTransform):
 
         # A gap can always be moved to the least one; a column with gaps moves to "missing" instead.
         can_fall_back = _all_move((self.low, self.high)) and not self.high.missing
+        fallback = self.least if can_fall_back else None
+        kind: Kind = "integer" if self.whole else "continuous"
         from_data = {*self.low.from_data, *self.high.from_data}
         bounds_from_data = from_data & {"low", "high"}
         return Column(
             f"{self.rule.high} - {self.rule.low}",
-            "integer" if self.whole else "continuous",
+            kind,
             low=self.least,
             high=most,
             missing=self.high.missing,
             decimals=decimals,
             from_data=tuple(sorted(bounds_from_data)),
             outside=_outside_of((self.low, self.high)),
-            fallback=self.least if can_fall_back else None,
+            fallback=fallback,
         )
 
     def _start(self, values: Any) -> Any:
@@ -662,7 +669,7 @@ def _by_what_decides(rules: Sequence[MissingUnless]) -> list[MissingUnless]:
     ordered: list[MissingUnless] = []
     rest = list(rules)
     while rest:
-        open_names = {name for rule in rest for name in rule.dependent}
+        open_names = set(chain(*(rule.dependent for rule in rest)))
         # Rules in a ring have no such order; the first of them begins.
         settled = [rule for rule in rest if rule.by not in open_names] or rest[:1]
         ordered += settled
@@ -963,10 +970,10 @@ class Modelled:
 
     def takes(self, wanted: Mapping[str, WantedCells]) -> bool:
         """Return whether what is wanted must be translated by `asked`."""
-        targets = {name for transform in self._transforms for name in transform.targets}
-        together = (rule.columns for rule in self._of_kind(MissingTogether))
-        unless = (rule.columns for rule in self._of_kind(MissingUnless))
-        return bool(wanted.keys() & targets.union(*together, *unless))
+        targets = chain(*(transform.targets for transform in self._transforms))
+        together = chain(*(rule.columns for rule in self._of_kind(MissingTogether)))
+        unless = chain(*(rule.columns for rule in self._of_kind(MissingUnless)))
+        return not wanted.keys().isdisjoint(chain(targets, together, unless))
 
     def _of_kind(self, kind: type[_Rule]) -> list[_Rule]:
         """Return the declared constraints of one kind."""
@@ -1057,8 +1064,8 @@ class Modelled:
             for transform in self._transforms
             if {*transform.targets, *transform.inputs} <= set(table.names)
         ]
-        targets = {name for transform in transforms for name in transform.targets}
-        inputs = {name for transform in transforms for name in transform.inputs}
+        targets = set(chain(*(transform.targets for transform in transforms)))
+        inputs = set(chain(*(transform.inputs for transform in transforms)))
         cells = {name: cells_of(self.declared[name], table) for name in targets | inputs}
         for name in sorted(targets):
             self._check_bounds(self.declared[name], table, cells[name])
@@ -1099,7 +1106,7 @@ class Modelled:
     def _combined(self) -> frozenset[str]:
         """Columns that methods learn as a part of a combination."""
         merged = [t for t in self._transforms if isinstance(t, _MergedColumns)]
-        return frozenset(name for transform in merged for name in transform.targets)
+        return frozenset(chain(*(transform.targets for transform in merged)))
 
     def leader(self, rule: MissingTogether) -> str:
         """Return the column whose gaps the others follow.
@@ -1249,7 +1256,8 @@ class Modelled:
         columns = []
         for column in self.declared.columns:
             is_learned = column.name in schema.names
-            columns.append(schema[column.name] if is_learned else column)
+            restored = schema[column.name] if is_learned else column
+            columns.append(restored)
         return Schema(tuple(columns), tuple(rules.values()))
 
     def asked(

@@ -16,7 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import permutations
+from itertools import chain, permutations
 from math import lgamma, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -131,7 +131,7 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     columns = [schema[name] for name in cells]
 
     dummies = _dummies(columns, cells)
-    in_dummies = {name for names in dummies for name in names}
+    in_dummies = set(chain(*dummies))
     alone = [c for c in columns if c.name not in in_dummies]
 
     # Numbers with decimals that follow from others have a formula, which says more than a list of
@@ -142,15 +142,19 @@ def proposed(table: Table, schema: Schema) -> tuple[Constraint, ...]:
     sums = _sums(free, cells)
     computed = _computed(free, cells, sums)
     formulas: list[ColumnSum | Computed] = [*sums, *computed]
-    in_formulas = {name for rule in formulas for name in rule.columns}
+    in_formulas = set(chain(*(rule.columns for rule in formulas)))
     rest = [c for c in alone if c.name not in in_formulas]
     groups = _deciding({c.name: cells[c.name] for c in rest})
     free = _numbers_but(alone, groups)
 
     groups = [*dummies, *groups]
     combinations = [_combinations(schema, cells, names) for names in groups]
-    combined = {name: place for place, names in enumerate(groups) for name in names}
-    within = {(part, rule.total) for rule in sums for part in rule.parts}
+    combined: dict[str, int] = {}
+    for place, names in enumerate(groups):
+        combined |= dict.fromkeys(names, place)
+    within: set[tuple[str, str]] = set()
+    for rule in sums:
+        within |= {(part, rule.total) for part in rule.parts}
     optional = [c for c in columns if c.missing]
     together = _together(optional, cells, combined)
     rules: list[Constraint] = [*combinations, *sums, *computed]
@@ -173,7 +177,7 @@ def _is_possible(rule: Constraint, schema: Schema) -> bool:
 
 def _numbers_but(columns: Sequence[Column], groups: Sequence[Sequence[str]]) -> list[Column]:
     """Return the columns of numbers and datetimes that are in no group."""
-    grouped = {name for names in groups for name in names}
+    grouped = set(chain(*groups))
     return [c for c in columns if c.kind in BINNED and c.name not in grouped]
 
 
@@ -311,7 +315,8 @@ def _values_or_none(column: Column, cells: CellValues) -> list[Any]:
     """Return a column's values as JSON has them, with None for missing ones."""
     values = []
     for number, is_missing in zip(*cells, strict=True):
-        values.append(None if is_missing else value_of(column, number))
+        value = None if is_missing else value_of(column, number)
+        values.append(value)
     return values
 
 
@@ -755,7 +760,8 @@ def _units(columns: Sequence[Column]) -> Floats:
     units = []
     for column in columns:
         decimals = 0 if column.kind == "integer" else column.decimals
-        units.append(0.0 if decimals is None else 10.0**-decimals)
+        unit = 0.0 if decimals is None else 10.0**-decimals
+        units.append(unit)
     return np.array(units)
 
 
@@ -869,7 +875,7 @@ def _unless(
     combined: Mapping[str, int],
 ) -> list[MissingUnless]:
     """Return columns that are missing unless a category has some value, or other columns are."""
-    grouped = {name for rule in together for name in rule.columns}
+    grouped = set(chain(*(rule.columns for rule in together)))
     alone = [(c.name,) for c in columns if c.missing and c.name not in grouped]
     fields = [*(rule.columns for rule in together), *alone]
     deciding = [c for c in columns if 2 <= len(c.options) <= _FEW]

@@ -520,7 +520,8 @@ def _as_texts(values: NDArray[Any]) -> NDArray[np.str_]:
     """Return values of any type as texts; a missing one as an empty text."""
     texts = []
     for value in values:
-        texts.append("" if value is None else str(value))
+        text = "" if value is None else str(value)
+        texts.append(text)
     return np.array(texts)
 
 
