@@ -1645,7 +1645,7 @@ def _resolution(when: Ints, form: str | None) -> tuple[str | None, str]:
 
 
 def _far_off(when: Ints, texts: Sequence[str], how: str) -> str:
-    """Describe dates that are years away from all others; empty if there are none.
+    """Describe dates that are years away from all others, if there are any.
 
     First and last days of a year stand for no date, others are typing errors: 0198 for 1980.
     """

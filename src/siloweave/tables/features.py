@@ -700,7 +700,7 @@ def _covers_options(encoding: CategoricalEncoding, options: int) -> bool:
 
 
 def _weights(encoder: Encoder, name: str, counts: NDArray[Any]) -> Floats:
-    """Return counts of a column's codes as weights, 0 or more; DataError if they are none."""
+    """Return counts of a column's codes as weights, 0 or more; DataError for wrong ones."""
     weights = np.asarray(counts, dtype=np.float64)
     size = encoder.domain.size_of(name)
     if weights.shape != (size,):

@@ -376,7 +376,7 @@ def _are_finite(numbers: Sequence[Any]) -> bool:
 
 
 def _bound(kind: str, value: object, where: str, bound: str) -> int | float | str:
-    """Return a bound as a column of this kind has it, or raise SchemaError if it is none."""
+    """Return a bound as a column of this kind has it; SchemaError for a wrong one."""
     if kind == "datetime":
         try:
             if not isinstance(value, str):
