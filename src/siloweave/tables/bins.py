@@ -702,7 +702,7 @@ def bin_count(column: Column, bins: int) -> int:
 def _values(column: Column) -> tuple[float, float, float | None]:
     """Return first and last value in units, and how many of these are 1; endless without decimals.
 
-    Whole numbers are units themselves: their last result is None.
+    Whole numbers are units themselves, and have no number of them.
     """
     if column.kind != "continuous":
         return _whole(column, column.low), int(last_of(column)), None
