@@ -146,7 +146,7 @@ def octaves(column: Column, bins: int) -> list[Edges]:
     least = _SINGLE * unit or farthest / 2**_OCTAVES
     sides = []
     for sign, near, far in ((-1, -stop, -low), (1, low, stop)):
-        # From the far end towards 0, each octave as wide as what is left is far.
+        # From the far end towards 0: each octave begins at half of where it ends.
         side = []
         near = max(near, 0)
         end = far

@@ -265,7 +265,8 @@ def _in_bounds(
     if column.outside != "move":
         return PlacedCells(values, is_missing, np.zeros_like(is_missing))
 
-    # What is no number, and what is missing though nothing may be, becomes the fallback.
+    # What is no number, and what is missing though nothing may be, becomes the fallback, if
+    # there is one, and is missing otherwise.
     is_homeless = is_unread | (is_missing & (not column.missing))
     placed: Any = values
     if column.fallback is None:

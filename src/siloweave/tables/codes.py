@@ -53,9 +53,9 @@ Clique = tuple[str, ...]
 """Distinct attribute names, in domain order."""
 _Unsigned = NDArray[np.unsignedinteger]
 _Mask = Bools
-# Of a column, since tables of its bins are made.
+# Bins of one column, since tables of them are made.
 _MOST_BINS = 2**22
-# Of all columns together.
+# Bins of all columns together.
 _MOST_IN_ALL = 2**24
 
 

@@ -1319,7 +1319,7 @@ def _written_numbers(
         numbers = np.repeat([float(text) for text in core], [*core.values()])
         return _of_numbers(Table.from_columns({name: (numbers, None)}), name)
     probe = list(core)[:_PROBE]
-    # As E.164 has them.
+    # Phone numbers as E.164 has them.
     are_phones = _most(probe, re.compile(r"\+[1-9]\d{9,14}").fullmatch)
     num_numbers = sum(bool(_NUMBER.fullmatch(text)) for text in probe)
     if are_phones or num_numbers < 0.9 * len(probe):
