@@ -928,14 +928,13 @@ def _with_advice(
 ) -> ColumnEvidence:
     """Say what keeps a column from being one of numbers or dates, where most texts are such."""
     name = finding.name
-    rows = sum(core[text] for text in most.others)
-    rest = {text: count for text, count in core.items() if text not in {*most.others}}
+    others = set(most.others)
+    rows = sum(core[text] for text in others)
+    rest = {text: count for text, count in core.items() if text not in others}
     is_minority = 0 < rows < sum(core.values()) / 3
-    if is_minority and _written(table, name, rest, {*blanks, *most.others}):
-        why = (
-            f"{finding.why}; all but {rows:,} rows hold {most.things}, and it is modelled as such "
-        )
-        why += "if the others are corrected, or named as missing where the file is read"
+    if is_minority and _written(table, name, rest, blanks | others):
+        why = f"{finding.why}; all but {rows:,} rows hold {most.things}, and it is modelled "
+        why += "as such if the others are corrected, or named as missing where the file is read"
         return replace(finding, why=why)
     flags = _flags(core)
     if flags:

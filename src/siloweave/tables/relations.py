@@ -463,7 +463,6 @@ def _sums(columns: Sequence[Column], cells: _Cells) -> list[ColumnSum]:
     searched = 0
     for names in totals.values():
         is_present = ~cells[names[0]].gone
-        # A part has a value wherever the total has one.
         has_gap = {name: (cells[name].gone & is_present).any() for name in scaled}
         parts = [name for name in scaled if not has_gap[name]]
         searched += len(parts) ** 2
